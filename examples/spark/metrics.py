@@ -1,4 +1,4 @@
-"""Metrics rolled up: samples of a typed topic in, a row a host, metric and minute out, typed as well.
+"""Metrics rolled up: samples of a typed topic in, one typed row per host, metric and minute out.
 
 headpond node &
 python examples/spark/metrics.py
@@ -38,7 +38,7 @@ MINUTE = pa.schema(
 
 
 def samples() -> pa.Table:
-    """A sample a second of every metric of every host."""
+    """One sample per second of every metric of every host."""
     rows = [
         {
             "host": host,

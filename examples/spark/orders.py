@@ -1,4 +1,4 @@
-"""Orders enriched and windowed: feeds sample orders to a topic, runs orders.toml once, prints what came out.
+"""Orders enriched and windowed: feeds sample orders to a topic, runs orders.toml once, prints the result.
 
     headpond node &
     python examples/spark/orders.py
@@ -35,7 +35,7 @@ def order(number: int) -> bytes:
 
 
 def feed(client: headpond.sync.Client) -> None:
-    """Sends each order, and every tenth of them again, as a program does that is not sure."""
+    """Sends each order, and every tenth again, as a program does that missed an answer."""
     chance = random.Random(1)
     numbers = [*range(ORDERS), *range(0, ORDERS, 10)]
     chance.shuffle(numbers)

@@ -1,4 +1,4 @@
-"""Dead letters driven again: a consumer gives up on payments, a pipeline mends what it can and sends it back.
+"""Dead letters sent again: a consumer gives up on payments, a pipeline repairs some and sends them back.
 
 headpond node &
 python examples/spark/redrive.py
@@ -31,7 +31,7 @@ def feed(client: headpond.sync.Client) -> None:
 
 
 def consume(client: headpond.sync.Client) -> int:
-    """A consumer that takes what it understands; the rest it is offered twice, then it is a dead letter."""
+    """A consumer that books the payments it can read; others become dead letters after two attempts."""
     taken = 0
     policy = headpond.Policy(max_attempts=2, backoff=0.05)
     with client.consumer("payments", subscription="booking", policy=policy) as consumer:

@@ -56,7 +56,7 @@ def test_an_audit_prints_its_figures_and_exits_with_1_if_something_is_missing(tm
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "text"),
     [
         (["audit", "./nowhere", "orders"], 1, "there is no nowhere"),
         (["audit", "a", "a"], 1, "both sides are topic:default/default/default/a"),
@@ -75,7 +75,9 @@ def test_an_audit_prints_its_figures_and_exits_with_1_if_something_is_missing(tm
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_told_before_spark_starts(cli: Cli, arguments: list[str], code: int, said: str) -> None:
+def test_wrong_usage_is_reported_before_spark_starts(
+    cli: Cli, arguments: list[str], code: int, text: str
+) -> None:
     done = cli("spark", *arguments, PATH="")
     assert (done.code, done.out) == (code, b"")
-    assert said in done.err
+    assert text in done.err

@@ -42,39 +42,39 @@ RuntimeError: no row"""
         (AGAIN, SparkFailed, "KeyError: 'customer'"),
     ],
 )
-def test_what_python_raised_is_told_whatever_it_is_called(
+def test_an_exception_of_python_is_reported_whatever_its_name(
     raised: str, kind: type[HeadpondError], message: str
 ) -> None:
     cause = cause_of(RuntimeError(FAILED.format(raised=raised)))
     assert (type(cause), cause.message) == (kind, message)
 
 
-def test_what_a_job_failed_with_is_told_with_its_own_way_out() -> None:
+def test_the_error_of_a_job_has_its_own_hint() -> None:
     raised = "headpond.model.errors.EntriesMissing: gone [entries-missing] Go on."
     with pytest.raises(EntriesMissing, match="gone") as caught, job_errors():
         raise PySparkException(FAILED.format(raised=raised))
     assert caught.value.hint == "Go on."
 
 
-def test_a_machine_that_is_too_busy_to_start_python_is_told_as_that() -> None:
+def test_a_machine_too_busy_to_start_python_is_reported_as_busy() -> None:
     text = "failed\n\tat a\nCaused by: org.a.SparkException: Python worker failed to connect back.\n\tat b"
     cause = cause_of(RuntimeError(text))
     assert isinstance(cause, SparkFailed) and "too busy" in cause.hint
 
 
-def test_steps_that_are_not_the_checkpoints_are_told_with_a_way_out() -> None:
+def test_steps_that_differ_from_the_checkpoint_have_a_hint() -> None:
     text = (
         "failed\n\tat a\nCaused by: a.B: [STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema\n\tat b\n"
     )
     assert "begin with a new one" in cause_of(RuntimeError(text)).hint
 
 
-def test_a_session_without_the_type_time_is_told_which_setting_it_lacks() -> None:
+def test_a_session_without_the_type_time_gets_the_setting_as_a_hint() -> None:
     cause = cause_of(RuntimeError("[UNSUPPORTED_TIME_TYPE] The data type TIME is not supported."))
     assert 'spark.conf.set("spark.sql.timeType.enabled", "true")' in cause.hint
 
 
-def test_what_a_driver_left_that_was_killed_at_its_first_offset_is_told_with_a_way_out() -> None:
+def test_files_of_a_driver_killed_at_its_first_offset_have_a_hint() -> None:
     text = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] "
         "The checkpoint location file:/ck/offsets should be empty on batch 0\nPlease either use a new"

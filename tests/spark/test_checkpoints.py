@@ -1,4 +1,4 @@
-"""What a driver left in a checkpoint that was killed before its first batch is found, and removed."""
+"""Files of a driver that was killed before its first batch are found in the checkpoint, and removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_temporary_files_of_a_first_offset_are_removed_and_nothing_else(
     assert [path.name for path in cut.rglob("*") if path.is_file()] == ["metadata"]
 
 
-def test_a_check_of_a_pipeline_says_what_the_next_run_removes(
+def test_a_check_of_a_pipeline_names_the_files_that_the_next_run_removes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files(tmp_path / "ck" / "out", f"offsets/{LEFT}")

@@ -44,7 +44,7 @@ def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_
     assert said["lag"] == {"default/default/default/a": 0}
 
 
-def test_a_process_that_is_to_use_spark_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_refuses_a_process_that_uses_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     with pytest.raises(BadRequest, match=r"over Spark Connect") as caught:
         headpond.spark.session()

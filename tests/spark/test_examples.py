@@ -1,4 +1,4 @@
-"""The examples of Spark do what they say, each in a folder of its own."""
+"""The examples of Spark print what they promise, each in its own folder."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = ROOT / "examples" / "spark"
-TOLD = {
+OUTPUT = {
     "orders": ("orders.enriched: 990 messages, 990 ids", "orders.bad: 10 messages, 10 ids"),
     "metrics": ("metrics.minute: 42 rows, of minutes that are over", "2026-01-01 12:00:00"),
     "redrive": ("booked 20 of 30", "booked 7 more after the pipeline"),
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_an_example_prints_what_it_promises(
+@pytest.mark.parametrize("name", OUTPUT)
+def test_an_example_prints_its_promised_output(
     name: str,
     spark: SparkSession,
     node: RealNode,
@@ -36,5 +36,5 @@ def test_an_example_prints_what_it_promises(
     monkeypatch.setenv("HEADPOND_URL", node.url)
     runpy.run_path(str(tmp_path / "spark" / f"{name}.py"), run_name="__main__")
     printed = capfd.readouterr().out
-    for line in TOLD[name]:
+    for line in OUTPUT[name]:
         assert line in printed

@@ -1,4 +1,4 @@
-"""A query's checkpoint, looked at before Spark does: its newest batch, and what a killed driver left in it."""
+"""A query's checkpoint before Spark reads it: its newest batch, and files of a killed driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("headpond.spark")
 
 OFFSETS, COMMITS = "offsets", "commits"
 _TEMPORARY = re.compile(r"\.\d+\.[^/]*\.tmp")
-"""What Spark writes to before it gives a batch's file its name."""
+"""The name under which Spark writes a batch's file before it renames it."""
 
 
 def newest_batch(spark: SparkSession, folder: str) -> int | None:
@@ -25,8 +25,8 @@ def newest_batch(spark: SparkSession, folder: str) -> int | None:
 def unfinished_start(spark: SparkSession, checkpoint: str) -> list[str]:
     """The temporary files of a driver that was killed while it wrote the query's first offsets.
 
-    No batch had begun. Spark takes the files for those of a checkpoint that lost its offsets, and refuses to
-    start (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``).
+    No batch had begun. Spark takes them as a sign that the checkpoint lost its offsets, and refuses to start
+    (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``).
     """
     return [str(path) for path in _unfinished(spark, checkpoint)]
 

@@ -1,7 +1,7 @@
-"""How a source or a sink reaches its node: the options that both take, read by the driver, used by every task.
+"""The connection of a source or a sink to its node: the driver reads the options, and every task uses them.
 
-What the options leave out comes from the driver's environment, then from the context in use, as on the command
-line (docs/access.md). A context's token and certificates go to the context's own URL alone.
+Defaults come from the driver's environment, then from the context in use, as on the command line
+(docs/access.md). A context's token and certificates go to the context's own URL alone.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ CONNECTION_OPTIONS = (
     Option(
         "url",
         f"`HEADPOND_URL`, the [context](access.md#contexts) in use, `{DEFAULT_URL}`",
-        "the node, which tasks must reach too; several, with commas between, are one service tried in order",
+        "the node, which tasks must reach too; several, separated by commas, are one service tried in order",
     ),
     Option(
         "token",
         "`HEADPOND_TOKEN`, the context's",
-        f"as for every client; `{NO_TOKEN}` sends none, whatever the environment has",
+        f"as for every client; `{NO_TOKEN}` sends none, even if the environment has one",
     ),
     Option(
         "ca",
         "`HEADPOND_CA`, the context's, the system's",
-        "a file of authorities to trust, for `headponds://`; every machine that runs tasks has it there",
+        "a file of authorities to trust, for `headponds://`; every machine that runs tasks needs it",
     ),
     Option("cert", "`HEADPOND_CERT`, the context's", "a certificate to show to a node that asks for one"),
     Option("key", "`HEADPOND_KEY`, the context's", "its key, unless the same file has it"),
-    Option("timeout", f"{TIMEOUT_S:g}", "for how many seconds a node that is away is waited for"),
+    Option("timeout", f"{TIMEOUT_S:g}", "how many seconds to wait for an unreachable node"),
 )
 
 
@@ -78,13 +78,13 @@ class NodeConnection:
     url: str
     token: str | None = field(default=None, repr=False)
     ca: str | None = None
-    """None: what the environment of each process names, as for ``cert`` and ``key``."""
+    """None: the environment of each process decides, as for ``cert`` and ``key``."""
     cert: str | None = None
     key: str | None = None
     timeout_s: float = TIMEOUT_S
 
     def open(self, *, wait_s: float = 0.0) -> headpond.sync.Client:
-        """A client of the node. One that is away is tried again for so long; then the error says why."""
+        """A connected client. Retries for ``wait_s`` if the node is unreachable, then raises the error."""
         until = time.monotonic() + wait_s
         while True:
             try:
@@ -95,7 +95,7 @@ class NodeConnection:
             time.sleep(TRY_AGAIN_S)
 
     def open_later(self) -> headpond.sync.Client:
-        """A client that connects when the node is there; each of its calls waits for that."""
+        """A client that connects in the background; each of its calls waits for that."""
         return self._connect(wait=False)
 
     def _connect(self, *, wait: bool) -> headpond.sync.Client:
@@ -121,7 +121,7 @@ def read_connection(values: Mapping[str, str]) -> NodeConnection:
     return NodeConnection(
         context.url,
         token if token != NO_TOKEN else None,
-        # A file that the environment names is left to each process: machines may have it in different places.
+        # Each process reads the files that its environment names: machines may have them in different places.
         **{
             name: values.get(name) or (getattr(context, name) if not os.environ.get(variable) else None)
             for name, variable in TLS_NAMES.items()

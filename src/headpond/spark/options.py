@@ -15,14 +15,14 @@ from headpond.model.errors import BadRequest
 class Option(NamedTuple):
     name: str
     default: str
-    """In words, for the documentation."""
+    """As the documentation shows it."""
     meaning: str
 
 
 def given_options(
     options: Mapping[str, str], declared: Iterable[Option], *, ignored: Collection[str] = ()
 ) -> dict[str, str]:
-    """The values by declared name; Spark's spelling of a name is any. ``ignored`` names are in lower case."""
+    """The values by declared name; given names may be in any case, and ``ignored`` ones are in lower case."""
     known = {option.name.lower(): option.name for option in declared}
     values: dict[str, str] = {}
     for key, value in options.items():
@@ -38,17 +38,17 @@ def given_options(
 
 
 def _unknown_option(key: str, value: str, known: Iterable[str]) -> BadRequest:
-    """Also of the path that ``load``, ``save`` and ``start`` take, which a topic has none of."""
+    """The error for an unknown option; a path, which ``load``, ``save`` and ``start`` take, has its own."""
     if key.lower() == "path":
         return BadRequest(
-            f"a path is given, {value!r}, and a topic has none",
+            f"a topic has no path, and {value!r} is given",
             hint='Name the topic with .option("topic", …), and call load, save and start without a path.',
         )
     return BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known)}.")
 
 
 def word_of(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str:
-    """An option that is one of some words, the first unless another is given."""
+    """The value of an option that is one of some words; the first is the default."""
     word = values.get(name, words[0]).lower()
     if word not in words:
         raise BadRequest(f"{name} = {values[name]!r} is none of {', '.join(words)}")
@@ -56,7 +56,7 @@ def word_of(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str
 
 
 def whole_number(text: str, low: int, high: int) -> int | None:
-    """The number that a text is; None where it is none, or not within these."""
+    """The number in a text; None if it is no number, or not between these."""
     number = int(text) if text.isdecimal() and len(text) <= 20 else -1
     return number if low <= number <= high else None
 

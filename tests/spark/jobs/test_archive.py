@@ -54,7 +54,7 @@ def wanted(count: int) -> Counter[str]:
     return Counter(f"m-{n}" for n in range(count))
 
 
-def test_a_followed_topic_is_archived_until_ctrl_c_and_the_next_run_goes_on(
+def test_a_followed_topic_is_archived_until_ctrl_c_and_the_next_run_continues(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
     folder = tmp_path / "archive"
@@ -76,7 +76,7 @@ def test_a_followed_topic_is_archived_until_ctrl_c_and_the_next_run_goes_on(
     assert ids(folder) == wanted(100)
 
 
-def test_each_run_adds_what_came_since_and_compaction_changes_no_row(
+def test_each_run_adds_the_new_messages_and_compaction_changes_no_row(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
     folder = tmp_path / "archive"
@@ -219,7 +219,7 @@ def until(true: Any) -> None:
         time.sleep(0.05)
 
 
-def test_what_cannot_be_archived_or_compacted_is_told(node: RealNode, tmp_path: Path) -> None:
+def test_archive_and_compact_refuse_wrong_inputs(node: RealNode, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious").write_text("")
     send(node, "told", range(1))

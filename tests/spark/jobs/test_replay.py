@@ -106,7 +106,7 @@ def test_a_beginning_that_only_the_archive_has_is_written_from_there_and_the_res
     assert sorted(int(bytes(row.value)) for row in stored(spark, node, "whole")) == list(range(50))
 
 
-def test_each_piece_that_is_left_goes_on_where_a_writer_stopped() -> None:
+def test_each_unwritten_piece_continues_where_a_writer_stopped() -> None:
     assert left_of(0, 50, {}) == [(0, 50, 0)]
     assert left_of(30, 50, {0: 30}) == [(30, 50, 0)]
     assert left_of(0, 70, {0: 10, 30: 50}) == [(10, 30, 0), (50, 70, 30)]
@@ -116,7 +116,7 @@ def test_each_piece_that_is_left_goes_on_where_a_writer_stopped() -> None:
     ]
 
 
-def test_files_of_others_are_known_by_what_is_in_them(
+def test_other_parquet_files_are_identified_by_their_content(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
     create(node, "from-files")
@@ -156,7 +156,7 @@ def test_a_reshard_keeps_every_message_and_the_order_of_its_key(spark: SparkSess
         reshard("narrow", "wide", 4, url=node.url)
 
 
-def test_following_tells_of_what_is_closed_and_counts_the_rest_as_open(
+def test_following_reports_closed_windows_and_counts_other_messages_as_open(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
     with RealNode(tmp_path / "other") as other:
@@ -207,14 +207,14 @@ class Progressing:
         pass
 
 
-def test_late_rows_of_a_batch_that_spark_told_of_before_it_began_are_counted() -> None:
+def test_following_counts_late_rows_of_a_batch_that_spark_reported_before_it_began() -> None:
     found = FollowedAudit()
     query: Any = Progressing([(0, 10, 1)], [(1, 20, 0)], [(1, 30, 5), (2, 31, 2)], [])
     _watch(Work(cast("Any", None), None), query, found, None)
     assert found.late == 8
 
 
-def test_what_cannot_be_replayed_is_told(spark: SparkSession, node: RealNode, tmp_path: Path) -> None:
+def test_a_replay_refuses_wrong_inputs(spark: SparkSession, node: RealNode, tmp_path: Path) -> None:
     send(node, "here", range(1))
     create(node, "empty")
     (tmp_path / "files").mkdir()

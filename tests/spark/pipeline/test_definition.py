@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline is told before anything runs: all of it, with lines and a hint."""
+"""All faults of a pipeline are reported before anything runs, with lines and hints."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def test_a_good_file_is_a_plan(tmp_path: Path) -> None:
     assert plan.steps["clean"].dedup is not None and plan.steps["clean"].dedup.by == "identity"
 
 
-def test_the_same_can_be_said_in_python() -> None:
+def test_python_can_build_the_same_plan() -> None:
     pipeline = Pipeline("orders").source("orders", topic="orders").sink("out", from_="orders", topic="out")
     assert pipeline.plan.sinks["out"].from_ == "orders"
     with pytest.raises(BadPipeline, match="twice"):
         pipeline.sink("out", from_="orders", topic="out")
 
 
-def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
+def test_a_pipeline_without_a_name_takes_that_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "2-night run.toml").write_text(GOOD.replace('name = "orders"', ""))
     assert Pipeline.load(tmp_path / "2-night run.toml").plan.name == "night_run"
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (
             ('topic = "orders"', 'topik = "orders"'),
@@ -90,17 +90,20 @@ def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
             "8: steps.clean.from: nothing above is called order | Did you mean",
         ),
         (('from = "orders"', 'from = "split_eu"'), "8: steps.clean.from: nothing above is called split_eu |"),
-        (('topic = "eu"', 'parquet = "a"\ntopic = "eu"'), "19: sinks.eu: it must say one of topic, topics,"),
+        (('topic = "eu"', 'parquet = "a"\ntopic = "eu"'), "19: sinks.eu: it must have one of topic, topics,"),
         (
             ('topic = "eu"', ""),
-            "19: sinks.eu: it must say one of topic, topics, parquet, console; it says none",
+            "19: sinks.eu: it must have one of topic, topics, parquet, console; it has none",
         ),
         (('topic = "eu"', 'topic = "eu"\nby_date = "x"'), "22: sinks.eu.by_date: by_date is about Parquet |"),
         (
             ('topic = "eu"', 'topic = "eu"\nmode = "update"'),
             "22: sinks.eu.mode: only the console can take update",
         ),
-        (('"split_rest"', '"checked"'), "17: steps.split.route: nobody takes the rows of split_rest | Take"),
+        (
+            ('"split_rest"', '"checked"'),
+            "17: steps.split.route: no step or sink takes the rows of split_rest | Take",
+        ),
         (("[steps.clean]", "[steps.orders]"), "7: steps.orders: the name orders is taken by sources.orders |"),
         (("[steps.clean]", "[steps.Orders]"), "7: steps.Orders: the name Orders is taken by sources.orders |"),
         (
@@ -123,14 +126,14 @@ def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
                 '[sinks.rest]\nfrom = "split_rest"',
                 '[steps.x]\nsql = "table split_rest_0"\n[sinks.rest]\nfrom = "x"',
             ),
-            "17: steps.split.route: nobody takes the rows of split_rest |",
+            "17: steps.split.route: no step or sink takes the rows of split_rest |",
         ),
         (
             (
                 '[sinks.rest]\nfrom = "split_rest"',
                 '[steps.y]\nfrom = "split_rest"\npython = "a:b"\n[sinks.rest]\nfrom = "clean"',
             ),
-            "17: steps.split.route: nobody takes the rows of split_rest |",
+            "17: steps.split.route: no step or sink takes the rows of split_rest |",
         ),
         (
             ("[sources.orders]", "[source.orders]"),
@@ -139,24 +142,22 @@ def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
         (('name = "orders"', 'name = "my orders"'), "1: name: a name is a letter, then letters, digits and _"),
         (
             ("[sources.orders]", '[trigger]\nevery = "1s"\navailable_now = true\n[sources.orders]'),
-            "3: trigger: every and available_now cannot both be |",
+            "3: trigger: every and available_now exclude each other |",
         ),
     ],
 )
-def test_a_fault_is_told_with_its_line_and_a_way_out(
-    tmp_path: Path, change: tuple[str, str], told: str
-) -> None:
+def test_a_fault_has_its_line_and_a_hint(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     assert change[0] in GOOD
     faults = faults_of(tmp_path, GOOD.replace(*change, 1))
-    assert any(fault.startswith(told) for fault in faults), faults
+    assert any(fault.startswith(expected) for fault in faults), faults
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     text = GOOD.replace('topic = "orders"', "topic = 1").replace('parquet = "rest"', 'parket = "rest"')
     assert [fault.split(":")[0] for fault in faults_of(tmp_path, text)] == ["4", "25"]
 
 
-def test_what_is_no_pipeline_at_all_is_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadPipeline, match="cannot read"):
         Pipeline.load(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("a = \n")
@@ -168,13 +169,13 @@ def test_what_is_no_pipeline_at_all_is_said_so(tmp_path: Path) -> None:
     assert "there is no source" in " ".join(faults_of(tmp_path, "[sources]\n[sinks]\n"))
 
 
-def test_rows_are_not_parted_into_two_queries_by_what_each_of_them_finds_late(tmp_path: Path) -> None:
+def test_a_route_by_out_of_order_is_a_fault(tmp_path: Path) -> None:
     text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
-    told = faults_of(tmp_path, text.replace("key = 'eu'", "not out_of_order"))
-    assert len(told) == 1 and told[0].startswith("17: steps.split.route: a row may be out_of_order in one")
+    faults = faults_of(tmp_path, text.replace("key = 'eu'", "not out_of_order"))
+    assert len(faults) == 1 and faults[0].startswith("17: steps.split.route: a row may be out_of_order in one")
 
 
-def test_reorder_is_not_for_what_ends_by_itself(tmp_path: Path) -> None:
+def test_reorder_does_not_work_with_available_now(tmp_path: Path) -> None:
     text = GOOD.replace('dedup = { within = "10m" }', 'reorder = { index = "entry", wait = "5s" }')
-    told = faults_of(tmp_path, "trigger = { available_now = true }\n" + text)
-    assert len(told) == 1 and told[0].startswith("1: trigger: available_now cannot be with reorder")
+    faults = faults_of(tmp_path, "trigger = { available_now = true }\n" + text)
+    assert len(faults) == 1 and faults[0].startswith("1: trigger: available_now does not work with reorder")

@@ -57,13 +57,13 @@ def test_a_source_or_sink_elsewhere_gets_its_own_token_or_none() -> None:
         assert node.options(SinkTable(from_="s", topic="t", url=url, token=token)) == wanted
 
 
-def test_a_sink_hands_on_what_is_to_become_of_repeated_batches() -> None:
+def test_a_sink_passes_on_repeat_to_its_options() -> None:
     frames: Any = Frames(None, None, None, PipelineNode(HERE))  # type: ignore[arg-type]
     sink = SinkTable(from_="s", topic="t", sink_id="i", on_repeat="drop")
     options = read_sink_options(frames.sink_options(sink), streaming=True)
     assert (options.sink, options.on_repeat) == ("i", "drop")
 
 
-def test_no_token_is_in_the_text_of_what_holds_it() -> None:
+def test_the_text_of_an_object_never_contains_its_token() -> None:
     options = read_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
     assert "SECRET" not in f"{PipelineNode(HERE, 'SECRET')}{Reach(HERE, 'SECRET')}{options}"

@@ -1,4 +1,4 @@
-"""What Spark says of a batch, as the numbers of a sample."""
+"""The progress reports of Spark as samples of batches."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_rows_and_late_rows_add_up_batch_by_batch() -> None:
     assert (second.state_rows, second.state_bytes, second.batch_s, second.lag) == (7, 99, 0.5, None)
 
 
-def test_no_batch_is_passed_over_because_a_clock_went_back_or_spark_told_of_it_before_it_began() -> None:
+def test_no_batch_is_skipped_if_a_clock_goes_back_or_spark_reports_it_before_it_begins() -> None:
     following = QueryProgress("out")
     idle = said(1, 50, numInputRows=0, stateOperators=[])
     late = [following.take(one) for one in (said(0, 40), idle, said(1, 20), said(2, 30), idle)]
     assert [None if one is None else one.late_rows_all for one in late] == [2, 2, 4, 6, None]
 
 
-def test_what_spark_leaves_out_is_nothing() -> None:
+def test_a_number_that_spark_leaves_out_is_zero() -> None:
     bare = {"batchId": 0, "timestamp": "t", "inputRowsPerSecond": "NaN", "processedRowsPerSecond": float("inf")}
     sample = QueryProgress("out").take(bare)
     assert sample is not None and (sample.rows, sample.rows_per_s, sample.done_per_s) == (0, 0.0, 0.0)
@@ -50,7 +50,7 @@ def test_a_batch_is_a_line_and_a_row() -> None:
     assert table([("out", sample, "waiting"), ("other", None, "starting")]).row_count == 2
 
 
-def test_the_lag_is_what_topics_have_beyond_the_batch() -> None:
+def test_the_lag_counts_entries_beyond_the_batch() -> None:
     def offset(*entries: int) -> str:
         topic = {"uuid": "00", "incarnations": [1] * len(entries), "entries": list(entries)}
         return json.dumps({"version": 1, "topics": {"a/b/c/t": topic}})

@@ -72,7 +72,7 @@ def write(spark: SparkSession, folder: Path, rows: list[tuple[int, float]]) -> N
     )
 
 
-def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
+def test_rows_reach_their_sinks_once_and_a_restart_continues(
     spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADPOND_URL", shared_url)
@@ -102,7 +102,7 @@ def test_rows_go_where_the_file_says_once_and_a_restart_goes_on(
     assert headers == {"headpond-reason": "amount -2.0", "headpond-step": "checked"}
 
 
-def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_faults_that_spark_finds_have_their_line_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path, [(1, 1.0)])
     (tmp_path / "steps.py").write_text(STEPS)
     file = tmp_path / "bad.toml"
@@ -154,7 +154,7 @@ def test_what_spark_refuses_is_told_with_the_line_in_the_file(spark: SparkSessio
     assert "to_json" in caught.value.faults[4].hint
 
 
-def test_what_would_fail_or_lose_a_column_at_the_start_is_told_before_anything_runs(
+def test_a_sink_that_would_fail_or_lose_a_column_is_refused_before_anything_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [(1, 1.0, "2001-05-05", True)]
@@ -182,7 +182,7 @@ def test_what_would_fail_or_lose_a_column_at_the_start_is_told_before_anything_r
         assert "no_such" in told.pop("steps.split")
         assert told == {
             "steps.ordered.reorder": "the rows have a column out_of_order already",
-            "steps.checked.dead_letter": "nothing that grows flows into it: once is read at once",
+            "steps.checked.dead_letter": "it has no streaming input: once is a batch read",
             "sinks.dated.parquet": "the rows have a column date, and by_date makes one: theirs would be lost",
             "sinks.number.parquet": "by_date = 'amount' is of type double",
             "sinks.folders.parquet": "partition_by has 'no_such', which is no column of these rows",
@@ -225,7 +225,7 @@ def test_a_check_tells_why_a_source_or_a_sink_cannot_be_not_that_python_failed(
     assert capfd.readouterr().err == "", "Java's words are in the error, and not printed beside it"
 
 
-def test_a_check_changes_nothing_and_what_is_no_query_is_a_fault(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_check_changes_nothing_and_a_command_is_a_fault(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, tmp_path, [(1, 10.0)])
     folder = tmp_path / "made"
     for number, command in enumerate(
@@ -402,7 +402,7 @@ def test_a_query_that_does_not_end_neither_keeps_others_running_nor_hides_why_on
         PipelineRun(pipeline.plan, queries).stop(within_s=0)
 
 
-def test_a_file_is_checked_without_spark_if_told(tmp_path: Path) -> None:
+def test_offline_checks_a_file_without_spark(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text(FILE.format(topic="t"))
     done = CliRunner().invoke(app, ["spark", "check", str(file), "--offline"])

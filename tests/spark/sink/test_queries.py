@@ -121,7 +121,7 @@ def test_a_sink_that_has_a_name_outlives_its_checkpoint_as_long_as_its_batches_a
 
 
 @pytest.mark.timeout(300)
-def test_a_frame_is_appended_with_its_columns_and_what_is_wrong_is_told(
+def test_a_frame_is_appended_with_its_columns_and_faults_are_reported(
     spark: SparkSession, shared_url: str, topic: str
 ) -> None:
     frame = spark.sql(
@@ -177,7 +177,7 @@ def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @pytest.mark.timeout(300)
-def test_what_a_worker_has_loaded_is_left_alone_by_its_collector(
+def test_a_worker_excludes_its_loaded_objects_from_garbage_collection(
     spark: SparkSession, shared_url: str, topic: str
 ) -> None:
     frame = spark.range(8, numPartitions=2).selectExpr("concat('row ', id) value")

@@ -1,4 +1,4 @@
-"""The sink as Spark's tasks and driver use it, without Spark: what is staged, repeated and refused."""
+"""The sink as Spark's tasks and driver use it, without Spark: stages, repeats and refusals."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_batch_that_comes_again_is_dropped_whatever_its_partitions(shared_url:
     assert values(shared_url, topic) == rows(300)
 
 
-def test_a_checkpoint_that_went_back_goes_on_while_it_brings_the_same_rows_and_ends_its_query_with_others(
+def test_an_old_checkpoint_continues_with_the_same_rows_and_ends_its_query_with_others(
     shared_url: str, topic: str
 ) -> None:
     sink = stream_sink(shared_url, topic=topic)
@@ -231,7 +231,7 @@ def test_a_typed_topic_takes_its_columns_or_a_struct_of_them(shared_url: str, to
         sink.write(iter([pa.record_batch({"name": pa.array([None], pa.string()), "topic": [1]})]))
 
 
-def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str, topic: str) -> None:
+def test_a_typed_topic_takes_the_types_that_spark_shows_for_its_own(shared_url: str, topic: str) -> None:
     own = pa.schema(
         [
             ("wide", pa.uint64()),
@@ -268,7 +268,7 @@ def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str
         ([("value", pa.string()), ("id", pa.int64())], {"topic": "t"}, "id"),
         ([("value", pa.string())], {"topic": "t", "topics": "u"}, "topics"),
         ([("value", pa.string())], {"topic": "a b"}, "a b"),
-        ([("value", pa.string())], {"topic": "t", "path": "u"}, "a path is given"),
+        ([("value", pa.string())], {"topic": "t", "path": "u"}, "a topic has no path"),
         ([("value", pa.string())], {"topic": "t", "batch": "1"}, "batch"),
         ([("value", pa.string())], {"topic": "t", "timeout": "soon"}, "timeout"),
         ([("value", pa.string())], {"topic": "t", "onRepeat": "ask"}, "none of compare, drop"),
@@ -276,7 +276,7 @@ def test_a_typed_topic_takes_what_spark_has_instead_of_its_types(shared_url: str
         ([("value", pa.string())], {"topic": "t", "sinkId": " "}, "sinkId"),
     ],
 )
-def test_what_is_wrong_with_columns_and_options_is_told_before_the_first_task(
+def test_faults_in_columns_and_options_are_reported_before_the_first_task(
     shared_url: str, columns: Sequence[tuple[str, pa.DataType]], options: dict[str, str], word: str
 ) -> None:
     with pytest.raises(HeadpondError, match=word):

@@ -153,7 +153,7 @@ def test_a_typed_topic_becomes_a_struct_whatever_its_columns_are_called(
         ),
     ],
 )
-def test_what_cannot_be_read_is_an_error_that_says_what_to_do(
+def test_an_unreadable_source_is_an_error_with_a_hint(
     spark: SparkSession, shared_url: str, options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(Exception) as refused:  # noqa: PT011  Spark has classes of its own
@@ -181,7 +181,7 @@ class Query:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-def test_a_stream_goes_on_from_its_checkpoint_and_over_a_killed_node(
+def test_a_stream_continues_from_its_checkpoint_and_after_a_node_is_killed(
     spark: SparkSession, node: RealNode, tmp_path: Path, topic: str
 ) -> None:
     with headpond.sync.connect(node.url) as client:

@@ -1,4 +1,4 @@
-"""Topics that change under queries of Spark: each change is told exactly, or ends the query by its name."""
+"""Topics that change under queries of Spark: a change is reported exactly, or ends the query with its error."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
         strict.start().awaitTermination(WAIT_S)
 
 
-def test_a_new_schema_ends_a_query_and_its_checkpoint_goes_on_with_the_new_columns(
+def test_a_new_schema_ends_a_query_and_its_checkpoint_continues_with_the_new_columns(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
     with headpond.sync.connect(node.url) as client:

@@ -1,4 +1,4 @@
-"""What a user may say of a source, and what is refused in words."""
+"""The options of a source, and which are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.root import ROOT
 FULL = "default/default/default/"
 
 
-def test_what_is_not_said_has_defaults() -> None:
+def test_options_have_defaults() -> None:
     options = read_options({"topic": "orders"})
     assert options.topics == (f"{FULL}orders",) and options.connection.url == "headpond://127.0.0.1:7411"
     assert (options.start, options.end, options.on_gap) == ("earliest", "latest", "fail")
@@ -82,7 +82,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
         ({}, None, "no topic"),
         ({"topic": "a", "topics": "b"}, None, "topic and topics are both given"),
         ({"topic": "a", "kafka.bootstrap.servers": "x"}, None, "'kafka.bootstrap.servers' is unknown"),
-        ({"path": "orders"}, None, "a path is given, 'orders', and a topic has none"),
+        ({"path": "orders"}, None, "a topic has no path, and 'orders' is given"),
         ({"topic": ""}, None, "topic is empty"),
         ({"topics": "a,a"}, None, "named twice"),
         ({"topicPattern": "("}, None, "no regular expression"),
@@ -110,7 +110,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
         ({"topic": "a", "start": '{"0": 5, "1": "latest"}'}, True, "needs a subscription"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
+def test_contradicting_options_are_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
     with pytest.raises(HeadpondError) as refused:
         read_options(told, streaming=streaming)
     assert words in refused.value.message and refused.value.hint

@@ -167,7 +167,7 @@ def test_an_idle_source_is_not_woken_by_shards_that_it_does_not_read(
     assert asked[-1] == [[ENTRY_MAX, 0]]
 
 
-def test_tasks_reach_the_node_that_the_driver_was_told_of(
+def test_tasks_reach_the_node_of_the_driver(
     client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post(client, topic, 1)
@@ -182,7 +182,7 @@ def test_tasks_reach_the_node_that_the_driver_was_told_of(
     assert [batch.num_rows for batch in task.read(part)] == [1]
 
 
-def test_a_query_that_is_to_end_reads_what_was_there_when_it_began(
+def test_available_now_reads_the_messages_stored_when_it_began(
     client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, topic, *range(10))
@@ -305,7 +305,7 @@ def test_a_topic_that_a_pattern_found_later_and_that_was_deleted_brings_nothing(
         assert (read.offset == offset) is ends
 
 
-def test_the_place_of_a_start_that_moves_is_kept_at_the_node(
+def test_a_subscription_keeps_where_a_stream_from_latest_began(
     client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, topic, 1, 2)
@@ -452,7 +452,7 @@ def short_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str,
         yield node.url, offset, shard().entry_first, shard().entry_next
 
 
-def test_what_retention_deleted_fails_a_stream_unless_it_is_told_otherwise(
+def test_entries_deleted_by_retention_fail_a_stream_unless_on_gap_allows_them(
     short_lived: tuple[str, Json, int, int],
 ) -> None:
     url, offset, kept, end = short_lived
@@ -471,7 +471,7 @@ def test_what_retention_deleted_fails_a_stream_unless_it_is_told_otherwise(
         assert (dict(gap["headers"])["gap.end"], row["entry"]) == (str(kept), kept)
 
 
-def test_a_topic_that_went_or_came_anew_is_never_read_as_if_it_were_the_same(
+def test_a_deleted_or_recreated_topic_is_never_read_as_the_same(
     client: headpond.sync.Client, shared_url: str, topic: str
 ) -> None:
     post(client, topic, 1, 2, 3)
@@ -531,7 +531,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Js
 
 def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str, Json, Json, Json]) -> None:
     url, begin, middle, end = restored
-    told = r"an old copy of topic orders was restored: it was read up to \[30\], and goes on at \[10\]"
+    told = r"an old copy of topic orders was restored: it was read up to \[30\], and continues at \[10\]"
     with stream(url, end, topic="orders") as read, pytest.raises(IncarnationChanged, match=told):
         read.next()
     with stream(url, topic="orders") as read, pytest.raises(IncarnationChanged, match=told):

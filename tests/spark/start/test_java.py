@@ -54,7 +54,7 @@ def test_where_the_machine_has_none_that_will_do_the_packages_is_taken(tmp_path:
 
 
 @pytest.mark.usefixtures("no_package")
-def test_no_java_at_all_is_told_with_what_brings_one(tmp_path: Path) -> None:
+def test_without_java_the_error_says_how_to_install_one(tmp_path: Path) -> None:
     with pytest.raises(JavaMissing, match="none was found") as raised:
         find_java({"PATH": str(tmp_path), "JAVA_HOME": ""})
     assert type(raised.value) is JavaMissing
@@ -62,7 +62,7 @@ def test_no_java_at_all_is_told_with_what_brings_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_package")
-def test_a_java_that_is_too_old_is_told_with_its_version(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_refused_with_its_version(tmp_path: Path) -> None:
     old = put_java(tmp_path, "1.8.0_392")
     with pytest.raises(JavaTooOld, match=rf"needs Java 17 or newer, and {old} \(PATH\) is Java 8"):
         find_java({"PATH": str(old.parent)})

@@ -1,4 +1,4 @@
-"""A session is quiet, keeps to this machine, is shared, and says in a sentence what keeps it from starting."""
+"""A session is quiet, local and shared, and an error says why it does not start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import headpond.sync
 from headpond.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
 from headpond.spark.causes import job_errors
 from headpond.spark.start.packages import need_plots, need_spark, need_worker
-from headpond.spark.start.registration import WORKER_PYTHON, is_found, registered
+from headpond.spark.start.registration import WORKER_PYTHON, is_found, register_format
 from headpond.spark.start.session import local_cores
 from tests.spark.conftest import MASTER
 
@@ -125,20 +125,20 @@ def test_without_pyspark_the_hint_is_the_extra(monkeypatch: pytest.MonkeyPatch) 
     assert raised.value.hint == "Run pip install 'headpond[spark]'."
 
 
-def test_a_pandas_that_is_too_new_or_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pandas_that_is_too_new_or_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("3.0.1", "2.1.0"):
         monkeypatch.setattr(pandas, "__version__", version)
         with pytest.raises(SparkPackages, match=version.replace(".", r"\.")):
             need_spark()
 
 
-def test_a_pyarrow_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pyarrow_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pa, "__version__", "12.0.0")
     with pytest.raises(SparkPackages, match=r"(?i)pyarrow.*12"):
         need_spark()
 
 
-def test_a_spark_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark
 
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
@@ -152,7 +152,7 @@ def test_without_matplotlib_there_are_no_pictures(monkeypatch: pytest.MonkeyPatc
         need_plots()
 
 
-def test_a_worker_without_packages_is_told_before_java_starts(tmp_path: Path) -> None:
+def test_a_worker_without_packages_is_refused_before_java_starts(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=300)
     python = str(tmp_path / "bin" / "python")
     with pytest.raises(SparkWorker, match=f"{python}, and it has no pyarrow") as raised:
@@ -163,14 +163,14 @@ def test_a_worker_without_packages_is_told_before_java_starts(tmp_path: Path) ->
     assert "has no pyarrow" in done.stderr
 
 
-def test_a_worker_that_is_no_python_is_told(tmp_path: Path) -> None:
+def test_a_worker_that_is_no_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SparkWorker, match="gone"):
         need_worker(str(tmp_path / "gone"))
     with pytest.raises(SparkWorker, match="of no known version"):
         need_worker("/bin/false")
 
 
-def test_a_java_that_cannot_run_spark_is_told(tmp_path: Path, path_without_java: str) -> None:
+def test_a_java_that_cannot_run_spark_is_refused(tmp_path: Path, path_without_java: str) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text('#!/bin/sh\necho \'openjdk version "17.0.1"\' >&2\n[ "$1" = -version ]\n')
@@ -215,14 +215,14 @@ def test_a_worker_without_packages_is_named(
         rows.collect()
 
 
-def test_plans_are_made_in_this_python_and_tasks_run_in_the_one_told(
+def test_this_python_makes_plans_and_tasks_run_in_pyspark_python(
     spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = str(tmp_path / "there" / "python")
     monkeypatch.setenv("PYSPARK_PYTHON", told)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", told)
     monkeypatch.setattr(spark.sparkContext, "_python_includes", ["headpond.zip"])
-    rows = read_a_message(registered(spark.newSession()), shared_url, topic)
+    rows = read_a_message(register_format(spark.newSession()), shared_url, topic)
     with pytest.raises(SparkWorker, match="there/python, and there is none"), job_errors():
         rows.collect()
     assert spark.sparkContext.pythonExec == told

@@ -1,4 +1,4 @@
-"""A route stands if its runs agree with the calculus, up to what chance makes likely."""
+"""A route stands if its runs agree with the calculus, up to chance."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_order_that_was_promised_and_did_not_hold_is_never_chance() -> None:
     assert (found.order_broken, found.stands) == (1, False)
 
 
-def test_a_run_that_failed_fells_the_route_and_is_told() -> None:
+def test_a_failed_run_fells_the_route_and_is_reported() -> None:
     bad = {name: runs(1)[0][name] for name in ("run", "route", "seed")} | {"error": "bad-request: no"}
     found = summary(*runs(3), bad)
     assert (found.runs, found.failed, found.promised, found.stands, found.error) == (

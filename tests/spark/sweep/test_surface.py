@@ -1,4 +1,4 @@
-"""The pictures of a sweep show each route's numbers, predicted beside measured, and mark what disagrees."""
+"""The pictures of a sweep show each route's numbers, predicted beside measured, and mark disagreeing runs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def swept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Swee
     return sweep(GRID, tmp_path_factory.mktemp("swept") / "deep" / "out")
 
 
-def test_the_parquet_file_holds_what_the_lab_measures_directly(swept: SweepResult) -> None:
+def test_the_parquet_file_has_the_numbers_of_the_lab(swept: SweepResult) -> None:
     table = pq.read_table(swept.files[0])
     assert table.schema.equals(SCHEMA)
     rows = [row for row in table.to_pylist() if row["error"] is None]
@@ -58,7 +58,7 @@ def test_the_parquet_file_holds_what_the_lab_measures_directly(swept: SweepResul
         )
 
 
-def test_a_run_that_fails_is_a_row_and_the_others_go_on(swept: SweepResult) -> None:
+def test_a_run_that_fails_is_a_row_and_does_not_stop_the_others(swept: SweepResult) -> None:
     failed = [row for row in pq.read_table(swept.files[0]).to_pylist() if row["error"] is not None]
     assert {row["route"] for row in failed} == {BROKEN}
     assert {row["error"] for row in failed} == {
@@ -86,7 +86,7 @@ def test_a_session_that_was_there_is_left_running(spark: SparkSession, swept: Sw
     assert spark.range(3).count() == 3
 
 
-def test_results_are_not_overwritten_unless_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_are_not_overwritten_by_default(spark: SparkSession, tmp_path: Path) -> None:
     small = Grid(routes=("dedup",), loss=(0.1,), duplicate=(0.0,), seeds=1, messages=20)
     (tmp_path / "runs.parquet").write_text("precious")
     with pytest.raises(BadRequest, match="results of another sweep"):
@@ -96,7 +96,7 @@ def test_results_are_not_overwritten_unless_told(spark: SparkSession, tmp_path: 
     assert pq.read_table(tmp_path / "runs.parquet").num_rows == 1
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadRequest, match="cannot make the folder"):
         sweep(GRID, tmp_path / "file" / "out")

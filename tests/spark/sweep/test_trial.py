@@ -18,7 +18,7 @@ def cell(route: str, **changed: Any) -> dict[str, Any]:
     return {**row, **changed}
 
 
-def test_a_row_holds_what_was_measured_and_what_was_predicted() -> None:
+def test_a_row_has_the_measurement_and_the_prediction() -> None:
     row = run_cell(cell("resend", seed=5))
     faults = Faults(loss=0.2, duplicate=0.1, reorder=0.1, confirm_loss=0.1)
     result = run("resend", faults, 400, 5)

@@ -2,7 +2,8 @@
 
 In reading order::
 
-    pipeline      ``headpond spark run`` and ``check``; the options and the progress line that all share
+    pipeline      ``headpond spark run`` and ``check``: a pipeline's file, run or checked
+    job_options   the options and the progress line that the jobs share
     prepare       ``headpond spark prepare``: makes sessions of Spark start faster
     archive       ``headpond spark archive`` and ``compact``: a topic as Parquet files
     replay        ``headpond spark replay`` and ``reshard``: messages written to a topic, each once

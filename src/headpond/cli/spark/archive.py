@@ -8,7 +8,7 @@ import typer
 
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, UnusedToken, UnusedUrl, Url
 from headpond.cli.output import note, print_fields, print_json, reports_errors
-from headpond.cli.spark.pipeline import ArchiveArgument, JobMaster, shown
+from headpond.cli.spark.job_options import ArchiveArgument, JobMaster, progress_line
 
 
 @reports_errors
@@ -19,7 +19,7 @@ def archive(
         bool, typer.Option("--follow", help="Continue with new messages, until Ctrl-C.", show_default=False)
     ] = False,
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="With --follow: how often files are written.")
+        str, typer.Option("--every", metavar="TIME", help="With --follow: the interval between batches.")
     ] = "10 seconds",
     batch_bytes: Annotated[
         int, typer.Option("--batch-bytes", min=1, metavar="N", help="The bytes to read at a time, about.")
@@ -40,8 +40,8 @@ def archive(
     from headpond.spark.jobs.archive import compact as run_compact
 
     if follow and compact:
-        raise typer.BadParameter("with --follow there is no afterwards", param_hint="'--compact'")
-    with shown() as progress:
+        raise typer.BadParameter("does not work with --follow", param_hint="'--compact'")
+    with progress_line() as progress:
         result = run_archive(
             topic,
             folder,
@@ -80,13 +80,13 @@ def compact(
     token: UnusedToken = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the files of each day of an archive together.
+    """Join the files of each day of an archive.
 
     Readers see the old files of a day or the new ones, never both or neither.
     """
     from headpond.spark.jobs.archive import compact as run_compact
 
-    with shown() as progress:
+    with progress_line() as progress:
         result = run_compact(folder, target_bytes=target_bytes, master=master, progress=progress)
     if as_json:
         print_json(result)

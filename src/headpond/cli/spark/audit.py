@@ -13,7 +13,7 @@ import typer
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url
 from headpond.cli.output import EXIT_ERROR, print_json, reports_errors
 from headpond.cli.spark.audit_report import WindowPrinter, note_totals, print_audit, print_ledger_audit
-from headpond.cli.spark.pipeline import JobMaster, Overwrite, shown
+from headpond.cli.spark.job_options import JobMaster, Overwrite, progress_line
 
 if TYPE_CHECKING:
     from headpond.spark.jobs.audit.audit import AuditResult
@@ -37,7 +37,7 @@ SentLedger = Annotated[
     _option(
         "--sent-ledger",
         "TOPIC[@PRODUCER]",
-        "In the place of SENT: what producers announced, as that topic's ledger knows it.",
+        "Instead of SENT: the segments that producers announced, from that topic's ledger.",
     ),
 ]
 By = Annotated[str, _option("--by", "WHAT", "What names a message: identity, id, or an expression of SQL.")]
@@ -48,7 +48,7 @@ Window = Annotated[str, _option("--window", "TIME", "The length of a time window
 Start = Annotated[str | None, _option("--start", "P", "Where to begin in SENT, if it is a topic.")]
 End = Annotated[str | None, _option("--end", "P", "Where to end in SENT, if it is a topic.")]
 ReceivedUrl = Annotated[str | None, _option("--received-url", "URL", "The node of RECEIVED, if another.")]
-ReceivedToken = Annotated[str | None, _option("--received-token", "TEXT", "The access token of that one.")]
+ReceivedToken = Annotated[str | None, _option("--received-token", "TEXT", "The access token of that node.")]
 Follow = Annotated[
     bool,
     typer.Option("--follow", help="Continue over two growing topics, until Ctrl-C.", show_default=False),
@@ -104,9 +104,9 @@ def audit(
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what was sent with what was received.
+    """Compare the messages sent with those received.
 
-    Exits with 1 if something is missing, else with 3 if something came more than once or was never sent.
+    Exits with 1 if a message is missing, else with 3 if one came more than once or was never sent.
     """
     options = AuditOptions(
         by=by,
@@ -131,7 +131,7 @@ def audit(
         _refuse_options(options, "--sent-ledger", [("--follow", follow or None)])
         result = _audit_ledger(sent_ledger, sent, options, as_json=as_json)
     elif sent is None or received is None:
-        raise typer.BadParameter("name what was sent and what was received", param_hint="'SENT RECEIVED'")
+        raise typer.BadParameter("name the sent and the received side", param_hint="'SENT RECEIVED'")
     elif follow:
         _refuse_options(options, "--follow")
         result = _follow(sent, received, options, as_json=as_json)
@@ -157,7 +157,7 @@ def _audit_once(sent: str, received: str, options: AuditOptions, *, as_json: boo
     from headpond.spark.jobs.audit.audit import audit as run_audit
 
     given = options.of("by", "sent_by", "window", "start", "end", "out", "overwrite")
-    with shown() as progress:
+    with progress_line() as progress:
         result = run_audit(sent, received, **given, progress=progress)
     if as_json:
         print_json(result)
@@ -170,7 +170,7 @@ def _audit_ledger(sent: str, received: str | None, options: AuditOptions, *, as_
     from headpond.spark.jobs.audit.ledger import audit_ledger, parse_sent
 
     topic, producer = parse_sent(sent)
-    with shown() as progress:
+    with progress_line() as progress:
         result = audit_ledger(topic, received, producer=producer, **options.of(), progress=progress)
     if as_json:
         print_json(result)

@@ -34,7 +34,7 @@ def print_audit(result: AuditResult) -> None:
     )
     for words, count in (
         ("rows sent again under the same name", result.sent_again),
-        ("rows sent without a name: nothing can be said of them", result.sent_unnamed),
+        ("rows sent without a name: not compared", result.sent_unnamed),
         ("rows received without a name", result.received_unnamed),
     ):
         if count:
@@ -53,7 +53,7 @@ def print_audit(result: AuditResult) -> None:
 
 
 def _print_parts(title: str, parts: list[AuditPart]) -> None:
-    """The worst first if there are many: they are what a person looks for."""
+    """Prints the figures of each part; of many parts the worst."""
     if len(parts) < 2:
         return
     shown = parts
@@ -112,7 +112,7 @@ def _arrivals(result: AuditResult) -> str:
 def _order(result: AuditResult) -> str:
     orders = result.orders
     if orders is None:
-        return "not told by these inputs"
+        return "unknown: an input has no positions"
     shown = ", ".join(f"{count:,} {name}" for name, count in orders.by_order.items())
     return f"{orders.held[-1] if orders.held else 'none'} (routes: {shown})"
 
@@ -152,10 +152,10 @@ def print_ledger_audit(result: LedgerAudit) -> None:
         ]
     )
     for count, words in (
-        (result.short_messages, "messages at least are missing of segments that were received in part"),
-        (result.unclosed, "blocks never ended: what their producer held in memory is not known"),
-        (result.forgotten, "segments of forgotten blocks, which the ledger knows as a sum: not compared"),
-        (result.blocks_left_out, "blocks are too many for one answer: not compared"),
+        (result.short_messages, "messages, at least, are missing from segments that were received in part"),
+        (result.unclosed, "blocks never ended: their producer may have had more segments in memory"),
+        (result.forgotten, "segments of forgotten blocks, of which the ledger keeps only a sum: not compared"),
+        (result.blocks_left_out, "blocks are beyond the limit of one answer: not compared"),
         (result.ahead, "segments received that were not announced to the ledger's node"),
         (result.other_messages, "messages received of blocks that were not compared"),
     ):
@@ -191,7 +191,7 @@ def print_ledger_audit(result: LedgerAudit) -> None:
         )
         left = len(result.ranges) + result.ranges_left_out - LINES_MAX
         if left > 0:
-            note(f"and {left:,} ranges more; --json tells the first 1,000")
+            note(f"and {left:,} more ranges; --json lists the first 1,000")
     note(f"{result.ledger_of} against {result.received_from}, compared in {result.seconds:.1f} s")
 
 
@@ -223,7 +223,7 @@ def note_totals(found: FollowedAudit) -> None:
 
 
 def share_text(value: float | None) -> str:
-    """One is written as one only if it is."""
+    """A share as text; only an exact 1 or 0 is printed as such."""
     if value is None:
         return "-"
     return f"{value:g}" if value in (0.0, 1.0) else f"{value:.6f}"

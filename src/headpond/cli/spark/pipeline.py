@@ -1,4 +1,4 @@
-"""``headpond spark run`` and ``check``, and the options and progress line that the jobs share."""
+"""``headpond spark run`` and ``check``: a pipeline's file, run or checked."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def check(
     file: File,
     offline: Annotated[
         bool,
-        typer.Option("--offline", help="Look at the file alone; start no Spark and ask no node."),
+        typer.Option("--offline", help="Check the file alone, without Spark or a node."),
     ] = False,
     master: Master = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for faults in a pipeline's file, without running it."""
+    """Check a pipeline's file without running it."""
     from headpond.spark.pipeline.pipeline import Pipeline
 
     pipeline = Pipeline.load(file)
@@ -78,15 +78,15 @@ def run(
     context: typer.Context,
     file: File,
     once: Annotated[
-        bool, typer.Option("--once", help="Work off what there is, then end, whatever the file's trigger says.")
+        bool, typer.Option("--once", help="Process the rows that are there, then end, whatever the trigger.")
     ] = False,
     idle: Annotated[
         str | None,
-        typer.Option("--idle", metavar="TIME", help="End once no row has come for so long: 30s, 5m."),
+        typer.Option("--idle", metavar="TIME", help="End after this time without rows: 30s, 5m."),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Serve the numbers for Prometheus there."),
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there."),
     ] = None,
     master: Master = None,
     url: Url = DEFAULT_URL,
@@ -111,11 +111,11 @@ def run(
     if not as_json:
         note(f"starting Spark for {plan.name}; its own output is in {log}")
     try:
-        with _signals() as asked:
+        with _signals() as signals:
             with _stderr_to(log):
                 spark = _session(plan, master)
             work = start(pipeline.definition, spark, node=_node(context, plan, url, token))
-            _follow(work, asked, page, idle_s=idle_s, as_json=as_json)
+            _follow(work, signals, page, idle_s=idle_s, as_json=as_json)
     finally:
         if page is not None:
             page.close()
@@ -194,15 +194,15 @@ def _stderr_to(log: Path) -> Iterator[None]:
 # --- at work ------------------------------------------------------------------------------------------
 
 
-class Asked:
+class StopSignals:
     """Counts the signals to stop; the second one exits at once."""
 
     def __init__(self) -> None:
-        self.times = 0
+        self.count = 0
 
     def __call__(self, *_: object) -> None:
-        self.times += 1
-        if self.times == 1:
+        self.count += 1
+        if self.count == 1:
             note("stopping after this batch; once more stops at once")
         else:
             note("stopped; the next start repeats the current batch")
@@ -210,18 +210,18 @@ class Asked:
 
 
 @contextmanager
-def _signals() -> Iterator[Asked]:
-    asked = Asked()
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+def _signals() -> Iterator[StopSignals]:
+    signals = StopSignals()
+    before = {number: signal.signal(number, signals) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _follow(
-    work: PipelineRun, asked: Asked, page: Metrics | None, *, idle_s: float | None, as_json: bool
+    work: PipelineRun, signals: StopSignals, page: Metrics | None, *, idle_s: float | None, as_json: bool
 ) -> None:
     """Shows the progress until the run ends or a signal stops it; raises the error of a query that fails."""
     live = sys.stderr.isatty() and not as_json
@@ -231,21 +231,21 @@ def _follow(
             active = work.active
             for sample in work.samples():
                 last[sample.sink] = sample
-                _tell(sample, page, as_json=as_json, live=live)
+                _report(sample, page, as_json=as_json, live=live)
             update(work, last)
             work.check()
             if not active:
                 break
-            if asked.times or (idle_s is not None and work.idle_s >= idle_s):
+            if signals.count or (idle_s is not None and work.idle_s >= idle_s):
                 work.stop()
             else:
                 time.sleep(LOOK_S)
     rows = sum(sample.rows_all for sample in last.values() if sample is not None)
     if not as_json:
-        note(f"{work.plan.name}: {'stopped' if asked.times else 'ended'} after {rows:,} rows read")
+        note(f"{work.plan.name}: {'stopped' if signals.count else 'ended'} after {rows:,} rows read")
 
 
-def _tell(sample: BatchSample, page: Metrics | None, *, as_json: bool, live: bool) -> None:
+def _report(sample: BatchSample, page: Metrics | None, *, as_json: bool, live: bool) -> None:
     from headpond.spark.pipeline.progress import line
 
     if page is not None:
@@ -269,38 +269,7 @@ def _screen(live: bool) -> Iterator[Update]:
     with Live(console=make_console(stderr=True), auto_refresh=False) as screen:
 
         def update(work: PipelineRun, last: dict[str, BatchSample | None]) -> None:
-            shown = table((name, sample, work.doing(name)) for name, sample in last.items())
-            screen.update(shown, refresh=True)
+            rows = table((name, sample, work.doing(name)) for name, sample in last.items())
+            screen.update(rows, refresh=True)
 
         yield update
-
-
-ArchiveArgument = Annotated[str, typer.Argument(metavar="DIR", help="The archive's folder.")]
-BatchEntries = Annotated[
-    int,
-    typer.Option("--batch-entries", min=1, metavar="N", help="Entries of a shard written at once."),
-]
-JobMaster = Annotated[str, typer.Option("--master", metavar="MASTER", help="The Spark master that runs it.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.", show_default=False)]
-
-
-@contextmanager
-def shown() -> Iterator[Callable[[str], None] | None]:
-    """Shows the progress of a job on one line of the terminal, if there is one."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.live import Live
-    from rich.text import Text
-
-    said = ["starting Spark"]
-
-    class Line:
-        def __rich__(self) -> Text:
-            return Text(said[0])
-
-    def progress(text: str) -> None:
-        said[0] = text
-
-    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
-        yield progress

@@ -9,7 +9,7 @@ import typer
 
 from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import note, print_fields, print_json, reports_errors
-from headpond.cli.spark.pipeline import shown
+from headpond.cli.spark.job_options import progress_line
 
 
 @reports_errors
@@ -28,7 +28,7 @@ def prepare(
     """
     from headpond.spark.start.class_cache import prepare as run_prepare
 
-    with shown() as progress:
+    with progress_line() as progress:
         result = run_prepare(again=again, progress=progress)
     if as_json:
         print_json(result)

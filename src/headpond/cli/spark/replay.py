@@ -1,4 +1,4 @@
-"""``headpond spark replay``: an archive, Parquet files or a topic, written to a topic, once in all runs."""
+"""``headpond spark replay`` and ``reshard``: messages written to a topic, each once in all runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from headpond.cli.output import EXIT_ERROR, note, print_fields, print_json, reports_errors
-from headpond.cli.spark.pipeline import BatchEntries, JobMaster, shown
+from headpond.cli.spark.job_options import BatchEntries, JobMaster, progress_line
 
 
 @reports_errors
@@ -16,7 +16,7 @@ def replay(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A topic, an archive, or another folder of Parquet files.")
     ],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic that is written to.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic to write to.")],
     start: Annotated[
         str | None, typer.Option("--start", metavar="P", help="Where to begin in a topic: an entry, a time.")
     ] = None,
@@ -24,27 +24,27 @@ def replay(
         str | None, typer.Option("--end", metavar="P", help="Where to end in a topic, likewise.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this is true.")
+        str | None, typer.Option("--where", metavar="SQL", help="Write only rows for which this is true.")
     ] = None,
     batch_entries: BatchEntries = 500_000,
     to_url: Annotated[
         str | None, typer.Option("--to-url", metavar="URL", help="The node to write to, if it is another one.")
     ] = None,
     to_token: Annotated[
-        str | None, typer.Option("--to-token", metavar="TEXT", help="The access token of that one.")
+        str | None, typer.Option("--to-token", metavar="TEXT", help="The access token of that node.")
     ] = None,
     master: JobMaster = "local[*]",
     url: Url = DEFAULT_URL,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what a source holds to a topic.
+    """Write the messages of a source to a topic.
 
-    Run again, after a kill or on a topic that grew, it writes what is not there yet.
+    Run again, after a kill or on a topic that grew, it writes only the rest.
     """
     from headpond.spark.jobs.replay import replay as run_replay
 
-    with shown() as progress:
+    with progress_line() as progress:
         result = run_replay(
             source,
             target,
@@ -76,7 +76,7 @@ def replay(
 @reports_errors
 def reshard(
     source: TopicArgument,
-    target: Annotated[str, typer.Argument(metavar="NEW", help="The new topic; made if it is not there.")],
+    target: Annotated[str, typer.Argument(metavar="NEW", help="The new topic; created if it is not there.")],
     shards: Annotated[int, typer.Option("--shards", min=1, metavar="N", help="Its shards, a power of two.")],
     batch_entries: BatchEntries = 500_000,
     master: JobMaster = "local[*]",
@@ -86,11 +86,11 @@ def reshard(
 ) -> None:
     """Copy a topic into a new one with another number of shards, and compare the two.
 
-    Exits with 1 unless everything is there, once, and in order.
+    Exits with 1 unless every message is there once and in order.
     """
     from headpond.spark.jobs.reshard import reshard as run_reshard
 
-    with shown() as progress:
+    with progress_line() as progress:
         result = run_reshard(
             source,
             target,

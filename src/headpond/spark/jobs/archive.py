@@ -1,8 +1,8 @@
-"""``archive``: a topic as Parquet files, every message once, whatever happens to the process that writes them.
+"""``archive`` and ``compact``: a topic as Parquet files, every message once, even if the process is killed.
 
-Spark's own file sink is exactly once only to readers that know its ``_spark_metadata``; others see the files of
-failed attempts too. Here each batch of the stream goes through the archive's folder (archive_folder), which
-decides by one record whether it counts, so any reader of Parquet sees each message once.
+Spark's own file sink is exactly once only for readers that know its ``_spark_metadata``; others see the files
+of failed attempts too. Here each batch of the stream goes through the archive's folder (archive_folder), where
+one record decides whether it counts, so any reader of Parquet sees each message once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FOLLOW_EVERY = "10 seconds"
 
 
 class ArchiveResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run added."""
+    """The messages that a run added."""
 
     topic: str
     folder: str
     rows: int
     batches: int
     files: int
-    """All that the archive has now."""
+    """Of the whole archive."""
     seconds: float
 
 
@@ -60,8 +60,8 @@ def archive(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> ArchiveResult:
-    """Adds what the archive does not hold yet; with ``follow`` also what comes, until it is ended."""
-    feed = feed_of(topic, "what is archived")
+    """Adds the messages that the archive lacks; with ``follow`` also new ones, until interrupted."""
+    feed = feed_of(topic, "the topic")
     if feed.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{feed} is no topic", hint="A topic is archived; name it as topic:NAME.")
     if batch_bytes < 1:
@@ -86,7 +86,7 @@ def archive(
 
 
 def topic_info(feed: Feed, reach: Reach) -> ArchiveInfo:
-    """Which topic that is at the node; raises if there is none."""
+    """The topic's name and uuid; raises if the node does not have it."""
     with headpond.sync.connect(reach.url, token=reach.token) as client:
         found = client.admin.show_topic(feed.name)
     return ArchiveInfo(topic=found.topic, topic_uuid=found.uuid.hex())
@@ -106,7 +106,7 @@ def _run(
     rows = read_stream(work.spark, feed, reach, maxBytesPerTrigger=str(batch_bytes))
 
     def add(batch: DataFrame, number: int) -> None:
-        # Spark writes down where a batch ends before it begins it, and never again.
+        # Spark writes the end of a batch once, before it begins the batch.
         cut = hashlib.sha256((place.checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
         counted.add(work, place, batch, number, query_id(), cut)
 
@@ -133,7 +133,7 @@ def _run(
 
 
 class _Counted:
-    """What this run added; and what went wrong, since Spark hands on the text of an error alone."""
+    """The counts of this run, and its error, since Spark passes on only the text of an error."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -157,8 +157,8 @@ class _Counted:
 def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str = "") -> int | None:
     """Adds one batch; None if it is there already. The same batch may come again, and is added once.
 
-    ``cut`` tells what is in it. A checkpoint that is older or newer than the archive (one of them was put back
-    from a copy) brings other rows under a number that is there, or passes some over: that is an error.
+    ``cut`` identifies its rows. A checkpoint that is older or newer than the archive (one of them was restored
+    from a copy) brings other rows under a known number, or skips some: that is an error.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -223,7 +223,7 @@ def compact(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> CompactResult:
-    """Puts the files of each day together until they have about ``target_bytes`` each."""
+    """Joins the files of each day into files of about ``target_bytes``."""
     if target_bytes < 1:
         raise BadRequest(f"files of {target_bytes} bytes", hint="Take a number above 0.")
     place = ArchiveFolder(folder)
@@ -265,17 +265,17 @@ def _count(total_bytes: int, target_bytes: int) -> int:
 
 
 def compact_day(spark: SparkSession, place: ArchiveFolder, day: Path, target_bytes: int) -> int:
-    """Writes one day anew; returns how many rows it has."""
+    """Rewrites one day; returns how many rows it has."""
     old = sorted(day.glob("*.parquet"))
     rows_before = _rows(old)
     count = _count(sum(path.stat().st_size for path in old), target_bytes)
     work = place.inside / COMPACTING / "work"
-    # What is there is of one that was killed, before its exchange or right after it: of no use either way.
+    # Files left here are of a compaction that was killed before or right after its exchange: not needed.
     shutil.rmtree(work, ignore_errors=True)
     staged = work / "staged"
-    # A topic's columns may have grown from one file to the next.
+    # A topic may have gained columns from one file to the next.
     rows = spark.read.option("mergeSchema", True).parquet(*map(str, old))
-    # By range, so that a file holds neighbouring entries and a reader of some of them can pass over the rest.
+    # By range, so that a file has neighbouring entries and a reader of some of them can skip the others.
     spread = rows.repartitionByRange(count, "shard", "entry").sortWithinPartitions("shard", "entry")
     spread.write.parquet(str(staged))
     new = work / day.name

@@ -1,21 +1,20 @@
-"""The folder of an archive: what is in it, and how files get there exactly once.
+"""The folder of an archive: its files, and how they get there exactly once.
 
 ::
 
     DIR/date=2026-01-31/part-00000012-0000.parquet    the rows, by the day they were stored (UTC)
     DIR/_headpond/archive.json                        which topic this is an archive of
-    DIR/_headpond/checkpoint/                         how far Spark's stream is
+    DIR/_headpond/checkpoint/                         Spark's checkpoint of the stream
     DIR/_headpond/batches/00000012.json               a batch that counts: its files, and where they came from
-    DIR/_headpond/staging/                            what is being written, and what waits to be moved
-    DIR/_headpond/publish/lock                        held while files are put in place
+    DIR/_headpond/staging/                            files being written, or waiting to be moved
+    DIR/_headpond/publish/lock                        held while files are moved
     DIR/_headpond/archiving/lock                      held by the process that archives
-    DIR/_headpond/compacting/                         the same for one that compacts, and what it writes
+    DIR/_headpond/compacting/                         the same for compaction, and its new files
 
-A batch is written to the staging folder and synced; then its record is put in place in one step, and that is
-what makes it count; then its files are moved to where readers look. Whoever finds a record with files still in
-staging moves them, so a process that is killed at any moment is carried on where it stopped: before the record
-the batch is written anew, after it nothing is written again. Readers need none of this: what they see is plain
-Parquet below ``date=…``, and names that start with ``_`` are passed over by Spark and pyarrow.
+A batch is written to the staging folder and synced. Then one rename puts its record in place, which makes the
+batch count; then its files are moved to where readers look. The next run moves files of a record that are still
+in staging, so it continues after a kill at any moment: without a record it writes the batch again, with one it
+does not. Readers see plain Parquet below ``date=…``; Spark and pyarrow skip names that start with ``_``.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     files: list[BatchFile]
     cut: str = ""
-    """A digest of where Spark said that it begins and ends: the same number with another cut is other rows."""
+    """A digest of the offsets of the batch: the same number with another cut is other rows."""
 
 
 class ArchiveFolder:
@@ -83,10 +82,10 @@ class ArchiveFolder:
         self.staging = self.inside / "staging"
         self.batches = self.inside / "batches"
 
-    # --- whose it is --------------------------------------------------------------------------------
+    # --- ownership ---------------------------------------------------------------------------------
 
     def info(self) -> ArchiveInfo:
-        """Which topic it holds; a folder that is no archive is an error."""
+        """The topic of this archive; a folder that is no archive is an error."""
         try:
             return msgspec.json.decode((self.inside / "archive.json").read_bytes(), type=ArchiveInfo)
         except (FileNotFoundError, NotADirectoryError):
@@ -97,14 +96,14 @@ class ArchiveFolder:
             raise BadRequest(f"{self.inside / 'archive.json'} is damaged: {error}") from error
 
     def claim(self, info: ArchiveInfo) -> None:
-        """Makes it the archive of this topic; raises if it is another's, or holds something else."""
+        """Makes it the archive of this topic; raises if it is another topic's, or has other files."""
         if (self.inside / "archive.json").exists():
             there = self.info()
             if there != info:
                 raise BadRequest(
                     f"{self.path} is an archive of {there.topic} ({there.topic_uuid}), not of {info.topic}"
                     f" ({info.topic_uuid})",
-                    hint="Name another folder; a topic that was created anew is another topic.",
+                    hint="Name another folder; a topic that was created again is another topic.",
                 )
             return
         if self.path.is_file():
@@ -118,7 +117,7 @@ class ArchiveFolder:
             raise BadRequest(f"cannot make the folder {self.path}: {error.strerror}") from error
 
     def check_stream(self) -> None:
-        """Raises if the archive has batches and the stream that wrote them is gone: it would begin anew."""
+        """Raises if the archive has batches and their checkpoint is gone: the stream would start over."""
         newest = self.newest()
         if newest is None:
             return
@@ -128,13 +127,13 @@ class ArchiveFolder:
             query = None
         if query != newest.query:
             raise BadRequest(
-                f"the checkpoint of {self.path} is gone, so it is not known how far the archive is",
+                f"the checkpoint of {self.path} is gone, and only it knows how far the archive is",
                 hint="Put _headpond/checkpoint back, or archive into a new folder.",
             )
 
     @contextmanager
     def held(self, doing: str) -> Iterator[None]:
-        """The archive for one process that does this (``archiving``, ``compacting``) with it."""
+        """Locks the archive for one process that does this: ``archiving`` or ``compacting``."""
         try:
             lock = FolderLock.take(self.inside / doing)
         except RefillInUse as error:
@@ -146,7 +145,7 @@ class ArchiveFolder:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """The moment in which files are put in place: archive and compaction take turns."""
+        """Locks the archive while files are moved: archive and compaction take turns."""
         from threading import Event
 
         never = Event()
@@ -159,7 +158,7 @@ class ArchiveFolder:
             with lock:
                 yield
                 return
-        raise BadRequest(f"another process puts files into {self.path} and does not end")
+        raise BadRequest(f"another process moves files into {self.path} and does not end")
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -168,12 +167,12 @@ class ArchiveFolder:
         return msgspec.json.decode(names[-1].read_bytes(), type=BatchRecord) if names else None
 
     def stage(self, batch: int) -> Path:
-        """A new place to write to: a Java whose Python was killed may still write to the one before."""
+        """A new folder to write to: a Java whose Python was killed may still write to the one before."""
         self.staging.mkdir(parents=True, exist_ok=True)
         return self.staging / f"batch-{batch}-{uuid.uuid4().hex}"
 
     def commit(self, batch: int, query: str, staged: Path, rows: int, cut: str = "") -> None:
-        """Makes what was staged count, and moves it to its place."""
+        """Makes the staged files count, and moves them to their place."""
         files = [
             BatchFile(
                 staged=str(path.relative_to(self.staging)),
@@ -190,7 +189,7 @@ class ArchiveFolder:
             old.unlink()
 
     def finish(self, record: BatchRecord) -> None:
-        """Moves what is still in staging; what is not there was moved before."""
+        """Moves the files of a batch that are still in staging."""
         if self._waiting(record):
             with self.publishing():
                 self._move(record)
@@ -207,7 +206,7 @@ class ArchiveFolder:
             sync({(self.path / file.place).parent for file in waiting} | {self.path})
 
     def recover(self) -> None:
-        """Carries on what a process that was killed left behind."""
+        """Completes the batch of a process that was killed, and removes its staging files."""
         newest = self.newest()
         if newest is not None:
             self.finish(newest)
@@ -222,9 +221,9 @@ class ArchiveFolder:
         return [file for day in self.days() for file in sorted(day.glob("*.parquet"))]
 
     def whole_files(self) -> list[Path]:
-        """The files, with none or all of each batch: for whoever keeps in mind how far it has read.
+        """The files, with none or all of each batch, for a reader that remembers how far it has read.
 
-        What a process that was killed left behind is put in place first.
+        Moves the files of a batch whose process was killed first.
         """
         try:
             with self.publishing():
@@ -235,20 +234,20 @@ class ArchiveFolder:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-        # It may only be read: then all that can be done is to see that nothing was on its way.
+        # A read-only archive: check that no batch was being moved.
         newest = self.newest()
         waiting = newest is not None and bool(self._waiting(newest))
         found = self.files()
         if waiting or self.newest() != newest:
             raise BadRequest(
-                f"a batch of {self.path} is being put in place, and this process may not write there",
+                f"a batch of {self.path} is being moved, and this process may not write there",
                 hint="Run it again; if that does not help, archive the topic once more first.",
             )
         return found
 
 
 def sync(paths: Iterable[Path]) -> None:
-    """What these files and folders hold is on the disk when this returns."""
+    """Syncs these files and folders to disk."""
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -258,7 +257,7 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and durably."""
+    """Writes a file atomically and durably."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(data)
     sync([beside])

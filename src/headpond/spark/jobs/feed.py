@@ -1,7 +1,7 @@
-"""Where a job's rows come from: a topic, a folder of Parquet files, or a DataFrame.
+"""The inputs of a job: a topic, a folder of Parquet files, or a DataFrame.
 
-As text, ``topic:NAME`` and ``parquet:PATH`` say which; without, what looks like a path (it starts with ``/``,
-``./``, ``../`` or ``~``, ends with ``/`` or ``.parquet``, or has ``://`` in it) is one, and the rest a topic.
+As text, ``topic:NAME`` and ``parquet:PATH`` say which. Other text is a path if it starts with ``/``, ``./``,
+``../`` or ``~``, ends with ``/`` or ``.parquet``, or contains ``://``; otherwise it is a topic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Feed:
 
     kind: FeedKind
     name: str
-    """The topic's full name, the folder as it was given, or what a DataFrame is called in messages."""
+    """The topic's full name, the folder as given, or the name of a DataFrame in messages."""
     frame: DataFrame | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Feed:
 
 
 Source = str | os.PathLike[str] | Feed
-"""What a caller may name; a DataFrame too, by ``frame_feed``."""
+"""What a caller may name; functions that also take a DataFrame say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Reach:
 
 
 def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
-    """What was named, in one form; ``what`` is how it is called in messages."""
+    """The input that a caller names; ``what`` is its name in messages."""
     if isinstance(source, Feed):
         return source
     if isinstance(source, str):
@@ -92,7 +92,7 @@ def _from_text(text: str, what: str) -> Feed:
 
 
 def check_feed(feed: Feed) -> None:
-    """Refuses a folder that is not there or has no Parquet file, before Spark is started."""
+    """Refuses a folder that is not there or has no Parquet file, before Spark starts."""
     if feed.kind is not FeedKind.PARQUET or "://" in feed.name:
         return
     path = Path(feed.name).expanduser()
@@ -107,7 +107,7 @@ def check_feed(feed: Feed) -> None:
 
 
 def check_topics(feeds: Iterable[Feed], reaches: Iterable[Reach]) -> None:
-    """Raises if a node cannot be reached or does not have its topic, before Spark is started."""
+    """Raises if a node cannot be reached or does not have its topic, before Spark starts."""
     for feed, reach in zip(feeds, reaches, strict=True):
         if feed.kind is FeedKind.TOPIC:
             with headpond.sync.connect(reach.url, token=reach.token) as client:
@@ -115,7 +115,7 @@ def check_topics(feeds: Iterable[Feed], reaches: Iterable[Reach]) -> None:
 
 
 def _parquet_files(folder: Path) -> Iterable[Path]:
-    """What Spark would read: what starts with ``_`` or ``.``, file or folder, is no data."""
+    """The files that Spark would read: it skips files and folders that start with ``_`` or ``.``."""
     for path in folder.rglob("*.parquet"):
         if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts):
             yield path
@@ -126,23 +126,22 @@ def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -
     if feed.frame is not None:
         return feed.frame
     if feed.kind is FeedKind.PARQUET:
-        # A date is told in the path; it says nothing that stored_at does not. Files may have different columns:
-        # unless told, Spark takes those of one, and drops what others have beside them.
+        # Files may have different columns. By default Spark takes the columns of one file and drops the others.
         path = str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name
         return spark.read.option("mergeSchema", True).parquet(path)
     reader = spark.read.format(FORMAT).options(**reach.options(), topic=feed.name)
-    return reader.options(**_told(options)).load()
+    return reader.options(**_without_none(options)).load()
 
 
 def read_stream(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
-    """The rows of a topic as they come."""
+    """The rows of a topic as a stream."""
     if feed.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; read a folder without --follow.")
     reader = spark.readStream.format(FORMAT).options(**reach.options(), topic=feed.name)
-    return reader.options(**_told(options)).load()
+    return reader.options(**_without_none(options)).load()
 
 
-def _told(options: dict[str, str | None]) -> dict[str, str]:
+def _without_none(options: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -152,5 +151,5 @@ def need_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:
     if missing:
         raise BadRequest(
             f"{what} has no column {', '.join(missing)}; its columns are {', '.join(frame.columns)}",
-            hint="Name another input, or tell with `by` what names a message in both.",
+            hint="Name another input, or name a message in both sides with `by`.",
         )

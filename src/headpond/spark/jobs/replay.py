@@ -1,9 +1,9 @@
-"""``replay``: what an archive, other Parquet files or a topic hold, written to a topic, once in all runs.
+"""``replay``: writes the messages of an archive, other Parquet files or a topic to a topic, once in all runs.
 
-What is read is cut into lanes. A lane is written under a writer of its own, whose name is made from
-what is read and the topic that it goes to, in batches numbered by where they end. The node records the newest
-batch with the rows, in one step, so the next run writes what is not there. Nothing is kept on
-this side: run twice, after a kill, or on a topic that grew meanwhile, each message is written once.
+The source is divided into lanes. Each lane is written under its own writer, whose name is made from the source
+and the target topic, in batches numbered by the position they end at. The node records the newest batch
+together with its rows, so the next run writes only the rest. There is no state on this side: run twice, after a
+kill, or on a topic that grew, ``replay`` writes each message once.
 
 Each message gets the header ``headpond-origin`` with the identity that it had.
 """
@@ -61,7 +61,7 @@ class ReplayLane:
     name: str
     """For a person."""
     source: str
-    """What it is, wherever it is read from: a part of the writer's name."""
+    """Identifies the rows, wherever they are read from: a part of the writer's name."""
     first: int
     end: int
     step: int
@@ -72,12 +72,13 @@ class ReplayLane:
 def topic_lanes(
     spark: SparkSession, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
 ) -> list[ReplayLane]:
-    """The shards of a topic, from and to where it was told, or what it holds now."""
+    """The shards of a topic, between ``start`` and ``end``; by default all entries that it has now."""
     from headpond.spark.source.options import read_options
     from headpond.spark.source.plan import resolve, there
 
-    told = {"topic": feed.name, "start": start, "end": end}
-    options = read_options({name: value for name, value in told.items() if value is not None} | reach.options())
+    given = {"topic": feed.name, "start": start, "end": end}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    options = read_options(chosen | reach.options())
     with headpond.sync.connect(reach.url, token=reach.token) as client:
         (ends,) = there(client.admin.ends([feed.name]))
         starts, stops = (
@@ -129,7 +130,7 @@ def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, 
 
 
 def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[ReplayLane]:
-    """All files of a folder, known by what is in them: the same files elsewhere are the same lane."""
+    """All files of a folder, identified by their content: the same files elsewhere are the same lane."""
     from pyspark.sql import functions as F
 
     frame = read(spark, feed, reach)
@@ -166,14 +167,14 @@ class ReplayPiece(NamedTuple):
 
 
 def left_of(first: int, end: int, written: Mapping[int, int]) -> list[ReplayPiece]:
-    """What is not written of a range; ``written`` has, of each writer, where it began and how far it came."""
+    """The unwritten pieces of a range; ``written`` maps where each writer began to where it ended."""
     there = RangeSet((began, reached) for began, reached in written.items() if began < reached)
-    goes_on = {reached: began for began, reached in written.items()}
-    return [ReplayPiece(start, stop, goes_on.get(start, start)) for start, stop in there.missing(first, end)]
+    began_of = {reached: began for began, reached in written.items()}
+    return [ReplayPiece(start, stop, began_of.get(start, start)) for start, stop in there.missing(first, end)]
 
 
 def writer_name(base: str, began: int) -> str:
-    """One that began with the first position has the lane's own name."""
+    """The name of a lane's writer; one that began at 0 has the plain name."""
     return base if began == 0 else f"{base}-{began}"
 
 
@@ -190,14 +191,14 @@ LANES_AT_ONCE = 4
 
 
 class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run wrote."""
+    """The messages that a run wrote."""
 
     source: str
     target: str
     rows: int
     """Written by this run."""
     there: int
-    """Positions that earlier runs had dealt with: entries, or files."""
+    """Positions that earlier runs wrote: entries, or files."""
     batches: int
     seconds: float
 
@@ -217,16 +218,16 @@ def replay(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> ReplayResult:
-    """Writes what is not there yet; ``start`` and ``end`` are a topic's, ``where`` is an expression of SQL.
+    """Writes the messages that are not written yet; ``start`` and ``end`` are a topic's, ``where`` is SQL.
 
     ``to_url`` is another node to write to. The target topic has to be there.
     """
-    feed, goal = feed_of(source, "what is replayed"), feed_of(target, "the target")
+    feed, goal = feed_of(source, "the source"), feed_of(target, "the target")
     if goal.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{goal} is no topic", hint="A replay goes to a topic; name it as topic:NAME.")
     if feed.kind is FeedKind.FRAME:
         raise BadRequest(
-            "a DataFrame has no place that is known again", hint="Write it with format('headpond')."
+            "a DataFrame has no positions that stay the same", hint="Write it with format('headpond')."
         )
     if feed.kind is FeedKind.PARQUET and (start or end):
         raise BadRequest("start and end are a topic's", hint="Take a part of files with `where`.")
@@ -241,7 +242,7 @@ def replay(
     began = time.monotonic()
 
     def body(work: Work) -> ReplayResult:
-        work.say("looking at what is there")
+        work.say("looking for earlier runs")
         lanes = _lanes(work, feed, reach, start, end, batch_entries)
         return run_lanes(work, feed, lanes, ReplayTarget(goal, to, uuid), where, began)
 
@@ -297,7 +298,7 @@ class ReplayTarget(msgspec.Struct, frozen=True):
 def run_lanes(
     work: Work, feed: Feed, lanes: list[ReplayLane], target: ReplayTarget, where: str | None, began: float
 ) -> ReplayResult:
-    """Writes all lanes, some at once; each goes on by itself from where it is."""
+    """Writes all lanes, some at once; each continues where its writer ended."""
     counts = _Counts(work, sum(lane.end - lane.first for lane in lanes))
     work.each(lambda lane: _run_lane(work, lane, target, where, counts), lanes, LANES_AT_ONCE)
     return ReplayResult(
@@ -349,11 +350,11 @@ def _run_lane(work: Work, lane: ReplayLane, target: ReplayTarget, where: str | N
 
 
 def outgoing(rows: DataFrame, where: str | None) -> DataFrame:
-    """What is written of each row: what its producer gave it, and where it came from."""
+    """The columns to write: those that the producer gave, and the origin as a header."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    need_columns(rows, ("value",), "what is replayed")
+    need_columns(rows, ("value",), "the source")
     if where is not None:
         try:
             rows = rows.where(where)

@@ -1,8 +1,8 @@
-"""``reshard``: a topic as a new one with another number of shards, complete, in order, and checked.
+"""``reshard``: copies a topic to a new one with another number of shards, and compares the two.
 
-A topic's shards are fixed for its life, so a new topic is made with the columns and settings of the old one and
-replayed into: exactly once, restartable, and with the messages of a key in their order, since a key's messages
-are in one shard before and after. At the end an audit compares the two by the header ``headpond-origin``.
+A topic's shards are fixed for its life, so ``reshard`` creates a topic with the columns and settings of the old
+one and replays the old one into it: exactly once, restartable, and with the messages of a key in order, since a
+key's messages are in one shard before and after. An audit then compares the two by ``headpond-origin``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WINDOW_S = 3600.0
 
 
 class ReshardResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, and what the audit says of all of it."""
+    """The messages written, and the result of the audit."""
 
     source: str
     target: str
@@ -49,9 +49,9 @@ class ReshardResult(msgspec.Struct, frozen=True, kw_only=True):
     strangers: int
     """Messages of the new topic that came from elsewhere."""
     in_order: bool
-    """Whether everything that one shard held came to each new shard in its order."""
+    """Whether the messages of each old shard are in order in each new shard."""
     verified: bool
-    """Nothing is missing or there twice, and all in order."""
+    """Whether no message is missing or repeated, and all are in order."""
     seconds: float
 
 
@@ -66,8 +66,8 @@ def reshard(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> ReshardResult:
-    """Makes ``target`` of what ``source`` holds now; run again, it adds what came since."""
-    feed, goal = feed_of(source, "what is resharded"), feed_of(target, "the new topic")
+    """Copies the messages of ``source`` to ``target``; run again, it adds the new ones."""
+    feed, goal = feed_of(source, "the topic"), feed_of(target, "the new topic")
     for each in (feed, goal):
         if each.kind is not FeedKind.TOPIC:
             raise BadRequest(f"{each} is no topic", hint="Name topics, as NAME or topic:NAME.")
@@ -83,7 +83,7 @@ def reshard(
         lanes = topic_lanes(work.spark, feed, reach, None, None, batch_entries)
         written = run_lanes(work, feed, lanes, ReplayTarget(goal, reach, uuid), None, began)
         work.say("comparing the two")
-        return written, _audited(work, feed, goal, reach, lanes)
+        return written, _audit(work, feed, goal, reach, lanes)
 
     written, found = run_job("reshard", body, master=master, progress=progress)
     in_order = found.orders is not None and "strict" in found.orders.held
@@ -105,7 +105,7 @@ def reshard(
 
 
 def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicInfo, str]:
-    """The new topic is made like the old one, or taken if an earlier run made it."""
+    """Creates the new topic like the old one, or takes the one that an earlier run created."""
     with headpond.sync.connect(reach.url, token=reach.token) as client:
         before = client.admin.show_topic(feed.name)
         if not any(shard.entry_next > shard.entry_first for shard in before.shard_list):
@@ -124,8 +124,8 @@ def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicIn
     return before, after.uuid.hex()
 
 
-def _audited(work: Work, feed: Feed, goal: Feed, reach: Reach, lanes: list[ReplayLane]) -> AuditResult:
-    """Compares what was replayed with what is in the new topic; what came to the old one since is left out."""
+def _audit(work: Work, feed: Feed, goal: Feed, reach: Reach, lanes: list[ReplayLane]) -> AuditResult:
+    """Compares the replayed messages with the new topic; messages sent to the old one since do not count."""
     limits: dict[str, str | None] = {
         name: json.dumps({str(shard): place for shard, place in enumerate(places)})
         for name, places in (("start", [lane.first for lane in lanes]), ("end", [lane.end for lane in lanes]))

@@ -1,8 +1,8 @@
-"""A job on Spark: the session it runs in, what it says meanwhile, and how Ctrl-C ends it.
+"""A job on Spark: its session, its progress, and how Ctrl-C ends it.
 
-A job takes the session of this process or makes one of its own, which it stops afterwards. Spark works in a
-thread of its own: Ctrl-C in the middle of a call to Java would leave its answer behind on the thread's
-connection, to be taken for the answer of the next call; a thread that only waits has none.
+A job uses the session of this process, or starts one and stops it afterwards. A second thread calls Spark: if
+Ctrl-C interrupted a call to Java, its answer would stay on the thread's connection, and the next call would
+take it for its own. The main thread only waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[str], None]
-"""Called now and then with what is being done, for a person to read."""
+"""Called from time to time with the current activity, for a person to read."""
 
 POLL_S = 0.5
 STREAM_POLL_S = 1
@@ -39,26 +39,26 @@ SETTINGS: dict[str, object] = {
     # Spark's own default of 1 GiB makes millions of rows spill again and again; with this the whole job stays
     # below 4 GiB, Python and what Java takes beside its heap included.
     "spark.driver.memory": "2g",
-    # Small enough pieces for that memory, put together again where there is little in them.
+    # Partitions small enough for that memory; Spark joins those with few rows.
     "spark.sql.shuffle.partitions": 32,
     "spark.sql.session.timeZone": "UTC",
 }
 
 
 class Work:
-    """What a job's body is given: the session, a way to tell how far it is, and whether it is to end."""
+    """The argument of a job's body: the session, the progress report, and whether the user wants it to end."""
 
     def __init__(self, spark: SparkSession, progress: Progress | None) -> None:
         self.spark = spark
         self.tag = f"headpond-{uuid.uuid4()}"
-        """Of all jobs of Spark that belong to it."""
+        """The tag of all jobs of Spark that this job starts."""
         self.stopping = Event()
-        """Set when a person wants the job to end; a stream then ends between two batches."""
+        """Set when the user wants the job to end; a stream then ends between two batches."""
         self._progress = progress
         self._phase = "starting"
 
     def say(self, phase: str) -> None:
-        """What is done from here on; a job that is to end gets no further than this."""
+        """Reports the next activity; raises ``CancelledError`` if the user wants the job to end."""
         if self.stopping.is_set():
             raise CancelledError
         self._phase = phase
@@ -66,9 +66,9 @@ class Work:
             self._progress(phase)
 
     def mark(self) -> None:
-        """Makes the jobs that this thread starts belong to it, and the session its own.
+        """Tags the jobs that this thread starts, and makes the session the thread's active one.
 
-        Spark looks for data sources of Python in the session of the thread that writes to one.
+        Spark looks up Python data sources in the active session of the thread that writes to one.
         """
         jvm = self.spark._jvm
         type(self.spark)._get_j_spark_session_class(jvm).setActiveSession(self.spark._jsparkSession)
@@ -76,7 +76,7 @@ class Work:
         self.spark.sparkContext.setInterruptOnCancel(True)
 
     def each(self, do: Callable[[Item], None], items: Sequence[Item], at_once: int) -> None:
-        """Does something with each of the items, some of them at once; the first error ends it."""
+        """Calls ``do`` for each item, up to ``at_once`` at a time; the first error ends it."""
 
         def one(item: Item) -> None:
             self.mark()
@@ -92,7 +92,7 @@ class Work:
                 raise
 
     def await_stream(self, query: StreamingQuery) -> None:
-        """Waits for a stream's end, and stops it if the job is to end."""
+        """Waits for the end of a stream, and stops it if the user wants the job to end."""
         try:
             while not query.awaitTermination(STREAM_POLL_S):
                 if self.stopping.is_set():
@@ -101,7 +101,7 @@ class Work:
             query.stop()
 
     def watch(self, ended: Event) -> None:
-        """Adds how many tasks of the running stage are done."""
+        """Reports how many tasks of the running stages are done."""
         tracker = self.spark.sparkContext.statusTracker()
         while not ended.wait(POLL_S):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -119,9 +119,9 @@ def run_job(
     progress: Progress | None = None,
     conf: Mapping[str, object] = SETTINGS,
 ) -> Result:
-    """Runs the body in the session of this process, or in one of its own that it stops afterwards.
+    """Runs the body in the session of this process, or in a new one that it stops afterwards.
 
-    ``conf`` is for a session of its own.
+    ``conf`` is for the new session.
     """
     need_spark()
     from pyspark import SparkContext
@@ -152,7 +152,7 @@ def _run(work: Work, body: Callable[[Work], Result]) -> Result:
             return answer.result()
         except BaseException:
             work.stopping.set()
-            # A query is many jobs in a row, and between two of them there is none to cancel.
+            # A query is a sequence of jobs, and between two of them there is none to cancel.
             while not wait([answer], POLL_S).done:
                 work.spark.sparkContext.cancelJobsWithTag(work.tag)
             raise
@@ -163,7 +163,7 @@ def _run(work: Work, body: Callable[[Work], Result]) -> Result:
 
 
 def check_free(folder: Path, *, overwrite: bool) -> None:
-    """Raises if there is something that results would replace."""
+    """Raises if the folder has files that results would replace."""
     if folder.is_dir():
         if any(folder.iterdir()) and not overwrite:
             raise BadRequest(
@@ -175,7 +175,7 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def results_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of ``folder`` when all went well."""
+    """A folder to write into, which replaces ``folder`` if the block succeeds."""
     beside = folder.absolute().with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
         beside.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline: where, what, and what to do."""
+"""The faults of a pipeline: where, what, and what to do."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class PlanFault:
 
 
 def refuse(name: str, faults: Iterable[PlanFault]) -> BadPipeline:
-    """All of them as one error."""
-    told = sorted(set(faults), key=lambda fault: (fault.line is None, fault.line or 0, fault.place))
-    if len(told) == 1:
-        error = BadPipeline(f"{name}: {told[0]}", hint=told[0].hint or None)
+    """All faults as one error."""
+    ordered = sorted(set(faults), key=lambda fault: (fault.line is None, fault.line or 0, fault.place))
+    if len(ordered) == 1:
+        error = BadPipeline(f"{name}: {ordered[0]}", hint=ordered[0].hint or None)
     else:
-        lines = [f"  {fault}" + (f"\n    {fault.hint}" if fault.hint else "") for fault in told]
-        error = BadPipeline("\n".join([f"{name} has {len(told)} faults:", *lines]))
-    error.faults = told
+        lines = [f"  {fault}" + (f"\n    {fault.hint}" if fault.hint else "") for fault in ordered]
+        error = BadPipeline("\n".join([f"{name} has {len(ordered)} faults:", *lines]))
+    error.faults = ordered
     return error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint that names what was probably meant."""
+    """A hint that names the most similar known word."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=1)
     return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names) or 'none'}."
@@ -77,9 +77,9 @@ def _whole(lines: Sequence[str], count: int) -> tuple[int, dict[str, Any]]:
             count -= 1  # inside of a value that goes over several lines
 
 
-def _has(said: Any, path: Sequence[str]) -> bool:
+def _has(tables: Any, path: Sequence[str]) -> bool:
     for name in path:
-        if not isinstance(said, dict) or name not in said:
+        if not isinstance(tables, dict) or name not in tables:
             return False
-        said = said[name]
+        tables = tables[name]
     return True

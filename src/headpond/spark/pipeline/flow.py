@@ -1,4 +1,4 @@
-"""What flows into what: every name known, every table of one kind, and no row dropped unseen."""
+"""Checks of a plan without Spark: every name known, every table of one kind, and no row dropped silently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable
 OUT_OF_ORDER = "out_of_order"
 """The column that ``reorder`` adds."""
 REST = "rest"
-"""Of a route: the rows that match nothing."""
+"""The route of rows that match no predicate."""
 MODES = ("append", "update", "complete")
 ON_GAP = ("fail", "report", "skip")
 ABOUT_TOPICS = (
@@ -30,7 +30,7 @@ ABOUT_TOPICS = (
     "max_bytes_per_trigger",
     "task_per_shard",
 )
-"""Keys of a source that Parquet has no use for."""
+"""Keys of a source that do not apply to Parquet."""
 
 
 def seconds(text: str) -> float:
@@ -48,12 +48,12 @@ def views_of(name: str, step: StepTable) -> list[str]:
 
 
 def dead_name(step: str) -> str:
-    """Of the query that writes a step's dead letters."""
+    """The name of the query that writes a step's dead letters."""
     return f"{step}_dead"
 
 
 def check_flow(plan: Plan) -> list[PlanFault]:
-    """Everything that can be said without Spark."""
+    """All faults that can be found without Spark."""
     return list(_faults(plan))
 
 
@@ -84,7 +84,7 @@ def _faults(plan: Plan) -> Iterator[PlanFault]:
 
 
 def _taken(path: tuple[str, str], name: str, known: dict[str, tuple[str, ...]]) -> Iterator[PlanFault]:
-    """Names are views of Spark's, the same in capitals: in SQL the second would stand for the first."""
+    """Names are views of Spark, which ignores case: in SQL the second would replace the first."""
     for other, where in known.items():
         if other.lower() == name.lower():
             yield PlanFault(path, f"the name {name} is taken by {'.'.join(where)}", "Choose another.")
@@ -93,8 +93,8 @@ def _taken(path: tuple[str, str], name: str, known: dict[str, tuple[str, ...]]) 
 def _one_kind(path: tuple[str, str], table: SourceTable | StepTable | SinkTable) -> Iterator[PlanFault]:
     kinds = kind_of(table)
     if len(kinds) != 1:
-        said = " and ".join(kinds) if kinds else "none"
-        yield PlanFault(path, f"it must say one of {', '.join(table.KINDS)}; it says {said}")
+        given = " and ".join(kinds) if kinds else "none"
+        yield PlanFault(path, f"it must have one of {', '.join(table.KINDS)}; it has {given}")
 
 
 # --- sources ------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _source_faults(name: str, source: SourceTable) -> Iterator[PlanFault]:
     if source.watermark is not None:
         yield from _duration((*path, "watermark", "delay"), source.watermark.delay)
         if not source.streams:
-            yield PlanFault((*path, "watermark"), "what is read at once has no watermark", "Say stream = true.")
+            yield PlanFault((*path, "watermark"), "a batch read has no watermark", "Set stream = true.")
 
 
 # --- steps --------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _step_faults(name: str, step: StepTable, known: dict[str, tuple[str, ...]]) 
 
 
 def _dropped(plan: Plan) -> Iterator[PlanFault]:
-    """Nothing is dropped unseen: what a route makes must come to a sink, or be said to be dropped."""
+    """The rows of every route must reach a sink, or the plan must say that it drops them."""
     taken = _taken_on(plan)
     for name, step in plan.steps.items():
         if step.route is None:
@@ -154,12 +154,12 @@ def _dropped(plan: Plan) -> Iterator[PlanFault]:
             if view in taken or (step.drop_rest and view == f"{name}_{REST}"):
                 continue
             hint = f"Take {view} into a step or a sink"
-            hint += ", or say drop_rest = true." if view == f"{name}_{REST}" else ", or leave that route out."
-            yield PlanFault(("steps", name, "route"), f"nobody takes the rows of {view}", hint)
+            hint += ", or set drop_rest = true." if view == f"{name}_{REST}" else ", or leave that route out."
+            yield PlanFault(("steps", name, "route"), f"no step or sink takes the rows of {view}", hint)
 
 
 def _taken_on(plan: Plan) -> set[str]:
-    """The names whose rows come to a sink, or to a step's dead letters, over however many steps."""
+    """The names whose rows reach a sink, or a step's dead letters, over any number of steps."""
     taken = {sink.from_ for sink in plan.sinks.values()}
     views = [view for name, step in plan.steps.items() for view in views_of(name, step)]
     for name, step in reversed(plan.steps.items()):
@@ -199,30 +199,30 @@ def _sink_faults(name: str, sink: SinkTable, known: dict[str, tuple[str, ...]]) 
 
 
 def _outlets(plan: Plan) -> Iterator[PlanFault]:
-    """Each query has a checkpoint of its own, and counts its batches where no other does.
+    """Each query needs its own name and its own place to count batches.
 
-    Of two that count in one place, the node and Spark's log of files drop batches as being there already.
+    If two count in one place, the node or Spark's log of files drops batches as written already.
     """
     names = {dead_name(name): name for name, step in plan.steps.items() if step.dead_letter is not None}
     places: dict[tuple[str, ...], str] = {}
     for name, sink in plan.sinks.items():
         if name in names:
-            told = f"the name {name} is taken by the dead letters of steps.{names[name]}"
-            yield PlanFault(("sinks", name), told, "Choose another.")
+            message = f"the name {name} is taken by the dead letters of steps.{names[name]}"
+            yield PlanFault(("sinks", name), message, "Choose another.")
         key, place = _counted(plan, sink)
         if key is not None and (other := places.setdefault(place, name)) != name:
-            told = f"it counts its batches where sinks.{other} does, and each would drop the other's rows"
+            message = f"it counts its batches where sinks.{other} does, and each would drop the other's rows"
             hint = "Name another folder." if key == "parquet" else "Name another sink_id, or leave it out."
-            yield PlanFault(("sinks", name, key), told, hint)
+            yield PlanFault(("sinks", name, key), message, hint)
 
 
 def _counted(plan: Plan, sink: SinkTable) -> tuple[str | None, tuple[str, ...]]:
-    """Where a sink's batches are counted, if that can be another's place: the key that says it, and which."""
+    """Where a sink's batches are counted, if another sink could count there too: the key, and the place."""
     if sink.parquet is not None:
         return "parquet", ("parquet", posixpath.normpath(sink.parquet))
     if sink.sink_id is not None:
         topic = sink.topic or ""
-        with suppress(HeadpondError):  # a name that is none is told by whoever opens it
+        with suppress(HeadpondError):  # opening the topic reports a bad name
             topic = str(TopicName.parse(topic))
         return "sink_id", (sink.url or plan.url or "", sink.sink_id, topic)
     return None, ()
@@ -232,32 +232,32 @@ def _trigger_faults(path: tuple[str, ...], trigger: Trigger) -> Iterator[PlanFau
     if trigger.every is not None:
         yield from _duration((*path, "every"), trigger.every)
         if trigger.available_now:
-            yield PlanFault(path, "every and available_now cannot both be")
+            yield PlanFault(path, "every and available_now exclude each other")
 
 
 def _endless(plan: Plan) -> Iterator[PlanFault]:
-    """Spark goes on making batches for the timers of ``reorder``, so that what ends by itself never would."""
+    """Spark keeps making batches for the timers of ``reorder``, so ``available_now`` would never end."""
     if not any(step.reorder is not None for step in plan.steps.values()):
         return
     triggers: dict[tuple[str, ...], Trigger | None] = {("trigger",): plan.trigger}
     triggers |= {("sinks", name, "trigger"): sink.trigger for name, sink in plan.sinks.items()}
     for path, trigger in triggers.items():
         if trigger is not None and trigger.available_now:
-            hint = "Say every = …; `headpond spark run --idle 30s` ends it once nothing comes any more."
-            yield PlanFault(path, "available_now cannot be with reorder, which waits for what is missing", hint)
+            hint = "Set every = …; `headpond spark run --idle 30s` ends the run when no rows come."
+            yield PlanFault(path, "available_now does not work with reorder, which waits", hint)
 
 
 def _divided(plan: Plan) -> Iterator[PlanFault]:
-    """What flows into two sinks is worked twice, and what is late for one may be in time for the other."""
+    """Two sinks process shared rows twice, and a row may be late for one and in time for the other."""
     if not any(step.reorder is not None for step in plan.steps.values()):
         return
     for name, step in plan.steps.items():
         tests = [] if step.dead_letter is None else [step.dead_letter.keep]
         tests += (step.route or {}).values()
         if any(re.search(rf"\b{OUT_OF_ORDER}\b", test, re.IGNORECASE) for test in tests):
-            told = f"a row may be {OUT_OF_ORDER} in one query and not in another, and go to neither or to both"
+            text = f"a row may be {OUT_OF_ORDER} in one query and not in another, and go to neither or to both"
             hint = f"Take both into one sink: topics = true, `case when {OUT_OF_ORDER} then … end as topic`."
-            yield PlanFault(("steps", name, *kind_of(step)), told, hint)
+            yield PlanFault(("steps", name, *kind_of(step)), text, hint)
 
 
 # --- values -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A plan as Spark's DataFrames: sources read, steps applied in order, each a view that SQL can name."""
+"""A plan as DataFrames of Spark: sources read, steps applied in order, each a view that SQL can name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PipelineNode:
     """The options ca, cert and key, where a context names them."""
 
     def options(self, table: SourceTable | SinkTable) -> dict[str, str]:
-        """Where a table's topics are; the node's token and certificate go to the node alone."""
+        """The options that reach a table's topics; the node's token and certificate go to the node alone."""
         if table.url in (None, self.url):
             return {**self.files, "url": self.url, "token": table.token or self.token or NO_TOKEN}
         return {"url": table.url, "token": table.token or NO_TOKEN}
@@ -68,36 +68,36 @@ class QueryOutlet:
     sink: SinkTable
     rows: DataFrame
     path: tuple[str, ...]
-    """Of the table that asked for it."""
+    """The place of its table in the plan."""
 
 
 @dataclass(slots=True)
 class Frames:
-    """What a plan becomes; parts that Spark refuses are in ``faults``, and what depends on them is left out."""
+    """The DataFrames of a plan, without those parts that Spark refuses (``faults``) and their dependents."""
 
     definition: Definition
     plan: Plan
     spark: SparkSession
     node: PipelineNode
     outlet: str | None = None
-    """The one it is built for, if for one: its subscriptions are its own."""
+    """The only outlet to build, with its own subscriptions; None builds all."""
     views: dict[str, DataFrame] = field(default_factory=dict)
     outlets: list[QueryOutlet] = field(default_factory=list)
     faults: list[PlanFault] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
-    """What Spark or the node raised, behind the faults."""
+    """The errors of Spark or the node behind the faults."""
     _lost: set[str] = field(default_factory=set)
 
     def own(self, outlet: QueryOutlet) -> QueryOutlet:
-        """The same outlet with subscriptions of its own.
+        """The same outlet with separate subscriptions.
 
-        Of queries that share one, the fastest would move it on: what others have not read would not be kept,
-        and one that begins without a checkpoint would begin behind it.
+        If queries shared one, the fastest would advance it: the node could delete entries that others have not
+        read, and a query without a checkpoint would skip them.
         """
         if not any(source.subscription for source in self.plan.sources.values()):
             return outlet
         built = Frames(self.definition, self.plan, self.spark, self.node, outlet.name).build()
-        if built.faults:  # it was in order a moment ago
+        if built.faults:  # it had none a moment ago
             raise self.definition.refuse(built.faults) from built.errors[0]
         return next(each for each in built.outlets if each.name == outlet.name)
 
@@ -148,7 +148,7 @@ class Frames:
 
     def _parquet(self, source: SourceTable) -> DataFrame:
         assert source.parquet is not None
-        path = located(source.parquet, self.definition.folder)
+        path = resolve_path(source.parquet, self.definition.folder)
         if not source.streams:
             return self.spark.read.parquet(path)
         reader = self.spark.readStream
@@ -201,17 +201,17 @@ class Frames:
             rows = message_columns(rows, sink)
         if sink.parquet is not None:
             check_partitions(rows, sink)
-            folder = located(sink.parquet, self.definition.folder)
+            folder = resolve_path(sink.parquet, self.definition.folder)
             check_folder(self.spark, folder, self.checkpoint_of(name))
         self.outlets.append(QueryOutlet(name, sink, rows, ("sinks", name)))
 
     def sink_options(self, sink: SinkTable) -> dict[str, str]:
-        """Of a sink that writes to topics."""
-        told = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
-        return self.node.options(sink) | {name: value for name, value in told.items() if value is not None}
+        """The options of a sink that writes to topics."""
+        given = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
+        return self.node.options(sink) | {name: value for name, value in given.items() if value is not None}
 
     def checkpoint_of(self, outlet: str) -> str:
-        folder = located(self.plan.checkpoint or f"checkpoints/{self.plan.name}", self.definition.folder)
+        folder = resolve_path(self.plan.checkpoint or f"checkpoints/{self.plan.name}", self.definition.folder)
         return f"{folder.rstrip('/')}/{outlet}"
 
     # --- faults -------------------------------------------------------------------------------------
@@ -224,11 +224,11 @@ class Frames:
         return self._spark_fault(path, error)
 
     def _spark_fault(self, path: tuple[str, ...], error: Any) -> PlanFault | None:
-        """Spark's own words, with the line inside of the SQL; None where it only follows from another fault."""
-        said = str(error.getMessage() or error) if hasattr(error, "getMessage") else str(error)
-        if _TRACEBACK in said:  # raised in Python, for one by the source: why stands behind it
+        """The message of Spark, with the line inside of the SQL; None if another fault is the cause."""
+        text = str(error.getMessage() or error)
+        if _TRACEBACK in text:  # raised in Python, for example by the source: the cause is behind it
             return self._fault_of(path, cause_of(error))
-        message = said.strip().split("\n")[0].split(" SQLSTATE:")[0]
+        message = text.strip().split("\n")[0].split(" SQLSTATE:")[0]
         missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
         if missing in self._lost:
             return None
@@ -246,8 +246,8 @@ class Frames:
 def _check_grows(name: str, rows: DataFrame) -> None:
     if not rows.isStreaming:
         raise BadRequest(
-            f"nothing that grows flows into it: {name} is read at once",
-            hint="Say stream = true in its Parquet source.",
+            f"it has no streaming input: {name} is a batch read",
+            hint="Set stream = true in its Parquet source.",
         )
 
 
@@ -255,7 +255,7 @@ def _marked(rows: DataFrame, watermark: WatermarkTable) -> DataFrame:
     if has_watermark(rows):
         raise BadRequest(
             "the rows have a watermark already, and Spark takes one in a flow",
-            hint=f'After dedup: put the watermark before it, and say time = "{watermark.column}" there.',
+            hint=f'After dedup: put the watermark before it, and set time = "{watermark.column}" there.',
         )
     return rows.withWatermark(watermark.column, f"{round(seconds(watermark.delay) * 1000)} milliseconds")
 
@@ -265,10 +265,10 @@ def _line_in(sql: str, context: Any) -> int:
 
     try:
         return sql[: context[0].startIndex()].count("\n")
-    except PySparkException:  # not every context has a place
+    except PySparkException:  # some contexts have no position
         return 0
 
 
-def located(told: str, folder: Path) -> str:
-    """A path that starts from the pipeline's folder, unless it is whole or on another file system."""
-    return told if "://" in told or Path(told).is_absolute() else str(folder / told)
+def resolve_path(path: str, folder: Path) -> str:
+    """A path relative to the pipeline's folder, unless it is absolute or a URL."""
+    return path if "://" in path or Path(path).is_absolute() else str(folder / path)

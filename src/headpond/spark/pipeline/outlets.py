@@ -1,4 +1,4 @@
-"""Rows made ready for their sink, and the query that takes them there."""
+"""Rows made ready for their sink, and the writers of Spark for each kind of sink."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
 
 def message_columns(rows: DataFrame, sink: SinkTable) -> DataFrame:
-    """What a topic takes of rows: key, value, id, headers, topic, shard; expressions of the sink go first."""
+    """The columns that a topic takes, from the expressions of the sink, else from the rows."""
     from pyspark.sql import functions as F
 
     columns = []
     for name in MESSAGE_COLUMNS:
-        told = getattr(sink, name) if name != "topic" else None
-        if told is not None:
-            columns.append(F.expr(told).alias(name))
+        expression = getattr(sink, name) if name != "topic" else None
+        if expression is not None:
+            columns.append(F.expr(expression).alias(name))
         elif name in rows.columns and not (name == "topic" and sink.topic is not None):
             columns.append(F.col(name))
         elif name == "value":
             raise BadRequest(
                 f"a topic takes a column value, and these rows have {', '.join(rows.columns)}",
-                hint='Say value = "to_json(struct(*))" in the sink, or name the column so in SQL.',
+                hint='Set value = "to_json(struct(*))" in the sink, or name a column value in SQL.',
             )
         elif name == "topic" and sink.topics:
             raise BadRequest("topics = true takes each row's column topic, and there is none")
@@ -44,7 +44,7 @@ def message_columns(rows: DataFrame, sink: SinkTable) -> DataFrame:
 
 
 def trigger_of(trigger: Trigger) -> dict[str, Any]:
-    """As Spark's writer takes it; empty: the next batch as soon as there is something."""
+    """The arguments of Spark's ``trigger``; empty: the next batch as soon as there are rows."""
     if trigger.available_now:
         return {"availableNow": True}
     if trigger.every is not None:
@@ -53,7 +53,7 @@ def trigger_of(trigger: Trigger) -> dict[str, Any]:
 
 
 def check_partitions(rows: DataFrame, sink: SinkTable) -> None:
-    """Refuses folders that no column tells, and a name that would stand for two columns."""
+    """Refuses partitions without a column, and a name that would stand for two columns."""
     types = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
     for name in sink.partition_by:
         if name.lower() not in types:
@@ -62,8 +62,8 @@ def check_partitions(rows: DataFrame, sink: SinkTable) -> None:
         return
     kind = types.get(sink.by_date.lower())
     if kind not in _TIMES:
-        said = "no column of these rows" if kind is None else f"of type {kind}"
-        raise BadRequest(f"by_date = {sink.by_date!r} is {said}", hint="Name a column of times.")
+        actual = "no column of these rows" if kind is None else f"of type {kind}"
+        raise BadRequest(f"by_date = {sink.by_date!r} is {actual}", hint="Name a column of times.")
     if DATE in types and (sink.by_date.lower(), kind) != (DATE, "date"):
         raise BadRequest(
             f"the rows have a column {DATE}, and by_date makes one: theirs would be lost",
@@ -85,7 +85,7 @@ def parquet_writer(rows: DataFrame, sink: SinkTable, path: str) -> DataStreamWri
 def check_folder(spark: SparkSession, folder: str, checkpoint: str) -> None:
     """Refuses a folder of Parquet files that another query has written, or this one with another checkpoint.
 
-    Spark's log of files is in the folder, and drops without a word each batch whose number it has. A query
+    Spark's log of files is in the folder, and silently drops each batch whose number it has. A query
     writes a batch's offsets first, so a folder that is ahead of the checkpoint is not this query's.
     """
     written = newest_batch(spark, f"{folder.rstrip('/')}/_spark_metadata")
@@ -105,12 +105,12 @@ CELL_MAX = 60
 
 def printer(name: str) -> Callable[[DataFrame, int], None]:
     def show(rows: DataFrame, batch: int) -> None:
-        kept = rows.persist()
+        cached = rows.persist()
         try:
-            count = kept.count()  # all of it is worked off: state that was only looked at in part cannot commit
-            some = kept.limit(ROWS_MAX).collect()
+            count = cached.count()  # reads all rows: state that is read in part cannot commit
+            some = cached.limit(ROWS_MAX).collect()
         finally:
-            kept.unpersist()
+            cached.unpersist()
         lines = [f"--- {name}, batch {batch}: {count:,} rows"]
         lines += ["  ".join(f"{column}={_cell(cell)}" for column, cell in row.asDict().items()) for row in some]
         lines += [f"… {count - len(some):,} more"] if count > len(some) else []

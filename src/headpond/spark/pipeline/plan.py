@@ -1,6 +1,6 @@
-"""What a pipeline is, as values: the tables of its file, one struct each.
+"""The tables of a pipeline's file, one struct each, with the names of the file.
 
-Every name is the file's. A fault in a value is msgspec's own message, which names the place in it.
+msgspec reports a fault in a value, with its place.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class PlanTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class WatermarkTable(PlanTable, frozen=True):
-    """How long rows may come late; what is older is dropped by steps with state, and counted as late."""
+    """How late rows may come; steps with state drop older rows and count them as late."""
 
     delay: Duration
     column: Text = "stored_at"
 
 
 class SourceTable(PlanTable, frozen=True):
-    """Rows that come in: of topics, or of a folder of Parquet files."""
+    """Rows from topics, or from a folder of Parquet files."""
 
     topic: Text | None = None
     topics: list[Text] | None = None
     topic_pattern: Text | None = None
     parquet: Text | None = None
     stream: bool | None = None
-    """Whether it is read as it grows: always so for a topic; for Parquet only if told."""
+    """Whether to read it as a stream: always for a topic; for Parquet only if true."""
     schema: Text | None = None
     """Of Parquet read as a stream, where the folder has no file yet: ``id bigint, name string``."""
     start: str | int | None = None
@@ -85,25 +85,25 @@ class Reorder(PlanTable, frozen=True):
 
     index: Text
     wait: Duration
-    """How long a gap is waited for; then the order goes on behind it, and the rows missed are counted."""
+    """How long to wait for a gap; then the order continues behind it."""
     by: Text | list[Text] = msgspec.field(default_factory=lambda: ["producer", "shard"])
     first: Annotated[int, msgspec.Meta(ge=0)] | None = 0
     """The index a group begins with; none: whatever comes first."""
     held_max: Count = 100_000
-    """Rows of one group that wait; past it the lowest go on."""
+    """Rows of one group that may wait; beyond it the lowest are released."""
 
 
 class DeadLetter(PlanTable, frozen=True):
-    """Rows that fail a predicate go to a topic with the reason, the others go on."""
+    """Rows that fail a predicate go to a topic with the reason; the others pass."""
 
     keep: Text
     topic: Text
     reason: Text | None = None
-    """In SQL; the predicate itself unless told."""
+    """In SQL; default: the predicate itself."""
 
 
 class StepTable(PlanTable, frozen=True):
-    """One change on the way; exactly one of its kinds is set."""
+    """One change of rows; exactly one of its kinds is set."""
 
     from_: Name | None = msgspec.field(name="from", default=None)
     sql: Text | None = None
@@ -125,17 +125,17 @@ class StepTable(PlanTable, frozen=True):
 class Trigger(PlanTable, frozen=True):
     every: Duration | None = None
     available_now: bool = False
-    """Works off what there is, then ends."""
+    """Processes the rows that are there, then ends."""
 
 
 class SinkTable(PlanTable, frozen=True):
-    """Where rows go; a query of its own in Spark, with its own checkpoint."""
+    """Where rows go: one query of Spark, with its own checkpoint."""
 
     from_: Name = msgspec.field(name="from")
     topic: Text | None = None
-    """A topic's name, or none of these: then each row's column ``topic`` tells."""
+    """The topic of all rows."""
     topics: bool = False
-    """Whether the column ``topic`` of each row tells its topic."""
+    """Whether the column ``topic`` of each row names its topic."""
     parquet: Text | None = None
     console: bool = False
     key: Text | None = None
@@ -163,14 +163,14 @@ class SinkTable(PlanTable, frozen=True):
 
 
 class SparkTable(PlanTable, frozen=True):
-    """What runs it."""
+    """The Spark that runs the pipeline."""
 
     master: Text | None = None
     conf: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
 
 
 class Plan(PlanTable, frozen=True):
-    """A pipeline. Sources, steps and sinks stand in the file's order: each knows only those above it."""
+    """A pipeline. Sources, steps and sinks are in the file's order: each can name only those above it."""
 
     name: Name
     sources: dict[Name, SourceTable]
@@ -184,7 +184,7 @@ class Plan(PlanTable, frozen=True):
 
 
 def kind_of(table: SourceTable | StepTable | SinkTable) -> list[str]:
-    """Which of its kinds a table sets: one, if it is right."""
+    """The kinds that a table sets: exactly one in a valid table."""
     return [name for name in table.KINDS if getattr(table, name) not in (None, False)]
 
 

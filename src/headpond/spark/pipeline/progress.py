@@ -1,4 +1,4 @@
-"""What a query of Spark says of itself, in numbers: rates, lag, batch time, state, late rows."""
+"""The numbers of each batch of a query: rates, lag, batch time, state, late rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 TIMES_MAX = 1_000
-"""Spark keeps the last 100 unless told otherwise."""
+"""Spark keeps the last 100 reports by default."""
 
 
 class BatchSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,23 +56,23 @@ class QueryProgress:
     late: int = 0
     _batch: int = -1
     _times: deque[str] = field(default_factory=lambda: deque(maxlen=TIMES_MAX))
-    """Of what was said of that batch: while nothing comes, Spark tells of the next one again and again."""
+    """The times of that batch's reports: an idle query reports its next batch repeatedly."""
 
     @property
     def began(self) -> bool:
         return self._batch >= 0
 
-    def take(self, said: Mapping[str, Any]) -> BatchSample | None:
-        """A progress of Spark's, as its JSON says it; None where it was seen before."""
-        batch, at = int(said["batchId"]), str(said["timestamp"])
+    def take(self, report: Mapping[str, Any]) -> BatchSample | None:
+        """Takes a progress report of Spark; None if it was taken before."""
+        batch, at = int(report["batchId"]), str(report["timestamp"])
         if batch < self._batch or (batch == self._batch and at in self._times):
             return None
         if batch > self._batch:
             self._times.clear()
         self._batch = batch
         self._times.append(at)
-        rows = int(said.get("numInputRows") or 0)
-        operators = said.get("stateOperators") or []
+        rows = int(report.get("numInputRows") or 0)
+        operators = report.get("stateOperators") or []
         late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
         self.rows += rows
         self.late += late
@@ -82,10 +82,10 @@ class QueryProgress:
             time=at,
             rows=rows,
             rows_all=self.rows,
-            rows_per_s=_rate(said.get("inputRowsPerSecond")),
-            done_per_s=_rate(said.get("processedRowsPerSecond")),
-            batch_s=int((said.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
-            lag=_lag(said),
+            rows_per_s=_rate(report.get("inputRowsPerSecond")),
+            done_per_s=_rate(report.get("processedRowsPerSecond")),
+            batch_s=int((report.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
+            lag=_lag(report),
             state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
             state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
             late_rows=late,
@@ -94,7 +94,7 @@ class QueryProgress:
 
 
 def _rate(value: Any) -> float:
-    """Spark says NaN or nothing of a batch without rows or without time."""
+    """The rate as a number; Spark reports NaN or nothing for a batch without rows or time."""
     try:
         rate = float(value)
     except (TypeError, ValueError):
@@ -102,8 +102,8 @@ def _rate(value: Any) -> float:
     return rate if 0 <= rate < float("inf") else 0.0
 
 
-def _lag(said: Mapping[str, Any]) -> int | None:
-    lags = progress_lag(said)
+def _lag(report: Mapping[str, Any]) -> int | None:
+    lags = progress_lag(report)
     return sum(lags.values()) if lags else None
 
 
@@ -157,7 +157,7 @@ _HEADINGS = ("SINK", "BATCH", "ROWS", "IN/S", "DONE/S", "LAG", "BATCH S", "STATE
 
 
 def table(samples: Iterable[tuple[str, BatchSample | None, str]]) -> Table:
-    """The sinks as they stand: (name, its last batch, what it does)."""
+    """The current state of the sinks: (name, last batch, activity)."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in _HEADINGS:
         left = heading in ("SINK", "DOING")
@@ -183,8 +183,8 @@ def _cells(sample: BatchSample) -> tuple[str, ...]:
 
 def line(sample: BatchSample) -> str:
     """One batch, for a log."""
-    told = [f"{sample.sink}: batch {sample.batch}", f"{sample.rows:,} rows in {sample.batch_s:.2f} s"]
-    told += [] if sample.lag is None else [f"lag {sample.lag:,}"]
-    told += [f"state {sample.state_rows:,} rows"] if sample.state_rows else []
-    told += [f"late {sample.late_rows_all:,}"] if sample.late_rows_all else []
-    return ", ".join(told)
+    parts = [f"{sample.sink}: batch {sample.batch}", f"{sample.rows:,} rows in {sample.batch_s:.2f} s"]
+    parts += [] if sample.lag is None else [f"lag {sample.lag:,}"]
+    parts += [f"state {sample.state_rows:,} rows"] if sample.state_rows else []
+    parts += [f"late {sample.late_rows_all:,}"] if sample.late_rows_all else []
+    return ", ".join(parts)

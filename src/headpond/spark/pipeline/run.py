@@ -1,4 +1,4 @@
-"""A pipeline at work: one query of Spark a sink, started together, stopped together."""
+"""A running pipeline: one query of Spark per sink, started and stopped together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headpond.client.contexts import TLS_NAMES
 from headpond.model.errors import PipelineFailed
@@ -17,7 +17,7 @@ from headpond.spark.checkpoints import clear_unfinished_start
 from headpond.spark.connection import read_connection
 from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import PlanFault
-from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, located
+from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, resolve_path
 from headpond.spark.pipeline.outlets import parquet_writer, printer, trigger_of
 from headpond.spark.pipeline.plan import Plan, Trigger
 from headpond.spark.pipeline.progress import BatchSample, QueryProgress
@@ -30,7 +30,7 @@ POLL_S = 0.2
 SAMPLES_MAX = 1000
 STOP_WITHIN_S = 60.0
 REORDER_EVERY = "1s"
-"""Spark runs a batch a trigger for timers, also without rows: unless told otherwise, not more often."""
+"""The default trigger with ``reorder``: Spark runs a batch per trigger for timers, even without rows."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _DEFAULTS = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -42,7 +42,7 @@ _DEFAULTS = {
 def start(
     definition: Definition, spark: SparkSession | None = None, *, node: PipelineNode | None = None
 ) -> PipelineRun:
-    """Builds the plan on Spark and starts a query a sink; nothing runs if any part of it is wrong."""
+    """Builds the plan on Spark and starts one query per sink, or none if any part has a fault."""
     frames = analyse(definition, spark, node=node)
     run = PipelineRun(frames.plan)
     for outlet in frames.outlets:
@@ -60,17 +60,17 @@ def start(
 def analyse(
     definition: Definition, spark: SparkSession | None = None, *, node: PipelineNode | None = None
 ) -> Frames:
-    """The plan as DataFrames, tried and not run; ``BadPipeline`` has every fault that Spark or the node found.
+    """The plan as DataFrames, not run; ``BadPipeline`` has every fault that Spark or the node found.
 
-    They have a session of their own, so that its views and settings are nobody else's.
+    They are in a new session, so that views and settings do not affect other users of Spark.
     """
-    from headpond.spark.start.registration import registered
+    from headpond.spark.start.registration import register_format
     from headpond.spark.start.session import session
 
     plan = definition.plan
     if spark is None:
         spark = session(plan.name, master=plan.spark.master, conf=plan.spark.conf)
-    own = registered(spark.newSession())
+    own = register_format(spark.newSession())
     for key, value in {**_DEFAULTS, **plan.spark.conf}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, str(value).lower() if isinstance(value, bool) else str(value))
@@ -91,7 +91,7 @@ def node_of(plan: Plan) -> PipelineNode:
 def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:
     plan, sink = frames.plan, outlet.sink
     if sink.parquet is not None:
-        writer = parquet_writer(outlet.rows, sink, located(sink.parquet, frames.definition.folder))
+        writer = parquet_writer(outlet.rows, sink, resolve_path(sink.parquet, frames.definition.folder))
     elif sink.console:
         writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
     else:
@@ -104,8 +104,8 @@ def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:
     return writer.queryName(f"{plan.name}.{outlet.name}").start()
 
 
-def _trigger(plan: Plan, told: Trigger | None) -> Trigger:
-    trigger = told or plan.trigger
+def _trigger(plan: Plan, own: Trigger | None) -> Trigger:
+    trigger = own or plan.trigger
     reorders = any(step.reorder is not None for step in plan.steps.values())
     if reorders and trigger.every is None and not trigger.available_now:
         return Trigger(every=REORDER_EVERY)
@@ -133,13 +133,13 @@ class PipelineRun:
 
     @property
     def active(self) -> bool:
-        """Whether all of it runs, or is not done yet."""
+        """Whether any query runs."""
         return any(query.isActive for query in self.queries.values())
 
     def wait(self, timeout: float | None = None, *, idle: float | None = None) -> bool:
-        """Until every query has ended; False if the time was over first. One that fails stops the others.
+        """Waits until every query has ended; False after ``timeout`` seconds. A failed query stops the others.
 
-        With ``idle`` it is stopped once no row has come for so many seconds.
+        With ``idle``, stops the run after so many seconds without rows.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while self.active:
@@ -156,7 +156,7 @@ class PipelineRun:
 
     @property
     def idle_s(self) -> float:
-        """For how long no batch with rows has been seen or been under way."""
+        """Seconds since the last batch with rows ended or ran."""
         for name, query in self.queries.items():
             first = name not in self._following or not self._following[name].began
             if query.isActive and (first or query.status["isDataAvailable"]):
@@ -164,18 +164,18 @@ class PipelineRun:
         return time.monotonic() - self._rows_at
 
     def check(self) -> None:
-        """Raises what a query failed with, after the others were stopped."""
+        """Raises the error of a query that failed, after it has stopped the others."""
         for name, query in self.queries.items():
             if not query.isActive and (error := query.exception()) is not None:
-                with suppress(PipelineFailed):  # why it failed is to be told, not that another is slow to end
+                with suppress(PipelineFailed):  # report why it failed, not that another is slow to end
                     self.stop(within_s=0)
                 cause = cause_of(error)
                 raise PipelineFailed(f"{self.plan.name}.{name}: {cause.message}", hint=cause.hint) from error
 
     def stop(self, within_s: float = STOP_WITHIN_S) -> None:
-        """Ends each query between two batches, if that comes within the time; a batch cut off is done again.
+        """Ends each query between two batches, or after the time within one, which the next start repeats.
 
-        One that does not end, since it waits for a node that is away, keeps none of the others running.
+        A query that does not end, because it waits for an unreachable node, does not keep the others running.
         """
         until = time.monotonic() + within_s
         late: dict[str, Exception] = {}
@@ -190,11 +190,11 @@ class PipelineRun:
             names = ", ".join(f"{self.plan.name}.{name}" for name in late)
             raise PipelineFailed(
                 f"{names} did not end in time",
-                hint="Its batch is done again at the next start; end the process.",
+                hint="End the process; the next start repeats its batch.",
             ) from next(iter(late.values()))
 
     def samples(self) -> Iterator[BatchSample]:
-        """What the queries did since the last call, batch by batch; of very many the last ones."""
+        """The batches since the last call; at most the newest 1,000."""
         self._look()
         while self._seen:
             yield self._seen.popleft()
@@ -203,17 +203,12 @@ class PipelineRun:
         for name, query in self.queries.items():
             following = self._following.setdefault(name, QueryProgress(name))
             for progress in query.recentProgress:
-                if (sample := following.take(_said(progress))) is not None:
+                if (sample := following.take(json.loads(progress.json))) is not None:
                     self._seen.append(sample)
                     if sample.rows:
                         self._rows_at = time.monotonic()
 
     def doing(self, sink: str) -> str:
-        """What a sink's query does at this moment, in Spark's words."""
+        """The current activity of a sink's query, as Spark reports it."""
         query = self.queries[sink]
         return str(query.status["message"]) if query.isActive else "ended"
-
-
-def _said(progress: Any) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(progress.json)
-    return said

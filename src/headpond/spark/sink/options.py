@@ -1,4 +1,4 @@
-"""What a user asks of a sink, read and checked before anything is asked of a node."""
+"""The options of a sink, read and checked before it asks a node."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ SINK_OPTIONS = (
         "the column `topic`",
         "where all rows go. The topic is created on first use, if the node allows that",
     ),
-    Option("sinkId", "the query's id", "the name that batches are counted under"),
+    Option("sinkId", "the query's id", "the name under which batches are counted"),
     Option("batch", "none", "with `sinkId`, for `write`: the number of this batch"),
     Option(
         "onRepeat",
         "`compare`",
-        "a batch that was committed before: `compare` its rows, and fail if they differ; or `drop` it unseen",
+        "a repeated batch: `compare` its rows with the committed ones, and fail if they differ; "
+        "or `drop` it without a comparison",
     ),
 )
 SPARKS_OWN = ("checkpointlocation", "queryname")
-"""Names that Spark itself puts among the options."""
+"""Names that Spark adds to the options."""
 SINK_LENGTH_MAX = 64
 
 
@@ -35,14 +36,14 @@ SINK_LENGTH_MAX = 64
 class SinkOptions:
     connection: NodeConnection
     topic: str | None
-    """The full name; None where a column names it."""
+    """The full name; None if a column names it."""
     sink: str | None
     batch: int | None
     on_repeat: str
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """The options as they are meant; anything wrong with one is a ``BadRequest`` that names it."""
+    """Reads the options; ``BadRequest`` names one with a fault."""
     values = given_options(options, SINK_OPTIONS, ignored=SPARKS_OWN)
     topic = values.get("topic")
     sink = values.get("sinkId")

@@ -51,7 +51,7 @@ def _struct(value: pa.StructType, columns: pa.Schema) -> pa.StructType:
 
 
 def _kind(name: str, given: pa.DataType, columns: pa.Schema) -> pa.DataType:
-    """What a column is to be before it is held against the topic's, which widens numbers by itself."""
+    """The type to cast a column to before the topic, which widens numbers itself, checks it."""
     place = columns.get_field_index(name)
     if place < 0:
         return given
@@ -66,7 +66,7 @@ def _has_halves(kind: pa.DataType) -> bool:
 
 
 GATHER_BYTES = 4 * 1024 * 1024
-"""Spark's batches are put together up to this size, so that every shard's share is near a whole segment."""
+"""Batches of Spark are joined up to this size, so that every shard gets about a whole segment."""
 TOPIC, VALUE = "topic", "value"
 
 
@@ -91,7 +91,7 @@ def check_columns(
     rows, _ = take_shards(rows)
     place = rows.schema.get_field_index(VALUE)
     if topic is None and place >= 0 and pt.is_struct(rows.schema.field(place).type):
-        return  # the topics are typed, and each is asked when its rows come
+        return  # the topics are typed, and checked when their rows come
     check_state_table(rows, state)
     table_to_batches(rows, 0, GATHER_BYTES)
 
@@ -142,7 +142,7 @@ def _joined(held: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _without_topic(table: pa.Table) -> pa.Table:
-    """The rows without the column that says where they go."""
+    """The rows without the column ``topic``."""
     return table.drop_columns([TOPIC]) if TOPIC in table.schema.names else table
 
 

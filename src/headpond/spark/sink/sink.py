@@ -1,6 +1,6 @@
 """Writing topics with Spark: the two writers that ``format("headpond")`` asks for. Exactly once.
 
-Every task stages its rows under an id of its own and hands that to the driver; the driver commits all of them
+Every task stages its rows under a new id and hands that to the driver; the driver commits all of them
 as one batch. A batch that comes again (a restarted query, a driver that died before its checkpoint was written)
 is known by its number, compared and dropped; with other rows it is an error. What tasks left behind that the
 driver never heard of expires at the node.
@@ -43,12 +43,12 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     writer: str
     stages: tuple[Stage, ...]
     query: str
-    """The id of the query, if it is one."""
+    """The id of the query; empty without one."""
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchSink:
@@ -65,7 +65,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 
 def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s: float = 0.0) -> frozenset[str]:
-    """Refuses what can be known to be wrong before the first task; tells the columns of a typed topic."""
+    """Checks options and columns before the first task; returns the columns of a typed topic."""
     if overwrite:
         raise BadRequest(
             "a topic is only ever appended to",
@@ -80,15 +80,15 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
 
 
 class StagedSink:
-    """What a task does. One is made where the query is planned, and a copy of it goes to every task."""
+    """Stages and commits rows. Spark makes one where it plans the query, and copies it to every task."""
 
     def __init__(self, options: SinkOptions, *, own: frozenset[str]) -> None:
-        """``own``: a typed topic's columns, which may be called as a message's are."""
+        """``own``: a typed topic's columns, which may have the names of a message's."""
         self._options = options
         self._own = own
 
     def _stage(self, writer_name: str, query: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Puts a task's rows on the node's disk; one that fails drops what it staged, if it can."""
+        """Stages a task's rows on the node's disk; a failure drops the stages, if it can."""
         options = self._options
         with options.connection.open_later() as client, _writer(client, writer_name, options) as writer:
             opened: dict[str, OpenedStage] = {}
@@ -122,10 +122,10 @@ class StagedSink:
             self._committed(client, name)
 
     def _committed(self, client: Client, writer: str) -> None:
-        """The batch is in its topics."""
+        """Called when the batch is in its topics."""
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drops what the tasks staged. It never touches a committed batch; what it does not reach expires."""
+        """Drops the stages of the tasks, never those of a committed batch; stages it cannot reach expire."""
         staged = [message for message in messages if isinstance(message, Staged)]
         with contextlib.suppress(HeadpondError):
             if staged:
@@ -166,9 +166,9 @@ class BatchSink(StagedSink, DataSourceArrowWriter):
             self._commit(messages, self._options.batch or 0)
 
     def _committed(self, client: Client, writer: str) -> None:
-        """Nothing will ever come again under this name.
+        """Deletes the writer of a job without ``sinkId``, whose name is never used again.
 
-        Whatever is in the way, the rows are in their topics: a job that failed now would be run a second time.
+        A failure is only logged: the rows are in their topics, and a job that failed now would run again.
         """
         if self._options.sink is None:
             try:
@@ -181,15 +181,15 @@ class BatchSink(StagedSink, DataSourceArrowWriter):
 
 
 def _query() -> str:
-    """The id of the query whose task this is, which its checkpoint keeps; also inside of ``foreachBatch``."""
+    """The id of this task's query, which its checkpoint keeps; also inside of ``foreachBatch``."""
     context = TaskContext.get()
     return (context.getLocalProperty(QUERY_ID) or "") if context is not None else ""
 
 
 def _name(own: str, options: SinkOptions) -> str:
-    """The writer's: two queries that write different topics under one id do not count each other's batches.
+    """The writer's name. It contains the topic, so queries on different topics may share an id.
 
-    It stands below the topic, where a token that reaches the topic reaches it, too.
+    It is below the topic, so a token that reaches the topic reaches the writer too.
     """
     name = options.sink or own
     return name if options.topic is None else f"{options.topic}/{name}"
@@ -200,7 +200,7 @@ def _writer(client: Client, name: str, options: SinkOptions) -> Writer:
 
 
 def _topic(client: Client, name: str | None) -> TopicInfo | None:
-    """None where a column names it, and for one that is yet to be created."""
+    """The topic; None if a column names it, or if it is not created yet."""
     if name is None:
         return None
     try:

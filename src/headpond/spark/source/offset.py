@@ -1,4 +1,4 @@
-"""How far a stream has read: what Spark keeps in its checkpoint, as JSON.
+"""How far a stream has read: the JSON in Spark's checkpoint, and the limits of a batch.
 
 ::
 
@@ -6,9 +6,9 @@
                                         "stored": [1790000000000000, 1790000000000000]}}}
 
 ``entries`` are the next to read, by shard; all before them was stored at ``stored`` (µs since 1970) or earlier.
-Uuid, incarnation and that time make a topic that was re-created or restored recognisable. Where reading goes on
-elsewhere than at the entries before, ``from`` tells where: in a topic that a pattern found later, or of which
-an old copy was restored. Spark compares offsets as text, so topics stand in order.
+Uuid, incarnation and that time reveal a topic that was re-created or restored. ``from`` is there if reading
+continues elsewhere than at the entries of the offset before: in a topic that a pattern found later, or after a
+restore of an old copy. Spark compares offsets as text, so topics are sorted.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class TopicOffset:
     incarnations: tuple[int, ...]
     entries: tuple[int, ...]
     begins: tuple[int, ...] | None = None
-    """Where the reading begins that leads here, if not at the entries of the offset before."""
+    """Where the batch that ends here began, if not at the entries of the offset before."""
     stored: tuple[int, ...] = ()
-    """By shard, a time at which all that was read was stored; empty in an offset of a version without."""
+    """By shard, a time by which every entry read was stored."""
 
     def as_json(self) -> dict[str, Any]:
-        json: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "uuid": self.uuid.hex(),
             "incarnations": list(self.incarnations),
             "entries": list(self.entries),
         }
         if self.stored:
-            json["stored"] = list(self.stored)
-        return json if self.begins is None else {**json, "from": list(self.begins)}
+            fields["stored"] = list(self.stored)
+        return fields if self.begins is None else {**fields, "from": list(self.begins)}
 
     def keep(self, before: TopicOffset, shards: Iterable[int]) -> TopicOffset:
         """The same, with these shards where they were before."""
@@ -53,7 +53,7 @@ class TopicOffset:
         return replace(self, incarnations=tuple(incarnations), entries=tuple(entries), stored=tuple(stored))
 
     def place(self) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
-        """What it stands for, however it was come to."""
+        """The position alone, without where the batch began."""
         return self.uuid, self.incarnations, self.entries
 
 
@@ -62,7 +62,7 @@ Offset = dict[str, TopicOffset]
 
 
 def backlog(read: Offset, there: Offset) -> dict[str, int]:
-    """By topic, the entries between how far it is read and how far it reaches."""
+    """By topic, the entries that are stored and not read."""
     return {
         topic: sum(max(0, entry - done) for entry, done in zip(each.entries, read[topic].entries, strict=False))
         for topic, each in there.items()
@@ -73,14 +73,14 @@ def backlog(read: Offset, there: Offset) -> dict[str, int]:
 def lag(query: Any) -> dict[str, int]:
     """How many entries a running query is behind, by the full name of each topic that it reads.
 
-    ``query`` is what ``start()`` of a stream returned. The numbers are those of its last progress; before the
-    first there are none.
+    ``query`` is the result of ``start()`` of a stream. The numbers are those of its last progress report;
+    before the first one the result is empty.
     """
     return progress_lag(query.lastProgress)
 
 
 def progress_lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
-    """The same, from a progress of Spark's; sources that read no topics have no part in it."""
+    """The same, from a progress report of Spark; it ignores sources that read no topics."""
     found: dict[str, int] = {}
     for source in (progress or {}).get("sources") or ():
         try:
@@ -105,17 +105,17 @@ def offset_json(offset: Offset) -> dict[str, Any]:
     return {"version": VERSION, "topics": {topic: offset[topic].as_json() for topic in sorted(offset)}}
 
 
-def read_start(json: dict[str, Any]) -> Offset:
-    """The offset that a batch starts at: where the reading before it began is no part of that."""
-    return {topic: replace(each, begins=None) for topic, each in read_offset(json).items()}
+def read_start(fields: dict[str, Any]) -> Offset:
+    """The offset that a batch starts at, without where the batch before it began."""
+    return {topic: replace(each, begins=None) for topic, each in read_offset(fields).items()}
 
 
-def read_offset(json: dict[str, Any]) -> Offset:
-    """Reads what a checkpoint holds; anything else is a ``BadRequest``."""
+def read_offset(fields: dict[str, Any]) -> Offset:
+    """Reads the offset of a checkpoint; anything else is a ``BadRequest``."""
     try:
-        if json["version"] != VERSION:
+        if fields["version"] != VERSION:
             raise BadRequest(
-                f"the checkpoint holds offsets of version {json['version']}; this is version {VERSION}",
+                f"the checkpoint holds offsets of version {fields['version']}; this is version {VERSION}",
                 hint="Read it with the version of headpond that wrote it, or begin with a new checkpoint.",
             )
         return {
@@ -126,12 +126,12 @@ def read_offset(json: dict[str, Any]) -> Offset:
                 tuple(map(int, each["from"])) if "from" in each else None,
                 tuple(map(int, each.get("stored", ()))),
             )
-            for topic, each in json["topics"].items()
+            for topic, each in fields["topics"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRequest(
             f"the checkpoint holds offsets that are not of this source: {error!r}",
-            hint="Give each query a checkpointLocation of its own.",
+            hint="Give each query a different checkpointLocation.",
         ) from None
 
 
@@ -171,7 +171,7 @@ class IdleWait:
         self._answered = now
 
 
-class Gathering:
+class BatchDelay:
     """Whether entries wait for others until they make a batch of a minimum size, and how long."""
 
     def __init__(self) -> None:
@@ -194,9 +194,9 @@ class Gathering:
 def limited(
     starts: Mapping[Shard, int], ends: Mapping[Shard, int], entries_max: int | None
 ) -> dict[Shard, int]:
-    """Where a batch ends in each shard: shares of ``entries_max`` in proportion to what is there.
+    """Where a batch ends in each shard: ``entries_max`` shared in proportion to the backlogs.
 
-    At least one entry is taken if there is any, so that a stream goes on whatever its limit.
+    It takes at least one entry if there is any, so that a stream advances under any limit.
     """
     lags = {shard: max(0, end - starts[shard]) for shard, end in ends.items()}
     total = sum(lags.values())
@@ -205,7 +205,7 @@ def limited(
     room = max(1, entries_max)
     taken = {shard: lag * room // total for shard, lag in lags.items()}
     left = room - sum(taken.values())
-    # What rounding left over goes to those that lag most.
+    # The remainder of rounding goes to the shards with the largest backlogs.
     for shard in sorted(lags, key=lambda each: lags[each], reverse=True)[:left]:
         taken[shard] += 1 if taken[shard] < lags[shard] else 0
     return {shard: starts[shard] + count for shard, count in taken.items()}
@@ -217,7 +217,7 @@ def limited_by_bytes(
     entry_bytes: Mapping[Shard, float],
     bytes_max: int | None,
 ) -> dict[Shard, int]:
-    """The same for bytes: an entry counts with what one of its shard takes on the average."""
+    """The same for bytes: an entry counts with the average size in its shard."""
     lags = {shard: max(0, end - starts[shard]) for shard, end in ends.items()}
     size = sum(lag * entry_bytes.get(shard, 1.0) for shard, lag in lags.items())
     if bytes_max is None or size <= bytes_max:

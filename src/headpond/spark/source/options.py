@@ -1,4 +1,4 @@
-"""What a user says of a source, read and checked before anything is asked of a node.
+"""The options of a source, read and checked before it asks a node.
 
 The names are those of the command line and of the client, in Spark's spelling. An option that is unknown or
 empty, or that contradicts another, is an error that names it; nothing is ignored.
@@ -37,9 +37,9 @@ COLUMNS = (
     "producer",
     "node",
 )
-"""Of a DataFrame, in its order."""
+"""The columns of a DataFrame, in order."""
 PARTITIONS_MAX = 10_000
-"""That may be asked for; each is a task, and a connection while it runs."""
+"""The limit of ``minPartitions``; each is a task, and a connection while it runs."""
 DELAY_MAX = "15m"
 _ASSIGN_HINT = 'For example {"orders": [0, 2]}.'
 _MILLISECONDS = re.compile(r"(\d{1,14})ms")
@@ -47,14 +47,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = "`2026-01-31T12:00:00+00:00`"
 TOPIC_OPTIONS = (
     Option("topic", "", "a topic; give one of `topic`, `topics`, `topicPattern` and `assign`"),
-    Option("topics", "", "topics, with commas between"),
+    Option("topics", "", "topics, separated by commas"),
     Option(
         "topicPattern",
         "",
         "a regular expression that matches the whole name of a topic, as short as it is written. "
         "At most 1,024 topics match",
     ),
-    Option("assign", "", 'some shards of topics: `{"orders": [0, 2]}`; the others are left alone'),
+    Option("assign", "", 'some shards of topics: `{"orders": [0, 2]}`; the others are not read'),
     Option(
         "start",
         "`earliest`",
@@ -68,7 +68,7 @@ TOPIC_OPTIONS = (
         "`error` refuses to start",
     ),
 )
-BATCH_OPTIONS = (Option("end", "`latest`", "in the same forms; the entry named is the first that is not read"),)
+BATCH_OPTIONS = (Option("end", "`latest`", "in the same forms; the named entry is the first that is not read"),)
 STREAM_OPTIONS = (
     Option("subscription", "none", "[keeps the query's place](#streams) at the node"),
     Option(
@@ -86,9 +86,7 @@ READING_OPTIONS = (
     Option("minPartitions", "1", f"at least so many tasks, up to {PARTITIONS_MAX:,}"),
     Option("taskPerShard", "`false`", "`true`: each shard has its own task, however little there is to read"),
     Option("onGap", "`fail`", "`fail`, `report` or `skip` [missing entries](#what-is-missing)"),
-    Option(
-        "columns", "all", "the columns that are wanted, with commas between; the node does not send the others"
-    ),
+    Option("columns", "all", "the columns to read, separated by commas; the node does not send the others"),
     Option("filter", "none", "the [rows that are wanted](#filters); the node does not send the others"),
 )
 SOURCE_OPTIONS = (*CONNECTION_OPTIONS, *TOPIC_OPTIONS, *READING_OPTIONS, *BATCH_OPTIONS, *STREAM_OPTIONS)
@@ -106,7 +104,7 @@ class SourceOptions:
     """Full names; empty with a pattern."""
     pattern: str | None
     assigned: Mapping[str, frozenset[int]]
-    """By topic the shards that are read; empty: all of them."""
+    """By topic the shards to read; empty: all of them."""
     start: Places
     start_beyond_end: str
     end: Places
@@ -114,7 +112,7 @@ class SourceOptions:
     entries_max: int | None
     entries_min: int
     delay_s_max: float
-    """For which a batch may wait for ``entries_min``."""
+    """How long a batch may wait for ``entries_min``."""
     bytes_max: int | None
     partitions_min: int
     task_per_shard: bool
@@ -132,7 +130,7 @@ class SourceOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
-    """The options as they are meant; ``streaming`` None checks what holds for both ways of reading."""
+    """Reads the options; ``streaming`` None checks only what holds for batches and streams."""
     values = given_options(given, SOURCE_OPTIONS)
     for option in BATCH_OPTIONS if streaming else STREAM_OPTIONS if streaming is False else ():
         if option.name in values:
@@ -212,7 +210,7 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
 
 
 def _every(places: Places) -> list[Place]:
-    """The places of all shards that are told."""
+    """The places of all shards that the option names."""
     if not isinstance(places, dict):
         return [places]
     return [place for shards in places.values() for place in shards.values()]

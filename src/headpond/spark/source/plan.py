@@ -1,4 +1,4 @@
-"""Which topics are read, from where to where, and how that is cut into tasks."""
+"""The topics and ranges to read, divided into tasks."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TASK_BYTES_MAX = 64 * 1024 * 1024
 TASK_BYTES_MIN = 4 * 1024 * 1024
 SPAN_COST_BYTES = 16 * 1024
 ROW_COST_BYTES = 200
-"""A range takes as long to ask for, and a row to hand to Spark, as so many bytes to read."""
+"""The cost of a request for a range, and of passing a row to Spark, in bytes read."""
 
 
 def topic_names(client: headpond.sync.Client, options: SourceOptions) -> list[str]:
-    """The topics that are meant, as full names in order; those of a pattern are looked up."""
+    """The full names of the topics to read; asks the node for those of a pattern."""
     if options.pattern is None:
         return list(options.topics)
     return [info.topic for info in _matching(client, options.pattern)]
 
 
 def _matching(client: headpond.sync.Client, pattern: str) -> list[TopicInfo]:
-    """A pattern is held against the whole name, as short as a person writes it."""
+    """The topics whose short name matches the pattern as a whole."""
     wanted = re.compile(pattern)
     infos = client.admin.list_topics()
     return [info for info in infos if wanted.fullmatch(TopicName.parse(info.topic).short)]
@@ -99,7 +99,7 @@ def _infos(client: headpond.sync.Client, options: SourceOptions) -> list[TopicIn
 
 
 def _lacks_schema(info: TopicInfo) -> bool:
-    """A list of topics leaves schemas out where they are too many for one answer."""
+    """Whether the list of topics left the schema out, because they were too large for one answer."""
     return info.schema is None and info.schema_version is not None
 
 
@@ -141,7 +141,7 @@ def check_assigned(options: SourceOptions, ends: Ends) -> None:
 def resolve(
     client: headpond.sync.Client, options: SourceOptions, ends: Ends, places: Places, name: str
 ) -> list[int]:
-    """Where ``start`` or ``end`` is in each shard of a topic; one that is not read is at its first entry."""
+    """The entry of ``start`` or ``end`` in each shard of a topic; in a shard that is not read, the first."""
     check_assigned(options, ends)
     read = [shard for shard in range(len(ends.shards)) if options.reads(ends.topic, shard)]
     wanted = _places_by_shard(ends, places, name, read)
@@ -228,7 +228,7 @@ def plan_tasks(spans: Sequence[Span], ends: Iterable[Ends], options: SourceOptio
 
 
 def _cut(spans: Sequence[Span], entry_bytes: Mapping[str, int], partitions_min: int) -> list[Span]:
-    """Ranges cut into pieces for one task each; an empty range is left out, unless a gap lies before it."""
+    """Ranges divided into pieces for one task each, without empty ranges that have no gap before them."""
     rows = sum(max(0, span.end - span.start) for span in spans)
     found: list[Span] = []
     for span in spans:
@@ -264,6 +264,6 @@ def _grouped(pieces: Sequence[Span], weights: Sequence[int], count_min: int) -> 
 
 
 def _entry_bytes(ends: Ends) -> int:
-    """What an entry of a topic takes, about."""
+    """The average bytes of an entry of a topic."""
     entries = sum(shard.entry_next - shard.entry_first for shard in ends.shards)
     return max(1, sum(shard.bytes for shard in ends.shards) // max(1, entries))

@@ -1,4 +1,4 @@
-"""What a task of Spark does: fetches ranges of shards straight from the node."""
+"""A task of Spark: fetches ranges of shards directly from the node."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 ROWS_TARGET = 20_000
 BYTES_TARGET = 8 * 1024 * 1024
-"""A batch handed to Spark has about so many rows or bytes, whichever is reached first."""
+"""A batch for Spark has about so many rows or bytes, whichever comes first."""
 GAP_REASON, GAP_END = "gap.reason", "gap.end"
-"""Headers of the row that stands for entries that are missing."""
+"""Headers of the row that reports missing entries."""
 
 _MICROS = pa.timestamp("us", tz="UTC")
 
 
 class RowBatcher:
-    """Gathers batches, of whatever shards, and hands them out in Spark's columns."""
+    """Gathers batches of any shards, and returns them in Spark's columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._batches: list[Batch] = []
         self._rows = self._bytes = 0
         self._names: dict[bytes, str] = {}
-        """Of producers, by block, as the node told them."""
+        """Names of producers, by block."""
         self._makers: dict[str, Callable[[list[Batch]], pa.Array]] = {
             "topic": lambda batches: _each([batch.origin.topic for batch in batches], batches),
             "shard": _shards,
@@ -56,7 +56,7 @@ class RowBatcher:
         }
 
     def add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Takes a batch; yields what is due."""
+        """Adds a batch; yields a batch for Spark when there are enough rows."""
         self._batches.append(batch)
         self._rows += len(batch)
         self._bytes += batch.nbytes
@@ -64,15 +64,15 @@ class RowBatcher:
             yield from self.flush()
 
     def name(self, producers: Mapping[bytes, str]) -> None:
-        """What producers are called whose batches follow."""
+        """Adds names of producers whose batches follow."""
         self._names |= producers
 
     def _producer(self, batch: Batch) -> str:
-        """One without a name is told by its run."""
+        """The producer's name, or its block if it has none."""
         return self._names.get(batch.origin.block) or batch.origin.block.hex()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yields what was gathered."""
+        """Yields all gathered rows."""
         batches, self._batches = self._batches, []
         self._rows = self._bytes = 0
         if batches:
@@ -89,7 +89,7 @@ class RowBatcher:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def gap(self, topic: str, lost: LostSpan) -> pa.RecordBatch:
-        """The row that stands for entries that are missing."""
+        """The row that reports missing entries."""
         errors_with_hints = {
             "topic": topic,
             "shard": lost.shard,
@@ -106,7 +106,7 @@ def _whole(batches: list[Batch], field: pa.Field) -> pa.Array | None:
     kinds = {part.type for part in parts if part is not None}
     if not kinds or len(parts) == 1:
         return parts[0]
-    if len(kinds) > 1:  # topics may differ in types that are one to Spark
+    if len(kinds) > 1:  # topics may differ in types that Spark does not distinguish
         kinds = {field.type}
         parts = [None if part is None else fit(part, field.type) for part in parts]
     (kind,) = kinds
@@ -156,7 +156,7 @@ log = logging.getLogger("headpond.spark")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of one shard, and all that is needed to know it again."""
+    """A range of one shard, with the ids that reveal another shard in its place."""
 
     topic: str
     uuid: bytes
@@ -171,13 +171,13 @@ class Span:
 
 @dataclass
 class ReadTask(InputPartition):
-    """What one task reads: ranges, one after the other."""
+    """The ranges that one task reads, one after the other."""
 
     spans: tuple[Span, ...]
 
 
 def connect(options: SourceOptions, *, patient: bool = True) -> headpond.sync.Client:
-    """A client of the node; one that is away now, as when it restarts, is waited for if ``patient``."""
+    """A client of the node; ``patient`` waits for an unreachable node, for example one that restarts."""
     return options.connection.open(wait_s=options.connection.timeout_s if patient else 0.0)
 
 
@@ -206,7 +206,7 @@ def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Ite
 def _read(
     options: SourceOptions, reader_of: Callable[[Span], headpond.sync.Reader], rows: RowBatcher, span: Span
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range that are due; the last of them stay in ``rows``."""
+    """The rows of a range in batches for Spark; the last rows stay in ``rows``."""
     if span.gap is not None:
         yield from _missing(options, rows, span, LostSpan(span.shard, *span.gap))
     if span.start >= span.end:
@@ -222,7 +222,7 @@ def _read(
                 else:
                     yield from _missing(options, rows, span, item)
     except (TopicNotFound, TopicMismatch, IncarnationChanged) as error:
-        # A batch that is tried again after its topic went: what is left of it is missing.
+        # A repeated batch whose topic is gone: its remaining entries are missing.
         if options.on_gap == "fail":
             raise
         yield from _missing(options, rows, span, LostSpan(span.shard, at, span.end, error.code))
@@ -249,7 +249,7 @@ def _parts(options: SourceOptions, reader: headpond.sync.Reader, span: Span) -> 
 
 
 def _given(options: SourceOptions) -> list[str] | None:
-    """The columns that the node is to send; None for all."""
+    """The columns to request from the node; None for all."""
     given = [name for name in NAMES if name in options.columns]
     return None if len(given) == len(NAMES) else given
 
@@ -262,7 +262,7 @@ def _in_order(part: Part) -> list[Batch | LostSpan]:
 
 
 def _missing(options: SourceOptions, rows: RowBatcher, span: Span, lost: LostSpan) -> Iterator[pa.RecordBatch]:
-    """Fails, tells or passes over, as ``onGap`` says."""
+    """Raises, reports or skips a gap, as ``onGap`` says."""
     topic = TopicName.parse(span.topic).short
     which = f"{lost.start} to {lost.end - 1}" if lost.end > lost.start else f"from {lost.start} on"
     text = f"topic {topic}, shard {lost.shard}: entries {which} are missing: {lost.reason}"

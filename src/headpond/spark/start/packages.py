@@ -19,7 +19,7 @@ _NO_PYTHON = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
 
 
 def need_spark() -> None:
-    """Raises unless pyspark is here, with a pandas and a pyarrow that it can work with."""
+    """Raises unless pyspark is installed, with a pandas and a pyarrow that it works with."""
     try:
         import pyspark
     except ImportError as error:
@@ -47,7 +47,7 @@ def _refuse_new_pandas() -> None:
 
 
 def need_plots() -> None:
-    """Raises unless pictures can be drawn."""
+    """Raises unless matplotlib is installed."""
     try:
         import_module("matplotlib")
     except ImportError as error:
@@ -55,7 +55,7 @@ def need_plots() -> None:
 
 
 def need_worker(python: str) -> None:
-    """Raises unless this Python on this machine can be a worker of ours."""
+    """Raises unless this Python can run a worker: same version, with the packages."""
     try:
         done = subprocess.run(
             [python, "-c", _WORKER_PROBE],
@@ -80,7 +80,7 @@ def need_worker(python: str) -> None:
 
 
 def worker_fault(text: str) -> SparkWorker | None:
-    """What workers lack, if that is why a job failed."""
+    """The error for a job that failed because workers lack a package or a Python; otherwise None."""
     missing = _NOT_THERE.search(text)
     if missing is not None:
         return SparkWorker(f"the Python of Spark's workers has no {missing[1]}")

@@ -24,17 +24,18 @@ TIME_TYPE = "spark.sql.timeType.enabled"
 """Without it Spark reads columns of the type ``time`` and refuses to count them."""
 
 
-def registered(active: SparkSession) -> SparkSession:
-    """Makes ``format("headpond")`` known where Spark's own search does not find it, or would not do.
+def register_format(active: SparkSession) -> SparkSession:
+    """Registers ``format("headpond")`` where Spark's own search does not find it, or finds too little.
 
-    The search takes seconds and registering begins with one, so where it will succeed it is left to first use.
+    The search takes seconds, and registering starts one, so this leaves a search that will succeed to first
+    use.
     """
     context = active.sparkContext
     if not context.getConf().contains(TIME_TYPE):
         active.conf.set(TIME_TYPE, "true")
     if (workers := workers_python()) is not None and active.conf.get(WORKER_PYTHON, None) is None:
         active.conf.set(WORKER_PYTHON, workers)
-    # What Spark finds by itself goes without the files of --py-files, and one of them may be this package.
+    # A format that Spark finds by itself runs without the files of --py-files, and one may be this package.
     if context._python_includes or not is_found():
         from headpond.spark.format import HeadpondSource
 
@@ -48,15 +49,15 @@ def registered(active: SparkSession) -> SparkSession:
 
 
 def workers_python() -> str | None:
-    """What ``PYSPARK_PYTHON`` says, if that is another than this one."""
+    """The Python of ``PYSPARK_PYTHON``, if it is not this one."""
     given = os.environ.get("PYSPARK_PYTHON")
     return given if given and given != sys.executable else None
 
 
 def is_found() -> bool:
-    """Whether the package stands where every process of this Python looks.
+    """Whether every process of this Python finds the package.
 
-    Spark looks through the path of a Python that it starts, which lacks what this process has on its own.
+    Spark searches the path of a Python that it starts, which lacks entries that only this process has.
     """
     package = find_spec("pyspark_headpond")
     if package is None or package.origin is None:

@@ -21,7 +21,7 @@ from headpond.model.errors import BadRequest, SparkFailed
 from headpond.spark.start.class_cache import class_cache_options
 from headpond.spark.start.java import find_java, java_home
 from headpond.spark.start.packages import need_spark, need_worker
-from headpond.spark.start.registration import TIME_TYPE, WORKER_PYTHON, registered, workers_python
+from headpond.spark.start.registration import TIME_TYPE, WORKER_PYTHON, register_format, workers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def session(
 
     _refuse_connect()
     if SparkContext._active_spark_context is not None:
-        return registered(_reused(SparkSession.builder.getOrCreate(), master, conf or {}))
+        return register_format(_reuse(SparkSession.builder.getOrCreate(), master, conf or {}))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java already
     if master is None and not submitted:
         master = "local[*]"
@@ -67,7 +67,7 @@ def session(
         builder = SparkSession.builder
         for name, value in (_defaults(cores) | settings).items():
             builder = builder.config(name, value)
-        return registered(builder.getOrCreate())
+        return register_format(builder.getOrCreate())
 
 
 def _refuse_connect() -> None:
@@ -250,7 +250,7 @@ def _launching(*, java: bool, local: bool) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _reused(active: SparkSession, master: str | None, conf: Mapping[str, object]) -> SparkSession:
+def _reuse(active: SparkSession, master: str | None, conf: Mapping[str, object]) -> SparkSession:
     there = active.conf.get("spark.master")
     if master is not None and master != there:
         raise BadRequest(

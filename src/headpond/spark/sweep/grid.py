@@ -45,7 +45,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 5_000
 
     def check(self) -> None:
-        """Refuses what cannot be run before anything is started."""
+        """Raises if the grid cannot run."""
         routes = tuple(map(route_text, self.routes))
         for name, values in (("routes", routes), *((axis, getattr(self, axis)) for axis in AXES)):
             if not values or len(set(values)) < len(values):
@@ -59,14 +59,14 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
             raise BadRequest(f"the grid has {len(self):,} runs, and {RUNS_MAX:,} are allowed")
 
     def __len__(self) -> int:
-        """How many runs it has."""
+        """The number of runs."""
         count = len(self.routes) * self.seeds
         for axis in AXES:
             count *= len(getattr(self, axis))
         return count
 
     def cells(self) -> pa.Table:
-        """A row a run."""
+        """One row per run."""
         points = itertools.product(
             map(route_text, self.routes), *(getattr(self, axis) for axis in AXES), range(self.seeds)
         )
@@ -76,7 +76,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def route_text(route: str) -> str:
-    """The route as a run names it: the same pipes are the same text, however they were written."""
+    """The canonical text of a route: the same pipes give the same text."""
     return " -> ".join(map(str, parse_hops(route)))
 
 

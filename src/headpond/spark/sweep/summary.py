@@ -16,7 +16,7 @@ import pyarrow as pa
 from headpond.pipes.lab.world import Ending
 
 SURPRISE = 0.001
-"""So unlikely must it be that chance alone made so many runs disagree, before a route falls."""
+"""A route falls if chance alone makes so many disagreeing runs less likely than this."""
 
 
 class RouteSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,18 +28,18 @@ class RouteSummary(msgspec.Struct, frozen=True, kw_only=True):
     promised: int
     """Finished runs of which the calculus promised something."""
     unfinished: int
-    """Runs that were given up while something still went on."""
+    """Runs that ended at a limit before they were finished."""
     agreeing: int
-    """Of those, how many agree: R, UR and order."""
+    """Promised runs that agree in R, UR and order."""
     order_broken: int
     """Runs in which a promised order did not hold."""
     r_deviation_max: float | None
-    """The farthest that a measured R lies outside of the predicted one; None if nothing was promised."""
+    """The largest distance of a measured R from the prediction; None if nothing was promised."""
     ur_deviation_max: float | None
     stands: bool
-    """Whether all of this is as the calculus says, up to chance."""
+    """Whether the runs agree with the calculus, up to chance."""
     error: str | None
-    """Of the first run that failed."""
+    """The error of the first run that failed."""
 
 
 def summarize(runs: pa.Table) -> list[RouteSummary]:
@@ -74,6 +74,6 @@ def _summary(route: str, rows: list[dict[str, Any]]) -> RouteSummary:
 
 
 def chance_of(misses: int, tries: int, miss: float) -> float:
-    """How likely that many misses or more are in so many tries, each a miss with probability ``miss``."""
+    """The probability of at least so many misses in so many tries, each a miss with probability ``miss``."""
     fewer = sum(math.comb(tries, k) * miss**k * (1 - miss) ** (tries - k) for k in range(misses))
     return max(0.0, 1.0 - fewer)

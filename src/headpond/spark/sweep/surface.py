@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PICTURES_MAX = 24
-"""Of each quantity; a grid of more combinations is to be looked at with other means."""
+"""Of each quantity; a grid of more combinations needs other tools."""
 COLUMNS_WIDE = 2
 COLOURS = "viridis"
 NOTHING = "#e4e4e4"
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What is drawn: its name, its columns and the counts whose ratio it is."""
+    """A drawn quantity: its name, its columns and the counts whose ratio it is."""
 
     name: str
     column: str
@@ -75,7 +75,7 @@ class Picture:
     fixed: dict[str, float]
     """The other axes."""
     named: tuple[str, ...]
-    """Those of them that other pictures have at another rate: they name the file."""
+    """The other axes that differ between pictures, which name the file."""
     columns: list[float]
     rows: list[float]
     cells: dict[str, dict[Point, Cell]]
@@ -91,7 +91,7 @@ class Picture:
 
 
 def draw(runs: pa.Table, folder: Path) -> list[Path]:
-    """Writes the pictures of a sweep and tells their files."""
+    """Writes the pictures of a sweep and returns their files."""
     written = []
     for picture in pictures_of(runs.to_pylist()):
         path = folder / f"{picture.file_name}.png"
@@ -152,7 +152,7 @@ def _cell(rows: list[Row], quantity: Quantity) -> Cell:
 
 
 def _figure(picture: Picture) -> Figure:
-    # A figure of its own canvas: no window system, and nothing global that another thread may also use.
+    # A figure with its own canvas uses no window system and no global state of other threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -235,7 +235,7 @@ def _mark(axes: Axes, picture: Picture, point: Point) -> None:
 
 
 def _lowest(picture: Picture) -> float:
-    """Where the colours begin: the same in all panels, so that they can be compared."""
+    """The start of the colour scale, the same in all panels, so that they can be compared."""
     shown = [
         number
         for cells in picture.cells.values()
@@ -262,7 +262,7 @@ def _caption(picture: Picture) -> str:
 
 
 def _number(value: float, digits: int = 3) -> str:
-    """One is written as one only if it is: 0.9996 is 1.000."""
+    """A share as text; only an exact 1 or 0 is printed as such: 0.9996 is 1.000."""
     return f"{value:g}" if value in (0.0, 1.0) else f"{value:.{digits}f}"
 
 

@@ -1,4 +1,4 @@
-"""The lab's grid on Spark: every run in some worker, the results in one Parquet file, and their pictures.
+"""``sweep``: workers of Spark run the lab's grid; the results are one Parquet file and pictures.
 
 The runs are spread evenly over many small tasks, since some routes take far longer than others. A run's result
 is a row of some forty numbers, so all of them fit here: they are gathered, put in the order of the grid and
@@ -34,17 +34,17 @@ TASKS_A_CORE = 16
 POLL_S = 0.25
 
 Progress = Callable[[int, int], None]
-"""Called now and then with how many runs are done, about, and how many there are."""
+"""Called from time to time with about how many runs are done, and how many there are."""
 
 SESSION_SETTINGS = {
     "spark.ui.showConsoleProgress": False,
-    # Java only hands out work here: what it saves in compiling itself, the workers have.
+    # Java only distributes work here, so CPU that it does not spend on compiling is left to the workers.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep wrote and what it says."""
+    """The files of a sweep, and the summary of each route."""
 
     runs: int
     failed: int
@@ -53,7 +53,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     agreeing: int
     seconds: float
     stands: bool
-    """Whether every route is as the calculus says, up to chance."""
+    """Whether every route agrees with the calculus, up to chance."""
     routes: list[RouteSummary]
     files: list[str]
     """The Parquet file first, then the pictures."""
@@ -67,7 +67,7 @@ def sweep(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> SweepResult:
-    """Runs the grid in the session of this process, or in one of its own that it stops afterwards."""
+    """Runs the grid in the session of this process, or in a new one that it stops afterwards."""
     grid.check()
     need_spark()
     need_plots()
@@ -106,7 +106,7 @@ def _folder(folder: Path, *, overwrite: bool) -> Path:
 
 
 def _write(runs: pa.Table, target: Path) -> None:
-    """Whole or not at all."""
+    """Writes the file atomically."""
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         pq.write_table(runs, beside)
@@ -124,7 +124,7 @@ def _run(grid: Grid, master: str | None, progress: Progress | None) -> pa.Table:
 
 
 def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) -> pa.Table:
-    """All runs of the grid in this session, a row each, in the order of the grid."""
+    """All runs of the grid in this session, one row each, in the order of the grid."""
     tasks = min(len(grid), TASKS_A_CORE * spark.sparkContext.defaultParallelism)
     cells = spark.createDataFrame(grid.cells()).repartition(tasks)
     watch = None if progress is None else _Watch(spark, tasks, len(grid), progress)
@@ -139,7 +139,7 @@ def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) 
 
 
 class _Watch:
-    """Tells how far the runs are, from a thread of its own."""
+    """Reports the progress of the runs from a separate thread."""
 
     def __init__(self, spark: SparkSession, tasks: int, runs: int, progress: Progress) -> None:
         self._tracker = spark.sparkContext.statusTracker()

@@ -1,4 +1,4 @@
-"""One run of the lab as a row: what was asked, what was measured, what was predicted, and whether they agree.
+"""One run of the lab as a row: the question, the measurement, the prediction, and whether they agree.
 
 This is what Spark's workers do. Columns of the prediction are null where nothing was promised, those of the
 comparison also where the run was not finished, and all but the first are null in a run that failed, whose
@@ -53,13 +53,13 @@ SPARK_SCHEMA = ", ".join(f"{field.name} {_DDL[field.type]}" for field in SCHEMA)
 
 
 def run_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs every cell; what ``mapInArrow`` calls in a worker."""
+    """Runs every cell; ``mapInArrow`` calls it in a worker."""
     for batch in batches:
         yield pa.RecordBatch.from_pylist([run_cell(cell) for cell in batch.to_pylist()], schema=SCHEMA)
 
 
 def run_cell(cell: dict[str, Any]) -> dict[str, Any]:
-    """The row of one cell. A run that fails is a row too: the others of its grid go on."""
+    """The row of one cell. A run that fails is a row too and does not stop the others."""
     try:
         result = run(cell["route"], faults_of(cell), cell["messages"], cell["seed"])
     except HeadpondError as error:
@@ -116,10 +116,10 @@ def _comparison(result: LabResult, predicted: Predicted) -> dict[str, Any]:
 
 
 def _overlaps(measured: Measured, low: float, high: float) -> bool:
-    """Whether a prediction from ``low`` to ``high`` can be true, as far as the run tells."""
+    """Whether the measured interval and a prediction from ``low`` to ``high`` overlap."""
     return low <= measured.high and high >= measured.low
 
 
 def _distance(measured: Measured, low: float, high: float) -> float:
-    """How far the measured value lies outside of what was predicted."""
+    """How far the measured value lies outside of the prediction."""
     return max(low - measured.value, measured.value - high, 0.0)

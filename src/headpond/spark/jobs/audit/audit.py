@@ -1,7 +1,7 @@
-"""``audit``: what was sent against what was received, message by message.
+"""``audit``: compares the messages sent with those received, one by one.
 
-Each side is a topic, a folder of Parquet files or a DataFrame. Topics are read once, to the end that they have
-when the audit begins, and kept on Spark's disks meanwhile, so that all figures are about the same messages.
+Each side is a topic, a folder of Parquet files or a DataFrame. The audit reads topics once, to the end that
+they have when it begins, and caches them on Spark's disks, so that all figures are about the same messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import orders as ordering
 from headpond.spark.jobs.audit.figures import AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
-from headpond.spark.jobs.audit.results import draw, first_of, odd_ones, write_tables
+from headpond.spark.jobs.audit.results import draw, first_of, not_exactly_once, write_tables
 from headpond.spark.jobs.audit.sides import IDENTITY, match, parts, same_kind, side
 from headpond.spark.jobs.feed import Feed, FeedKind, Reach, Source, check_feed, check_topics, feed_of, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
@@ -39,7 +39,7 @@ _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class AuditResult(Figures, frozen=True, kw_only=True):
-    """What an audit found; the figures of all are its own."""
+    """The result of an audit; its own figures are those of all messages."""
 
     sent_from: str
     received_from: str
@@ -47,7 +47,7 @@ class AuditResult(Figures, frozen=True, kw_only=True):
     arrivals: dict[str, int]
     """How many of the messages sent came ``0``, ``1``, ``2``, … times."""
     orders: Orders | None
-    """None where an input does not tell where its messages stand."""
+    """None if an input has no positions."""
     producers: list[AuditPart]
     shards: list[AuditPart]
     windows: list[AuditPart]
@@ -62,12 +62,12 @@ class AuditResult(Figures, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing, and everything sent had a name to look for."""
+        """Whether no message is missing and every message sent has a name."""
         return not self.missing and not self.sent_unnamed
 
     @property
     def clean(self) -> bool:
-        """Complete, and nothing came twice or from nowhere."""
+        """Whether it is complete, and no message came twice or was never sent."""
         return self.complete and not (self.repeated or self.strangers or self.received_unnamed)
 
 
@@ -89,14 +89,14 @@ def audit(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Compares the two sides and writes, if told, a folder of results.
+    """Compares the two sides and, with ``out``, writes a folder of results.
 
     ``by`` names a message in both: ``identity``, ``id``, or an expression of SQL. ``sent_by`` is another one
-    for the sent side, where what names a message there has another form here: with
-    ``by="headers['headpond-origin']"`` it is ``identity`` unless told. ``start`` and ``end`` are of the sent
-    topic. ``received_url`` is the node of the received topic, if it is another one.
+    for the sent side, where the name of a message has another form; with
+    ``by="headers['headpond-origin']"`` its default is ``identity``. ``start`` and ``end`` limit the sent topic.
+    ``received_url`` is the node of the received topic, if it is another one.
     """
-    feeds = feed_of(sent, "what was sent"), feed_of(received, "what was received")
+    feeds = feed_of(sent, "the sent side"), feed_of(received, "the received side")
     by_sent, by_received = keys_of(by, sent_by)
     window_s = seconds_of(window)
     folder = None if out is None else Path(out)
@@ -118,9 +118,9 @@ def audit(
 
 
 def keys_of(by: str, sent_by: str | None) -> tuple[str, str]:
-    """What names a message among the sent and among the received."""
+    """The expressions that name a message on the sent and on the received side."""
     if not by.strip() or (sent_by is not None and not sent_by.strip()):
-        raise BadRequest("what names a message is empty", hint="Take identity, id, or an expression of SQL.")
+        raise BadRequest("the name of a message is empty", hint="Use identity, id, or an expression of SQL.")
     if sent_by is not None:
         return sent_by, by
     return (IDENTITY if ORIGIN_HEADER in by else by), by
@@ -135,7 +135,7 @@ def seconds_of(window: str) -> float:
 
 
 def same_place(feeds: tuple[Feed, Feed], reaches: tuple[Reach, Reach]) -> bool:
-    """Whether both are the same rows: a topic on two nodes is not."""
+    """Whether both sides are the same rows; a topic on two nodes is not."""
     if feeds[0].kind is FeedKind.FRAME or feeds[0] != feeds[1]:
         return False
     return feeds[0].kind is not FeedKind.TOPIC or reaches[0].url == reaches[1].url
@@ -158,7 +158,7 @@ class _Inputs:
         from pyspark import StorageLevel
 
         self.feeds, self.by = feeds, by
-        names = ("what was sent", "what was received")
+        names = ("the sent side", "the received side")
         frames = [
             read(work.spark, feeds[0], reaches[0], columns=_columns(by[0]), **limits),
             read(work.spark, feeds[1], reaches[1], columns=_columns(by[1])),
@@ -182,7 +182,7 @@ class _Inputs:
 
 
 def _columns(by: str) -> str:
-    """What is read of a topic: values are most of its bytes, and seldom what names a message."""
+    """The columns to read of a topic: values are most of its bytes, and seldom name a message."""
     return ",".join([*_PLACED, *(name for name in _GIVEN if re.search(rf"\b{name}\b", by, re.IGNORECASE))])
 
 
@@ -212,11 +212,11 @@ def _compare(work: Work, inputs: _Inputs, window_s: float, folder: Path | None, 
     names = inputs.keep(parts(inputs.sent, inputs.received), StorageLevel.MEMORY_AND_DISK)
     groups = sums.groups_of(sums.cells_of(matched, window_s), names)
     found = _figures(groups, inputs.feeds[0], window_s)
-    work.say("looking at order")
+    work.say("checking the order")
     routes = _routes(inputs, matched, names)
-    orders = None if routes is None else ordering.summed_up(routes)
+    orders = None if routes is None else ordering.sum_up(routes)
     work.say("listing")
-    odd = odd_ones(matched, names)
+    odd = not_exactly_once(matched, names)
     first = first_of(odd) if found.unique != found.received or found.missing else {}
     result = AuditResult(
         **msgspec.structs.asdict(found),
@@ -246,14 +246,14 @@ def _compare(work: Work, inputs: _Inputs, window_s: float, folder: Path | None, 
 
 
 def _figures(groups: pa.Table, sent: Feed, window_s: float) -> Figures:
-    if groups.num_rows > sums.GROUPS_MAX:  # some were left out, maybe that of all
+    if groups.num_rows > sums.GROUPS_MAX:  # some groups were cut off, maybe that of all messages
         raise BadRequest(
             f"there are more than {sums.GROUPS_MAX:,} producers, shards and windows of {window_s:g} s",
             hint="Take a longer --window, or a part of the topic.",
         )
     found = sums.figures_of(groups) if groups.num_rows else None
     if found is None or (not found.sent and not found.sent_unnamed):
-        raise BadRequest(f"{sent} holds no messages", hint="Name what was sent first, then what was received.")
+        raise BadRequest(f"{sent} holds no messages", hint="Name the sent side first, then the received side.")
     return found
 
 

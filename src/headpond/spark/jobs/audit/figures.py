@@ -1,8 +1,8 @@
 """The figures of an audit: sums and shares, in all and by producer, shard and time.
 
-All of them come from **cells**: messages of one part and time window that fared alike, counted. Latencies are
-counted in buckets that grow by 1 % each, so a percentile has the right rank and is known to half a percent,
-and no number of messages makes the count larger.
+All come from **cells**: counts of messages of one part and time window with the same copies and latency bucket.
+Buckets grow by 1 % each, so a percentile has the right rank and is exact to half a percent, and the number of
+buckets does not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-COPIES_TOLD_MAX = 100
-"""What came more often is counted with what came so often."""
+COPIES_MAX = 100
+"""Messages that came more often count as having come so often."""
 GROUPS_MAX = 50_000
-"""Producers, shards and time windows together: what is told of each is gathered here."""
+"""Producers, shards and time windows together; the driver gathers the figures of each."""
 KINDS: dict[str, tuple[str, ...]] = {
     "all": (),
     "producer": ("producer",),
@@ -64,14 +64,14 @@ class AuditLatency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent against what was received."""
+    """Counts and shares of the messages sent and received."""
 
     sent: int
     """Different messages sent."""
     received: int
-    """All rows received: copies of what was sent, copies of strangers, and what has no name."""
+    """All rows received: copies of messages sent, copies of strangers, and rows without a name."""
     copies: int
-    """Rows received of what was sent."""
+    """Rows received of messages that were sent."""
     unique: int
     """Messages sent that were received at least once."""
     missing: int
@@ -84,7 +84,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of the sent side that name a message a second time."""
     sent_unnamed: int
     received_unnamed: int
-    """Rows in which what names a message is null: nothing can be said of them."""
+    """Rows whose name is null, which cannot be compared."""
     R: float | None
     """unique / sent; none where nothing was sent."""
     UR: float | None
@@ -111,7 +111,7 @@ def cells_of(matched: DataFrame, window_s: float) -> DataFrame:
             "window": F.col("at") - F.pmod("at", F.lit(window_us)),
             "latency": latency,
             "bucket": bucket.cast("int"),
-            "times": F.least("copies", F.lit(COPIES_TOLD_MAX)).cast("int"),
+            "times": F.least("copies", F.lit(COPIES_MAX)).cast("int"),
         }
     )
 
@@ -138,7 +138,7 @@ def cells_of(matched: DataFrame, window_s: float) -> DataFrame:
 
 
 def groups_of(cells: DataFrame, names: DataFrame) -> pa.Table:
-    """A row a group of every kind, with all its sums, shares and percentiles.
+    """One row per group of every kind, with all its sums, shares and percentiles.
 
     ``kind`` says which group: ``all``, ``producer``, ``shard``, ``window`` or ``times`` (how often they came).
     One query makes all of them, since most of the time of a small audit is the planning of its queries.
@@ -193,14 +193,14 @@ def _shares(sums: DataFrame) -> DataFrame:
 
 
 def _grouping_id(columns: Sequence[str]) -> int:
-    """As Spark numbers a grouping set: a bit a column, set where the set lacks it; the bucket is in all."""
+    """Spark's number of a grouping set: one bit per column, set if the set lacks it; all have the bucket."""
     return sum(
         1 << at for at, name in enumerate(reversed((*_NAMES, "bucket"))) if name not in (*columns, "bucket")
     )
 
 
 def _seconds(name: str) -> Any:
-    """The middle of a bucket, inside of what was really measured."""
+    """The middle of a bucket, within the measured minimum and maximum."""
     from pyspark.sql import functions as F
 
     middle = F.when(F.col(name) < 0, F.col("latency_min")).otherwise(F.exp((F.col(name) + 0.5) * _GROWTH))

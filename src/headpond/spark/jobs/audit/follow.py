@@ -1,12 +1,13 @@
-"""``follow``: an audit that goes on, over two topics as they grow.
+"""``follow``: audits two topics while they grow.
 
-It can only tell of messages whose time is up. Both topics are read as streams; messages are counted in windows
-of the time they were sent, and a window is **closed** once both topics have shown messages that were sent later
-than its end by ``late``. What has not come by then is missing; a copy that comes later still is counted as late
-and changes nothing that was told. Messages of windows that are not closed are **open**: nothing is told of them
-yet. State is held for them alone; if one topic stands still, no window closes and they grow, up to a limit.
+It reads both topics as streams and counts messages in windows of the time they were sent. A window is
+**closed** once both topics have shown messages sent later than its end by ``late``. A message that has not come
+by then is missing; a copy that comes later counts as late and changes no closed window. Messages of other
+windows are
+**open** and not reported yet. Only they are in Spark's state; if one topic stands still, no window closes and
+the state grows, up to a limit.
 
-A message is known by its identity, and by when it was sent: both stay with it on every path.
+Identity and time of sending together name a message: both stay with it on every path.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ COLUMNS = "topic,shard,entry,sent_at,stored_at,identity"
 
 
 class ClosedWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """All that can be said of the messages sent in one window."""
+    """The counts of the messages sent in one closed window."""
 
     start_us: int
     sent: int
@@ -45,10 +46,10 @@ class ClosedWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FollowedAudit(msgspec.Struct, kw_only=True):
-    """What is known so far."""
+    """The counts of all closed windows so far."""
 
     sent: int = 0
-    """In windows that are closed, as the next ones."""
+    """In closed windows, as the next ones."""
     unique: int = 0
     copies: int = 0
     missing: int = 0
@@ -57,9 +58,9 @@ class FollowedAudit(msgspec.Struct, kw_only=True):
     R: float | None = None
     UR: float | None = None
     open: int = 0
-    """Messages of windows that are not closed."""
+    """Messages of open windows."""
     late: int = 0
-    """Rows that came after their window was closed; a message told missing may be among them."""
+    """Rows that came after their window was closed; messages counted as missing may be among them."""
     closed_to_us: int | None = None
     """The end of the newest closed window."""
     windows: list[ClosedWindow] = []
@@ -102,11 +103,11 @@ def follow(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> FollowedAudit:
-    """Goes on until it is interrupted; with ``caught_up``, until all that is there now was read.
+    """Runs until it is interrupted; with ``caught_up``, until it has read all messages that are there now.
 
-    ``update`` is called after every batch that closed a window or let one grow.
+    It calls ``update`` after every batch that closed a window or added to one.
     """
-    feeds = feed_of(sent, "what was sent"), feed_of(received, "what was received")
+    feeds = feed_of(sent, "the sent side"), feed_of(received, "the received side")
     reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
     for feed in feeds:
         if feed.kind is not FeedKind.TOPIC:
@@ -165,7 +166,7 @@ def _side(rows: DataFrame, late_s: float, tag: int) -> DataFrame:
 
 
 def _closed(rows: DataFrame, window_s: float) -> DataFrame:
-    """A row a message, when its window is closed."""
+    """One row per message, once its window is closed."""
     from pyspark.sql import functions as F
 
     length = f"{round(window_s * 1000)} milliseconds"
@@ -198,8 +199,8 @@ def _windows(messages: DataFrame) -> DataFrame:
 def _watch(
     work: Work, query: StreamingQuery, found: FollowedAudit, update: Callable[[FollowedAudit], None] | None
 ) -> None:
-    """Adds what Spark tells of its state after each batch, until the end."""
-    # While nothing comes, Spark also tells of the next batch, before there is one.
+    """Adds the open and late rows that Spark reports after each batch, until the end."""
+    # An idle query also reports its next batch before there is one.
     seen: set[tuple[int, str]] = set()
     try:
         while True:

@@ -1,10 +1,10 @@
-"""``audit_ledger``: a producer's ledger as what was sent, against the identities that a topic or archive holds.
+"""``audit_ledger``: compares a topic's ledger, as the sent side, with the identities in a topic or archive.
 
-The ledger of a topic knows the number of every segment that its producers showed to exist, also of those that
-never came. What is received is read once, as identities alone, and summed by segment; the two are compared as
-ranges of segment numbers. So it tells what an audit of two topics cannot: what no node ever stored.
+The ledger of a topic knows the number of every segment that its producers announced, also of those that never
+arrived. The received side is read once, as identities alone, and summed by segment; then the two are compared
+as ranges of segment numbers. So this finds segments that no node ever stored, which an audit of topics cannot.
 
-How many messages a segment has is known of those that were stored alone; what is missing is told in segments.
+Only stored segments have a known number of messages, so missing ones are counted in segments.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RUNS_MAX = 1_000_000
-"""Unbroken runs of received segments that are looked at."""
+"""Unbroken runs of received segments."""
 RANGES_MAX = 1_000
-"""Missing ranges that are told one by one."""
+"""Missing ranges that the result lists."""
 STORED, NOT_STORED = "stored", "not-stored"
 
 
@@ -63,7 +63,7 @@ class SentAccount(msgspec.Struct, kw_only=True):
     producer: str
     blocks: int = 0
     unclosed: int = 0
-    """Blocks that never ended: what their producer held in memory when it went is not known."""
+    """Blocks that never ended: their producer may have had more segments in memory."""
     sent: int = 0
     """Announced to the node of the ledger."""
     stored: int = 0
@@ -89,19 +89,19 @@ class SentAccount(msgspec.Struct, kw_only=True):
 
 
 class LedgerAudit(SentAccount, kw_only=True):
-    """What was found; the counts are those of all producers together."""
+    """The result; its own counts are those of all producers together."""
 
     ledger_of: str
     received_from: str
     forgotten: int = 0
-    """Segments of blocks that the ledger remembers as a sum alone: not compared."""
+    """Segments of blocks of which the ledger keeps only a sum: not compared."""
     blocks_left_out: int = 0
-    """Blocks that are more than one answer of the node tells of: not compared."""
+    """Blocks beyond the limit of one answer of the node: not compared."""
     other_messages: int = 0
     """Received messages of blocks that were not compared."""
     producers: list[SentAccount] = []
     ranges: list[MissingSegments] = []
-    """The first of what is missing."""
+    """The first missing ranges."""
     ranges_left_out: int = 0
     seconds: float = 0.0
 
@@ -126,21 +126,21 @@ def audit_ledger(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> LedgerAudit:
-    """Compares the ledger of ``topic``, of one ``producer`` if told, with what was received.
+    """Compares the ledger of ``topic``, or of one ``producer`` in it, with the messages received.
 
-    That is the same topic unless told: on another node (``received_url``), or an archive of it. It has to have
-    the messages' identities: what a pipeline wrote anew has others.
+    ``received`` is by default the same topic, on another node with ``received_url``; or an archive of it. It
+    must have the original identities: messages that a pipeline wrote have others.
     """
     name = str(TopicName.parse(topic))
-    feed = feed_of(name if received is None else received, "what was received")
+    feed = feed_of(name if received is None else received, "the received side")
     reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
     check_feed(feed)
     check_topics((Feed(FeedKind.TOPIC, name), feed), reaches)
 
     def body(work: Work) -> LedgerAudit:
         began = time.monotonic()
-        work.say("reading what was received")
-        # Before what was received: what comes in between is ahead of the ledger, and not taken for missing.
+        work.say("reading the received side")
+        # The ledger first: segments that arrive in between are then ahead of it, not missing.
         ledger = _ledger(name, producer, reaches[0])
         frame = read(work.spark, feed, reaches[1], columns="identity")
         runs = _runs(frame)
@@ -171,7 +171,7 @@ def _runs(frame: DataFrame) -> pa.Table:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    need_columns(frame, ("identity",), "what was received")
+    need_columns(frame, ("identity",), "the received side")
     words = F.split("identity", "/")
     segments = (
         frame.where("identity is not null")
@@ -204,7 +204,7 @@ def _runs(frame: DataFrame) -> pa.Table:
         .toArrow()
     )
     if runs.num_rows > RUNS_MAX:
-        raise LimitReached(f"what was received is in more than {RUNS_MAX:,} runs of segments")
+        raise LimitReached(f"the received side has more than {RUNS_MAX:,} runs of segments")
     return runs
 
 
@@ -231,7 +231,7 @@ def compare(ledger: LedgerInfo, runs: pa.Table, producer: str | None) -> LedgerA
         unique, repeated, short = messages.pop(block.block.hex(), (0, 0, 0))
         account.received_messages += unique
         account.repeated_messages += repeated
-        # Rows behind the last that came of a segment are seen by the ledger's count alone, if no segment lacks.
+        # Only the ledger's count shows rows missing at the end of a segment, and only if no segment is missing.
         account.short_messages += max(short, 0 if lacking else block.account.messages - unique)
     total.other_messages = sum(unique + repeated for unique, repeated, _ in messages.values())
     announced = sum(account.announced for account in ledger.producers)
@@ -249,15 +249,15 @@ def compare(ledger: LedgerInfo, runs: pa.Table, producer: str | None) -> LedgerA
 
 
 def _add(account: SentAccount, block: BlockAccount) -> None:
-    told = block.account
+    counts = block.account
     account.blocks += 1
-    account.unclosed += told.unclosed + told.open
-    account.sent += told.announced
-    account.stored += told.stored
-    account.refused += sum(told.refused.values())
-    account.pending += told.pending
-    account.holes += told.holes
-    account.messages += told.messages
+    account.unclosed += counts.unclosed + counts.open
+    account.sent += counts.announced
+    account.stored += counts.stored
+    account.refused += sum(counts.refused.values())
+    account.pending += counts.pending
+    account.holes += counts.holes
+    account.messages += counts.messages
 
 
 def _compare(
@@ -270,7 +270,7 @@ def _compare(
         known = _count(span for run in came for span in announced.overlap(*run))
         account.received += known
         account.ahead += came.count - known
-        for run in (span for told in announced for span in came.missing(*told)):
+        for run in (span for each_run in announced for span in came.missing(*each_run)):
             account.missing += run[1] - run[0]
             account.missing_stored += _count(admitted.overlap(*run))
             parts = [(span, STORED) for span in admitted.overlap(*run)]

@@ -1,12 +1,12 @@
-"""Which order held, from what was sent to what was received.
+"""Which orders held from the sent side to the received side.
 
-A **route** is what one sender sent in order, as far as it arrived at one place in order: from a block's shard
-(by identity) or a topic's shard (otherwise) to a shard of the received topic. Positions are the sender's, read
-in the order of entries. Over them are counted, as in pipes/calculus: **falls**, **repeats** on the spot, and
-what was **skipped** (sent, missing, and passed over by something later).
+A **route** leads from one ordered sender to one ordered place: from a block's shard (by identity) or a topic's
+shard (otherwise) to a shard of the received topic. Positions are the sender's, read in the order of entries. As
+in pipes/calculus, this counts **falls**, immediate **repeats**, and **skipped** messages (sent, missing, and
+overtaken by a later one).
 
-Entries are looked at in chunks, each sorted by itself, and then the ends of neighbouring chunks: a shard of any
-length is spread over all cores and sorted in little memory.
+Spark sorts entries in chunks and then compares the ends of neighbouring chunks, so it spreads a shard of any
+length over all cores and needs little memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUTE = ("origin", "topic", "shard")
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """The strongest order that every route had, and what broke stronger ones."""
+    """The orders that held on every route, and the events that broke stronger ones."""
 
     held: list[str]
     """All orders that held, the weakest first; none if some route fell."""
@@ -42,13 +42,13 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def can_tell(by: str, columns: tuple[list[str], list[str]]) -> bool:
-    """Whether positions are told: ``columns`` are those of the sent and of the received side."""
+    """Whether the sides have positions; ``columns`` are those of the sent and of the received side."""
     there = {"topic", "shard", "entry"}
     return there <= set(columns[1]) and (by == IDENTITY or there <= set(columns[0]))
 
 
 def routes_of(received: DataFrame, matched: DataFrame, parts: DataFrame, by: str) -> DataFrame:
-    """A row a route: how it was received, and which order it had."""
+    """One row per route: its counts, and its strongest order."""
     from pyspark.sql import functions as F
 
     if by == IDENTITY:
@@ -63,10 +63,10 @@ def routes_of(received: DataFrame, matched: DataFrame, parts: DataFrame, by: str
             "origin", "topic", "shard", "entry", F.col("from_entry").alias("at")
         )
         lost = known.where(missing()).select("origin", F.col("from_entry").alias("at"))
-    return _judged(_steps(arrivals), lost)
+    return _with_order(_steps(arrivals), lost)
 
 
-def summed_up(routes: DataFrame) -> Orders:
+def sum_up(routes: DataFrame) -> Orders:
     """All routes together."""
     from pyspark.sql import functions as F
 
@@ -96,7 +96,7 @@ def _block_and_shard() -> Column:
 
 
 def _position() -> Column:
-    """Segment and row of an identity as one number that rises as the producer went on."""
+    """Segment and row of an identity as one number, which rises in the producer's order."""
     from pyspark.sql import functions as F
 
     pieces = F.split("k", "/")
@@ -114,7 +114,7 @@ def _place() -> Column:
 
 
 def _steps(arrivals: DataFrame) -> DataFrame:
-    """Falls and repeats a route, from one entry to the next."""
+    """The falls and repeats of each route, from one entry to the next."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -156,18 +156,18 @@ def _steps(arrivals: DataFrame) -> DataFrame:
     )
 
 
-def _judged(steps: DataFrame, lost: DataFrame) -> DataFrame:
-    """With what was passed over, and the order that this leaves."""
+def _with_order(steps: DataFrame, lost: DataFrame) -> DataFrame:
+    """Adds the skipped messages of each route, and its order."""
     from pyspark.sql import functions as F
 
     reached = steps.groupBy("origin").agg(F.max("highest").alias("reached"))
     passed = lost.join(F.broadcast(reached), "origin").where(F.col("at") < F.col("reached"))
     skipped = passed.groupBy("origin").agg(F.count("*").alias("skipped"))
-    told = steps.join(skipped, "origin", "left").withColumn("skipped", F.coalesce("skipped", F.lit(0)))
+    routes = steps.join(skipped, "origin", "left").withColumn("skipped", F.coalesce("skipped", F.lit(0)))
     falls, repeats, gaps = (F.col(name) > 0 for name in ("falls", "repeats", "skipped"))
     order: Any = F.lit("none")
     for has_repeats in (False, True):
         for has_gaps in (False, True):
             name = order_of(falls=False, repeats=has_repeats, gaps=has_gaps)
             order = F.when(~falls & (repeats == has_repeats) & (gaps == has_gaps), str(name)).otherwise(order)
-    return told.select(*_ROUTE, "received", "falls", "repeats", "skipped", order.alias("order"))
+    return routes.select(*_ROUTE, "received", "falls", "repeats", "skipped", order.alias("order"))

@@ -27,8 +27,8 @@ FATES = ("missing", "repeated", "strangers")
 FIRST_MAX = 10
 
 
-def odd_ones(matched: DataFrame, names: DataFrame) -> DataFrame:
-    """A row a message that did not arrive exactly once; ``fate`` says what became of it."""
+def not_exactly_once(matched: DataFrame, names: DataFrame) -> DataFrame:
+    """One row per message that did not arrive exactly once; ``fate`` is one of ``FATES``."""
     from pyspark.sql import functions as F
 
     fate: Any = F.lit(None)
@@ -72,7 +72,7 @@ def write_tables(folder: Path, groups: pa.Table, odd: DataFrame, routes: DataFra
 
 
 def _write_lists(odd: DataFrame, folder: Path) -> None:
-    """All of them, a folder of Parquet files a fate; one that is empty has a file without rows."""
+    """Writes one folder of Parquet files per fate; an empty one has a file without rows."""
     place = folder / "odd"
     odd.write.partitionBy("fate").parquet(str(place))
     for fate in FATES:

@@ -1,14 +1,14 @@
-"""Both inputs of an audit in one form: a row a message, with what names it and what it is counted under.
+"""Both inputs of an audit in one form, and the match of the two: one row per message.
 
 ==========  ============================================================================================
-``k``       what names the message: its identity, its id, or what an expression makes of it
-``part``    a number for (producer, topic, shard): small enough to be carried along, told by ``parts``
+``k``       the name of the message: its identity, its id, or the value of an expression
+``part``    a number for (producer, topic, shard), which ``parts`` resolves
 ``sent``    when it was sent, in microseconds
 ``stored``  when it was stored, likewise
-``topic``, ``shard``, ``entry``  where it stands
+``topic``, ``shard``, ``entry``  its position
 ==========  ============================================================================================
 
-A column that an input does not have is null: what needs it is then not told.
+A column that an input lacks is null, and so are figures that need it.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def side(frame: DataFrame, by: str, what: str) -> DataFrame:
 
 
 def same_kind(sent: DataFrame, received: DataFrame, by: str) -> None:
-    """Raises if what names a message is of one type here and of another there: nothing would be the same."""
+    """Raises if the names of messages have different types on the two sides: none would match."""
     kinds = [rows.schema["k"].dataType.simpleString() for rows in (sent, received)]
     if kinds[0] != kinds[1]:
         raise BadRequest(
-            f"{by!r} is {kinds[0]} in what was sent and {kinds[1]} in what was received",
+            f"{by!r} is {kinds[0]} on the sent side and {kinds[1]} on the received side",
             hint=f"Cast it: --by 'cast({by} as string)'.",
         )
 
 
 def parts(sent: DataFrame, received: DataFrame) -> DataFrame:
-    """What each number of ``part`` stands for."""
+    """The producer, topic and shard of each ``part``."""
     names = ("part", "producer", "topic", "shard")
     return sent.select(*names).union(received.select(*names)).dropDuplicates(["part"])
 

@@ -1,7 +1,7 @@
-"""``sql``: one query and nothing else.
+"""``sql`` and ``route``: one query, and rows divided by predicates.
 
-Spark carries a command (``create table``, ``insert``, ``set``) out as soon as it is asked what columns it has,
-also where a pipeline is only checked. What is no query is recognised before that, by how it reads.
+Spark executes a command (``create table``, ``insert``, ``set``) when it is asked for its columns, even if a
+pipeline is only checked. So ``check_query`` refuses commands before that, by their parsed form.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _KINDS = ("Command", "ParsedStatement", "InsertIntoDir", "CompoundPlanStatement"
 
 
 def check_query(spark: SparkSession, text: str) -> None:
-    """Raises unless the text is a query. Spark's own error tells of one that cannot be read."""
+    """Raises unless the text is a query; Spark's own error if it cannot be parsed."""
     jvm: Any = spark._jvm
     kinds = [jvm.java.lang.Class.forName(f"{_PLANS}.{name}") for name in _KINDS]
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    doing = _doing(plan, kinds)
-    if doing is not None:
+    command = _command_in(plan, kinds)
+    if command is not None:
         raise BadRequest(
-            f"a step's SQL is a query, and this is a command ({doing})",
-            hint="Run it before the pipeline, in a program of its own; a step selects.",
+            f"a step's SQL is a query, and this is a command ({command})",
+            hint="Run it before the pipeline, in another program; a step selects.",
         )
 
 
-def _doing(plan: Any, kinds: list[Any]) -> str | None:
-    """What kind of command it is, or holds."""
+def _command_in(plan: Any, kinds: list[Any]) -> str | None:
+    """The command that a plan is or contains."""
     if any(kind.isInstance(plan) for kind in kinds):
         return str(plan.nodeName())
     children = plan.children()
     for number in range(children.size()):
-        if (found := _doing(children.apply(number), kinds)) is not None:
+        if (found := _command_in(children.apply(number), kinds)) is not None:
             return found
     return None
 

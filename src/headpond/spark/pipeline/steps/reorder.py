@@ -1,9 +1,9 @@
 """``reorder``: the rows of a group in the order of their index.
 
-A row that comes early waits in Spark's state for those before it. A gap is waited for as long as told; then the
-order goes on behind it. Nothing is dropped: what comes after its place was given up, and what comes again, goes
-on at once with ``out_of_order`` set. Each query has a state of its own, and may judge otherwise: whoever must
-not see such rows parts them by that column within one sink.
+A row that comes early waits in Spark's state for those before it. After ``wait`` the order continues behind a
+gap. No row is dropped: a row that comes after its place was given up, or again, passes at once with
+``out_of_order`` set. Each query has its own state and may judge differently, so rows can be divided by that
+column only within one sink.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headpond.model.errors import BadRequest
-from headpond.spark.pipeline.flow import OUT_OF_ORDER as OUT_OF_ORDER
-from headpond.spark.pipeline.flow import seconds
+from headpond.spark.pipeline.flow import OUT_OF_ORDER, seconds
 from headpond.spark.pipeline.plan import Reorder
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _INTEGERS = ("byte", "short", "integer", "long")
 
 
 class ReorderBuffer:
-    """The rows of one group that wait, and the index that is next: the rule, without Spark.
+    """The waiting rows of one group, and the next index: the rule, without Spark.
 
     ``rows`` maps an index to its row (several where it came twice); it is read and written like a dict.
     """
@@ -39,7 +38,7 @@ class ReorderBuffer:
         self._held_max = held_max
 
     def take(self, index: int, row: Any) -> Iterator[tuple[Any, bool]]:
-        """A row came: the rows that can go on, each with whether it is out of order."""
+        """Adds a row; yields the rows that it releases, each with whether it is out of order."""
         if self.next_index is None:
             self.next_index = index
         if index < self.next_index or index in self.rows:
@@ -54,7 +53,7 @@ class ReorderBuffer:
             yield from self._run()
 
     def give_up(self) -> Iterator[tuple[Any, bool]]:
-        """The gap is not waited for any longer: goes on with the lowest row that is there."""
+        """Skips the gap: releases the lowest waiting row and its successors."""
         if self.rows:
             self.next_index = min(self.rows)
             yield from self._run()
@@ -66,16 +65,14 @@ class ReorderBuffer:
             self.next_index += 1
 
 
-def reorder(rows: DataFrame, told: Reorder) -> DataFrame:
+def reorder(rows: DataFrame, step: Reorder) -> DataFrame:
     from pyspark.sql.types import BooleanType, StructField, StructType
 
-    from headpond.spark.pipeline.steps.reorder import Reordering
-
-    by = [told.by] if isinstance(told.by, str) else list(told.by)
+    by = [step.by] if isinstance(step.by, str) else list(step.by)
     types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
-    if types.get(told.index) not in _INTEGERS:
+    if types.get(step.index) not in _INTEGERS:
         raise BadRequest(
-            f"index = {told.index!r} is {types.get(told.index, 'no column of these rows')}",
+            f"index = {step.index!r} is {types.get(step.index, 'no column of these rows')}",
             hint="Name a column of whole numbers that count the rows of a group.",
         )
     if OUT_OF_ORDER in map(str.lower, types):
@@ -85,20 +82,21 @@ def reorder(rows: DataFrame, told: Reorder) -> DataFrame:
     schema = StructType([*rows.schema.fields, StructField(OUT_OF_ORDER, BooleanType(), False)])
     if not rows.isStreaming:
         raise BadRequest("rows that are read at once are in any order", hint="Sort them with SQL.")
-    processor = Reordering(rows.schema, told.index, told.first, told.held_max, round(seconds(told.wait) * 1000))
+    wait_ms = round(seconds(step.wait) * 1000)
+    processor = ReorderProcessor(rows.schema, step.index, step.first, step.held_max, wait_ms)
     return rows.groupBy(*by).transformWithState(processor, schema, "append", "ProcessingTime")
 
 
-def released(held: ReorderBuffer, rows: Iterable[tuple[int | None, Any]]) -> Iterator[tuple[Any, bool]]:
-    """All that a batch of rows lets go on; within it the lower index is looked at first."""
+def released(buffer: ReorderBuffer, rows: Iterable[tuple[int | None, Any]]) -> Iterator[tuple[Any, bool]]:
+    """Adds the rows of a batch, lowest index first; yields the rows that they release."""
     numbered: list[tuple[int, Any]] = []
     for index, row in rows:
-        if index is None:  # it has no place to wait for
+        if index is None:  # it has no place in the order
             yield row, True
         else:
             numbered.append((index, row))
     for number, row in sorted(numbered, key=lambda pair: pair[0]):
-        yield from held.take(number, row)
+        yield from buffer.take(number, row)
 
 
 _NONE_YET = -1
@@ -106,7 +104,7 @@ _LONG = StructType([StructField("index", LongType())])
 _PLACE = StructType([StructField("next", LongType()), StructField("timer_ms", LongType())])
 
 
-class Reordering(StatefulProcessor):
+class ReorderProcessor(StatefulProcessor):
     def __init__(self, schema: StructType, index: str, first: int | None, held_max: int, wait_ms: int) -> None:
         self._schema = schema
         self._index = index
@@ -120,34 +118,34 @@ class Reordering(StatefulProcessor):
         self._waiting = handle.getMapState("waiting", _LONG, self._schema)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        held, timer_ms = self._held()
+        buffer, timer_ms = self._buffer()
         came = [(row[self._index], row) for row in rows]
-        next_before = held.next_index
-        yield from self._shown(released(held, came))
-        if next_before != held.next_index or timer_ms == _NONE_YET:
-            timer_ms = self._set_timer(held, timer_ms, timerValues.getCurrentProcessingTimeInMs())
-        self._place.update((_NONE_YET if held.next_index is None else held.next_index, timer_ms))
+        next_before = buffer.next_index
+        yield from self._shown(released(buffer, came))
+        if next_before != buffer.next_index or timer_ms == _NONE_YET:
+            timer_ms = self._set_timer(buffer, timer_ms, timerValues.getCurrentProcessingTimeInMs())
+        self._place.update((_NONE_YET if buffer.next_index is None else buffer.next_index, timer_ms))
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        held, _ = self._held()
-        yield from self._shown(held.give_up())
-        timer_ms = self._set_timer(held, _NONE_YET, timerValues.getCurrentProcessingTimeInMs())
-        self._place.update((_NONE_YET if held.next_index is None else held.next_index, timer_ms))
+        buffer, _ = self._buffer()
+        yield from self._shown(buffer.give_up())
+        timer_ms = self._set_timer(buffer, _NONE_YET, timerValues.getCurrentProcessingTimeInMs())
+        self._place.update((_NONE_YET if buffer.next_index is None else buffer.next_index, timer_ms))
 
     def close(self) -> None:
         pass
 
-    def _held(self) -> tuple[ReorderBuffer, int]:
+    def _buffer(self) -> tuple[ReorderBuffer, int]:
         place = self._place.get() if self._place.exists() else None
         next_index, timer_ms = (self._first, _NONE_YET) if place is None else (place[0], place[1])
         rows = _StateRows(self._waiting)
         return ReorderBuffer(rows, None if next_index == _NONE_YET else next_index, self._held_max), timer_ms
 
-    def _set_timer(self, held: ReorderBuffer, timer_ms: int, now_ms: int) -> int:
-        """The gap before what waits is a new one: it is waited for from now on."""
+    def _set_timer(self, buffer: ReorderBuffer, timer_ms: int, now_ms: int) -> int:
+        """Starts the wait for a new gap, if rows wait behind one."""
         if timer_ms != _NONE_YET:
             self._handle.deleteTimer(timer_ms)
-        if not held.rows:
+        if not buffer.rows:
             return _NONE_YET
         self._handle.registerTimer(now_ms + self._wait_ms)
         return now_ms + self._wait_ms
@@ -158,7 +156,7 @@ class Reordering(StatefulProcessor):
 
 
 class _StateRows(MutableMapping[int, Any]):
-    """Spark's map of what waits, as the mapping that ``ReorderBuffer`` works on; its keys are kept at hand."""
+    """Spark's map of waiting rows, as the mapping that ``ReorderBuffer`` uses; it caches the keys."""
 
     def __init__(self, state: Any) -> None:
         self._state = state

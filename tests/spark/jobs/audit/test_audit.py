@@ -1,4 +1,4 @@
-"""An audit tells exactly what became of every message, whatever happened to it."""
+"""An audit counts every missing, repeated and unknown message exactly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows(spark: SparkSession, topic: str, *messages: tuple[str | None, int, int,
     )
 
 
-def test_a_hundred_thousand_messages_with_known_faults_are_told_exactly(
+def test_an_audit_counts_the_known_faults_of_a_hundred_thousand_messages(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orders, "CHUNK_BITS", 8)  # steps from one chunk to the next, as in a large topic
@@ -88,7 +88,7 @@ def test_by_an_id_the_order_is_that_of_the_sent_entries(spark: SparkSession) -> 
     assert [row["message"] for row in turned.missing_first] == ["m-3", "m-4", "m-5", "m-6", "m-7", "m-8"]
 
 
-def test_what_has_no_name_or_was_sent_twice_is_counted_and_not_guessed(spark: SparkSession) -> None:
+def test_an_audit_counts_messages_without_a_name_or_sent_twice(spark: SparkSession) -> None:
     sent = rows(spark, "a", ("x", 0, 0, "i"), ("x", 0, 1, "j"), (None, 0, 2, "k"), ("y", 0, 3, "l"))
     received = rows(spark, "b", ("x", 0, 0, "m"), (None, 0, 1, "n"), (None, 0, 2, "o"), ("z", 0, 3, "p"))
     found = audit(sent, received.drop("entry"), by="id", window="1 second")
@@ -99,7 +99,7 @@ def test_what_has_no_name_or_was_sent_twice_is_counted_and_not_guessed(spark: Sp
     assert [row["message"] for row in found.strangers_first] == ["z"]
 
 
-def test_what_was_sent_from_two_shards_has_no_place_and_makes_no_order_fall(spark: SparkSession) -> None:
+def test_a_message_sent_from_two_shards_has_no_position_and_breaks_no_order(spark: SparkSession) -> None:
     messages = [(f"{name}-{n}", shard, n, "") for shard, name in enumerate("ab") for n in range(4)]
     again = [("a-3", 1, 0, ""), ("b-3", 0, 0, ""), ("a-2", 0, 9, "")]
     found = audit(rows(spark, "sent", *messages, *again), rows(spark, "received", *messages), by="id")
@@ -114,16 +114,16 @@ def test_figures_of_nothing_or_of_too_many_windows_are_an_error_in_words() -> No
             _figures(some, feed_of("orders"), 1.0)
 
 
-def test_wrong_inputs_are_told_in_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_audit_refuses_wrong_inputs(spark: SparkSession, tmp_path: Path) -> None:
     some = rows(spark, "a", ("x", 0, 0, "i"))
     (tmp_path / "empty").mkdir()
     wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
         (tmp_path / "nowhere", some, {}, "there is no"),
         (tmp_path / "empty", some, {}, "holds no Parquet files"),
-        (some.drop("identity"), some, {}, "what was sent has no column identity"),
+        (some.drop("identity"), some, {}, "the sent side has no column identity"),
         (some, some, {"by": "no_such + 1"}, "no expression over"),
         (some, some, {"by": "struct(id)"}, "named by text, bytes or a number"),
-        (some, some, {"by": "entry", "sent_by": "id"}, "string in what was sent and bigint in"),
+        (some, some, {"by": "entry", "sent_by": "id"}, "string on the sent side and bigint on"),
         (some, some, {"by": ""}, "is empty"),
         (some, some, {"window": "a while"}, "no length of time"),
         (some.limit(0), some, {}, "holds no messages"),

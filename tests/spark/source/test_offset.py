@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.spark.source.offset import IDLE_WAIT_S_MAX, Gathering, IdleWait, limited, limited_by_bytes
+from headpond.spark.source.offset import IDLE_WAIT_S_MAX, BatchDelay, IdleWait, limited, limited_by_bytes
 
 SPARK_POLLS_S = 0.01
 """Spark asks an idle query again after so long."""
@@ -63,7 +63,7 @@ def test_an_idle_query_does_not_poll_busily(sources: int) -> None:
 
 
 def test_entries_wait_for_others_until_they_are_enough_or_the_first_has_waited_long_enough() -> None:
-    gathering = Gathering()
+    gathering = BatchDelay()
 
     def waits_s(entries: int, now: float) -> float:
         return gathering.waits_s(entries, entries_min=10, delay_s_max=60.0, now=now)
@@ -75,7 +75,7 @@ def test_entries_wait_for_others_until_they_are_enough_or_the_first_has_waited_l
     assert waits_s(1, 261.0) == 60.0  # the next batch
 
 
-def test_a_limit_is_shared_by_what_there_is_and_always_lets_something_through() -> None:
+def test_a_limit_is_shared_in_proportion_to_backlogs_and_always_admits_an_entry() -> None:
     starts = {("a", 0): 10, ("a", 1): 0, ("b", 0): 5}
     ends = {("a", 0): 110, ("a", 1): 300, ("b", 0): 5}
     assert limited(starts, ends, None) == limited(starts, ends, 400) == ends

@@ -1,4 +1,4 @@
-"""What producers announced, against what was received: each missing segment is named, also one never stored."""
+"""The ledger against the received messages: every missing segment is listed, also one never stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RUN = pa.schema(
 )
 
 
-def test_holes_and_what_is_still_to_come_are_missing_though_no_node_has_them() -> None:
+def test_holes_and_pending_segments_are_missing_though_no_node_has_them() -> None:
     world = LedgerWorld(1)
     sender = sending(world, 3)  # segments 0, 1, 2
     sender.next, world.senders = 5, [sender]
@@ -64,7 +64,7 @@ def test_holes_and_what_is_still_to_come_are_missing_though_no_node_has_them() -
     assert found.R == 2 / 9 and not found.complete and found.short_messages == 3
 
 
-def test_what_an_archive_lacks_is_told_by_producer_and_range(
+def test_segments_missing_from_an_archive_are_listed_by_producer_and_range(
     spark: SparkSession, node: RealNode, topic: str
 ) -> None:
     with headpond.sync.connect(node.url) as client:
@@ -102,7 +102,7 @@ def test_what_an_archive_lacks_is_told_by_producer_and_range(
         audit_ledger(topic, producer="nobody", url=node.url)
 
 
-def test_half_a_segment_is_not_all_of_it_and_what_comes_meanwhile_is_not_missing(
+def test_half_a_segment_is_incomplete_and_segments_that_arrive_meanwhile_are_not_missing(
     spark: SparkSession, node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with headpond.sync.connect(node.url) as client, client.producer(topic) as producer:
@@ -129,7 +129,7 @@ def test_half_a_segment_is_not_all_of_it_and_what_comes_meanwhile_is_not_missing
     assert live.clean
 
 
-def test_a_topic_and_a_producer_are_told_apart() -> None:
+def test_a_topic_and_a_producer_are_parsed() -> None:
     assert parse_sent("orders") == ("orders", None)
     assert parse_sent("a/b/c/orders@till@2") == ("a/b/c/orders", "till@2")
     for wrong in ("@till", "orders@", ""):
