@@ -1,4 +1,4 @@
-"""docs/json.md as a checker: what a command printed against the fields and types that the page names."""
+"""Checks the output of a command against the fields and types in docs/json.md."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_node_that_hangs_is_not_waited_for(node: Node) -> None:
         os.kill(node.pid, signal.SIGCONT)
 
 
-def test_what_is_not_a_node_offers_nothing() -> None:
+def test_a_server_that_is_no_node_offers_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def talk() -> None:

@@ -1,4 +1,4 @@
-"""What is printed of others' words."""
+"""Tables and fields: a name cannot control the terminal."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_start_that_is_no_position_is_wrong_usage(cli: Cli, start: str) -> Non
     assert cli("consume", "t", "--subscription", "s", f"--start={start}").code == 2
 
 
-def test_an_error_is_told_with_a_hint_and_exits_with_1(cli: Cli) -> None:
+def test_an_error_has_a_hint_and_exits_with_1(cli: Cli) -> None:
     done = cli("topic", "list", "--url", NOWHERE)
     assert (done.code, done.out) == (1, b"")
     error, hint = done.err.splitlines()
@@ -143,7 +143,7 @@ def test_a_mistyped_subscription_is_answered_with_the_nearest(cli: Cli, service:
     assert (done.code, "hint: Did you mean billing?" in done.err) == (1, True)
 
 
-def test_consuming_a_topic_that_is_not_there_is_told(cli: Cli, service: Node, topic: str) -> None:
+def test_consuming_a_missing_topic_prints_a_note(cli: Cli, service: Node, topic: str) -> None:
     cli("topic", "create", f"invoices-{topic}", url=service.url)
     done = cli("consume", f"invocies-{topic}", "-s", "s", "--idle", 0.1, url=service.url)
     assert (done.code, done.out) == (0, b"")

@@ -90,7 +90,7 @@ def _load(where: str) -> Any:
 
 
 class Sections(TyperGroup):
-    """Lists the commands by section, from the table alone."""
+    """Lists the commands by section, without loading them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -125,7 +125,7 @@ class Sections(TyperGroup):
 app = typer.Typer(
     name="headpond",
     cls=Sections,
-    help="Durable messaging for Python: run a node, send messages to it, read them, and see what is stored.",
+    help="Durable messaging for Python: run a node, send messages to it, read them, and look into its data.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help starts twice as fast and can be searched
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""One question to a node, and one to the person at the terminal."""
+"""One request to a node, and one question to the person at the terminal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ Result = TypeVar("Result")
 
 
 def ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Result]]) -> Result:
-    """Asks the node one thing."""
+    """Connects to the node and makes one request."""
     import headpond
-    from headpond.cli.ask import with_near_names
 
     async def main() -> Result:
         async with headpond.connect(url, token=token) as client:
@@ -37,22 +36,22 @@ def ask(url: str, token: str | None, question: Callable[[Admin], Awaitable[Resul
 
 
 def confirm(question: str) -> None:
-    """Asks a person; a script has to say ``--yes``."""
+    """Asks a person; a script has to give ``--yes``."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; say --yes", param_hint="'--yes'")
+        raise typer.BadParameter("there is no terminal to ask at; give --yes", param_hint="'--yes'")
     if not typer.confirm(question, err=True):
         note("nothing was deleted")
         raise typer.Exit(1)
 
 
 NAMES_MAX = 10_000
-"""More are not searched: it would take longer than reading the list."""
+"""Names beyond these are not searched, which bounds the time."""
 _QUOTED = re.compile(r"'([^']+)'")
 _OF_TOPIC = re.compile(r"topic (\S+) has no subscription")
 
 
 async def with_near_names(admin: Admin, error: HeadpondError) -> HeadpondError:
-    """The error, its hint led by the names near to the one that was not found."""
+    """The error, with similar names that exist at the start of its hint."""
     quoted = _QUOTED.findall(error.message)
     if not quoted or not isinstance(error, TopicNotFound | SubscriptionNotFound):
         return error

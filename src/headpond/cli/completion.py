@@ -1,8 +1,7 @@
-"""What the shell offers behind a TAB: names that the node knows, asked within a moment; else nothing.
+"""Names that the shell offers after TAB.
 
-A prompt is no place for an error: whatever goes wrong (no node, no access, an answer that takes too long)
-offers nothing and says nothing. The node is asked with a bare socket, since loading the client takes longer
-than a person at a prompt waits.
+At a prompt nothing may be printed: after a failure (no node, no access, no answer in time) nothing is offered.
+The request goes over a bare socket, because loading the client takes longer than a person waits.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
     from headpond.wire.control.codec import Operation
 
 SECONDS_MAX = 0.3
-"""In all, however many addresses there are and however the answer drips."""
+"""For all addresses together, until the whole answer is there."""
 _READ_BYTES = 256 * 1024
 
 Completer = Callable[[typer.Context, str], list[str]]
 
 
 def quietly(find: Callable[[typer.Context, str], Iterable[str]]) -> Completer:
-    """What ``find`` finds that begins with what is typed; nothing where it fails."""
+    """The results of ``find`` that start with the typed text; nothing if it fails."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
             return sorted({each for each in find(ctx, incomplete) if each.startswith(incomplete)})
-        except Exception:  # noqa: BLE001  # nothing may be said at a prompt
+        except Exception:  # noqa: BLE001  # nothing may be printed at a prompt
             return []
 
     return complete
@@ -45,7 +44,7 @@ def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @quietly
 def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Of the topic that stands before it."""
+    """Of the topic argument before it."""
     from headpond.wire.control.consuming import ListSubscriptions
 
     return [each["subscription"] for each in _ask(ctx, ListSubscriptions(_topic(ctx)))]
@@ -53,7 +52,7 @@ def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @quietly
 def producers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Of the topic that stands before it."""
+    """Of the topic argument before it."""
     from headpond.wire.control.producing import ListProducers
 
     return [each["producer"] for each in _ask(ctx, ListProducers(_topic(ctx)))]
@@ -68,7 +67,7 @@ def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @quietly
 def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Tenants, products or components, as the command's group says, with all their parts."""
+    """Full names of tenants, products or components: the group of the command says which."""
     from headpond.wire.control.catalog import ListPlaces
 
     level = ctx.parent.info_name if ctx.parent is not None else None
@@ -121,7 +120,7 @@ def accesses(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @quietly
 def slots(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """The slots on this disk that have refill files."""
-    from headpond.cli.data.refill_place import all_files, root_of
+    from headpond.cli.data.refill_files import all_files, root_of
 
     return [path.parent.name for path in all_files(root_of(ctx.params.get("state")))]
 
@@ -132,19 +131,19 @@ def slots(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 def _topic(ctx: typer.Context) -> str:
     from headpond.model.names import TopicName
 
-    # Behind an option that still lacks its value nothing was parsed.
+    # After an option that still lacks its value, nothing was parsed.
     return str(TopicName.parse(ctx.params.get("topic") or ctx.args[0]))
 
 
 def _topic_names(names: Iterable[str], incomplete: str) -> list[str]:
-    """As a person writes them: short, unless the long form was begun."""
+    """Short names, unless the person started to type a long one."""
     from headpond.model.names import TopicName
 
     return [name if "/" in incomplete else TopicName.parse(name).short for name in names]
 
 
 def _ask(ctx: typer.Context, operation: Operation) -> Any:
-    """The node's answer, as plain values; whatever keeps it from coming in time is raised."""
+    """The answer of the node as plain values; raises whatever prevents it."""
     from time import monotonic
 
     from headpond.model.address import parse_addresses
@@ -152,7 +151,7 @@ def _ask(ctx: typer.Context, operation: Operation) -> Any:
     deadline = monotonic() + SECONDS_MAX
 
     def left() -> float:
-        return max(deadline - monotonic(), 0.001)  # 0 would mean something else to a socket
+        return max(deadline - monotonic(), 0.001)  # 0 would make the socket non-blocking
 
     first, *others = parse_addresses(ctx.params["url"])
     token = ctx.params.get("token")

@@ -1,7 +1,6 @@
-"""The options that every command takes; one that talks to no node takes ``--url`` and ``--token`` unused.
+"""The options that every command takes; one that connects to no node ignores ``--url`` and ``--token``.
 
-Where ``--url`` and HEADPOND_URL say nothing, the context in use does (contexts.py), with its token and
-certificates.
+Without ``--url`` and HEADPOND_URL, a command uses the URL, token and certificates of the current context.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CONTEXT = "headpond.context"
 
 
 def said(context: typer.Context, name: str) -> bool:
-    """Whether a flag or the environment says it."""
+    """Whether the command line or the environment gives this parameter."""
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
@@ -40,7 +39,7 @@ def _url(context: typer.Context, value: str) -> str:
     try:
         active = Contexts().active()
     except HeadpondError as error:
-        if context.resilient_parsing:  # the shell asks what may follow: nothing may be said
+        if context.resilient_parsing:  # for completion: print nothing
             return value
         print_error(error, as_json="--json" in sys.argv)
         raise typer.Exit(EXIT_ERROR) from None
@@ -61,7 +60,7 @@ def _token(context: typer.Context, value: str | None) -> str | None:
 
 
 def tokens_for(context: typer.Context, url: str, token: str | None, copies: list[str]) -> Tokens:
-    """A token that was said goes to the copies too; a context's to its own URL alone, copies have their own."""
+    """A given token is for the copies too; that of a context only for its own URL, so copies use their own."""
     if not copies or said(context, "token"):
         return token
     from headpond.client.contexts import Contexts
@@ -78,7 +77,7 @@ Url = Annotated[
         metavar="URL",
         help="The node: headpond://HOST:PORT[,HOST:PORT…], or headponds:// for TLS.",
         callback=_url,
-        is_eager=True,  # whether the token of a context is used depends on it
+        is_eager=True,  # the token of a context is used or not depending on it
     ),
 ]
 Token = Annotated[
@@ -151,7 +150,7 @@ RedeliveryOption = Annotated[
 
 
 def parse_start(text: str, option: str, *, new: bool = True) -> str | int:
-    """``earliest``, ``latest``, an entry's number, or a time; of a ``new`` subscription ``state`` too."""
+    """``earliest``, ``latest``, an entry number or a time; for a ``new`` subscription also ``state``."""
     if text in ("earliest", "latest") or (new and text == "state"):
         return text
     if text.isascii() and text.isdigit() and len(text) < 20:
@@ -160,7 +159,7 @@ def parse_start(text: str, option: str, *, new: bool = True) -> str | int:
         datetime.fromisoformat(text)
     except ValueError:
         words = "earliest, latest, state" if new else "earliest, latest"
-        message = f"write {words}, an entry's number, or a time such as 2026-01-31T12:00:00+00:00"
+        message = f"give {words}, an entry number, or a time such as 2026-01-31T12:00:00+00:00"
         raise typer.BadParameter(message, param_hint=f"'{option}'") from None
     return text
 

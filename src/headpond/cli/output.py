@@ -1,7 +1,7 @@
 """Text and JSON on stdout, errors on stderr, and the exit codes.
 
-0: done. 1: an error, told on stderr with a hint. 2: wrong usage. 130: Ctrl-C. A reader that closed the pipe
-(``| head``) has what it wanted: that ends quietly with 0. If nobody reads stderr, the command continues.
+0: success. 1: an error, on stderr with a hint. 2: wrong usage. 130: Ctrl-C. If the reader of stdout closes the
+pipe (``| head``), the command ends quietly with 0; if the reader of stderr does, it continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Turns what a command raises into what a person or a script can read, and its exit code."""
+    """Prints the errors that a command raises, and turns them into its exit code."""
 
     @functools.wraps(command)
     def reporting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
@@ -50,13 +50,15 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
             place = f"{error.filename}: " if error.filename else ""
             failed = HeadpondError(
                 f"{place}{error.strerror or error}",
-                hint="Check the file or stream that was named.",
+                hint="Check that the file or stream exists and that you may use it.",
             )
             print_error(failed, as_json=bool(kwargs.get("as_json")))
             _discard(sys.stdout)
             raise typer.Exit(EXIT_ERROR) from None
-        except UnicodeEncodeError as error:  # Python keeps the bytes of an argument that is no text
-            failed = BadRequest(f"{error.object!a:.80} is not UTF-8 text", hint="Names and values are UTF-8.")
+        except UnicodeEncodeError as error:  # Python passes on the bytes of an argument that is no text
+            failed = BadRequest(
+                f"{error.object!a:.80} is not UTF-8 text", hint="Write names and values in UTF-8."
+            )
             print_error(failed, as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
@@ -66,7 +68,7 @@ def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, 
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Runs a command's asynchronous part to its end."""
+    """Runs the asynchronous part of a command."""
     import uvloop
 
     result: Result = uvloop.run(main)
@@ -74,19 +76,19 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 def fill_closed_streams() -> None:
-    """Where stdin, stdout or stderr was closed, /dev/null takes its number: else a socket would get it."""
+    """Opens /dev/null in place of a closed stdin, stdout or stderr, so that no socket gets its number."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
 
 
 @contextmanager
 def pipe_may_close() -> Iterator[None]:
-    """Ends what prints, with 0, once nobody reads its stdout."""
+    """Ends the command with 0 if the reader of stdout closes the pipe."""
     try:
         yield
         _flush()
@@ -105,14 +107,14 @@ def _flush() -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Sends the rest of it nowhere, so that the interpreter's last flush does not fail again."""
+    """Discards the rest of a stream, so that the last flush of the interpreter does not fail too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def make_console(**options: Any) -> Console:
-    """A console of ``rich`` for which a closed pipe is what it is for every other output."""
+    """A console of ``rich`` that treats a closed pipe as all other output does."""
     from rich.console import Console
 
     class PipeConsole(Console):
@@ -127,7 +129,7 @@ def print_error(error: HeadpondError, *, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    """Something for the person at the terminal, out of the way of the output."""
+    """Prints a message for a person on stderr."""
     try:
         print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -136,6 +138,11 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     print(json_text(value))
+
+
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """The result of a command as one JSON value, or as text for a person."""
+    print(json_text(value) if as_json else text)
 
 
 def json_text(value: Any) -> str:
@@ -158,14 +165,14 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """One name and its value a line."""
+    """One name and its value per line."""
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         print(f"{name.ljust(width)}  {_cell(value)}".rstrip())
 
 
 def _is_number(value: object) -> bool:
-    """Whether it stands well among numbers: one, a bound of one, or none."""
+    """Whether the column of this value is aligned to the right: a number, a bound, or none."""
     if isinstance(value, str):
         return value[:1] in ("≥", "≤") or value == "-"
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -176,5 +183,5 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    # Names are others' words: on a terminal they must not be more than that.
+    # A name comes from another person: it must not control this terminal.
     return "-" if value is None else _CONTROL.sub("?", str(value))

@@ -1,7 +1,7 @@
 """stdin and stdout beside the event loop.
 
-A read or write that blocks must not stop the connection's acknowledgements, and Ctrl-C must not wait for it:
-so it is done in a daemon thread, in large pieces.
+A read or write that blocks must delay neither the acknowledgements of the connection nor Ctrl-C, so a daemon
+thread does it, in large pieces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 BLOCK_BYTES = 1024 * 1024
 PIPE_BYTES_SURE = select.PIPE_BUF
-"""What a pipe that reports room takes without blocking."""
+"""A pipe that reports room takes so many bytes without blocking."""
 
 Result = TypeVar("Result")
 
@@ -41,9 +41,9 @@ async def beside(work: Callable[[], Result]) -> Result:
         error: BaseException | None = None
         try:
             result = work()
-        except BaseException as raised:  # noqa: BLE001  # it belongs to the one who waits
+        except BaseException as raised:  # noqa: BLE001  # raised again where the result is awaited
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended, so nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=body, daemon=True).start()
@@ -51,7 +51,7 @@ async def beside(work: Callable[[], Result]) -> Result:
 
 
 async def read_blocks(fd: int) -> AsyncIterator[bytes]:
-    """What comes from ``fd`` as it comes: all that is ready, up to a block, without waiting for more."""
+    """Blocks from ``fd``: each is what is ready, up to ``BLOCK_BYTES``, without waiting for more."""
     _widen(fd)
     ended = False
     while not ended:
@@ -61,14 +61,14 @@ async def read_blocks(fd: int) -> AsyncIterator[bytes]:
 
 
 def _widen(fd: int) -> None:
-    """Lets a pipe hold a whole block while the last one is under way, where the system can."""
+    """Lets a pipe hold a whole block while the previous one is being sent, if the system can."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):  # not a pipe, or not allowed
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BLOCK_BYTES)
 
 
 def _read_ready(fd: int) -> tuple[bytes, bool]:
-    """At least one byte unless the input ended; and whether it did (a terminal says so only once)."""
+    """At least one byte unless the input ended; and whether it ended (a terminal reports that only once)."""
     parts = [os.read(fd, BLOCK_BYTES)]
     size = len(parts[0])
     while parts[-1] and size < BLOCK_BYTES and select.select([fd], [], [], 0)[0]:
@@ -78,7 +78,7 @@ def _read_ready(fd: int) -> tuple[bytes, bool]:
 
 
 class Writer:
-    """Writes all of its bytes to ``fd`` before ``write`` returns."""
+    """Writes to ``fd``; ``write`` returns after all bytes are written."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -104,8 +104,8 @@ class Writer:
 class LineCutter:
     """Cuts blocks into lines without their newline; the last line may lack one, an empty line is a line.
 
-    A line over ``bytes_max`` is not kept: it is dropped up to its end, and ``take_too_long`` tells its number.
-    So memory is bounded by a block and one line, whatever comes.
+    A line over ``bytes_max`` is dropped, and ``take_too_long`` returns its number. So memory is bounded by one
+    block and one line.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -114,7 +114,7 @@ class LineCutter:
         self._rest_bytes = 0
         self._dropping = False
         self.count = 0
-        """How many lines ended so far, the dropped ones included."""
+        """How many lines ended so far, including dropped ones."""
         self._too_long: list[int] = []
 
     def feed(self, block: bytes) -> list[bytes]:
@@ -136,7 +136,7 @@ class LineCutter:
         return self._checked([self._take(b"")])
 
     def take_too_long(self) -> list[int]:
-        """The numbers, from 1, of the lines dropped since this was last asked."""
+        """The numbers, from 1, of the lines dropped since the last call."""
         numbers, self._too_long = self._too_long, []
         return numbers
 

@@ -26,13 +26,13 @@ _HINT: Final = (
 )
 _FILE_HINT: Final = (
     'Write JSON, [{"name": "at", "type": "timestamp[us, UTC]"}, …], or TOML, [[columns]] with name and type; '
-    "or give an Arrow or Parquet file whose columns are meant."
+    "or give an Arrow or Parquet file that has these columns."
 )
 _BYTES_MAX: Final = 1024 * 1024
 
 
 def parse_column(text: str) -> pa.Field:
-    """``name:type`` as a field; a fault is a ``SchemaMismatch`` that names the column."""
+    """A field from ``name:type``; a ``SchemaMismatch`` names the column."""
     name, colon, kind = text.partition(":")
     if not colon or not name.strip() or not kind.strip():
         raise SchemaMismatch(f"column {text!r} is not NAME:TYPE", hint=_HINT)
@@ -40,7 +40,7 @@ def parse_column(text: str) -> pa.Field:
 
 
 def make_field(name: str, text: str, nullable: bool = True) -> pa.Field:
-    """A column of the type that a text names; a fault is a ``SchemaMismatch`` that names the column."""
+    """A column of the type that a text names; a ``SchemaMismatch`` names the column."""
     import pyarrow as pa
 
     try:
@@ -57,7 +57,7 @@ def _field(name: str, text: str, nullable: bool = True) -> pa.Field:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The type that a text names; a ``ValueError`` where there is none."""
+    """The type that a text names; ``ValueError`` if there is none."""
     import pyarrow as pa
 
     text = text.strip()
@@ -96,7 +96,7 @@ def _nested_type(kind: str, parts: list[str], size: str | None) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between the commas that are in no brackets."""
+    """The parts between the commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "<([") - (letter in ">)]")
@@ -149,7 +149,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def _list(path: Path) -> list[Any]:
-    """What a JSON or TOML file lists."""
+    """The columns that a JSON or TOML file lists."""
     try:
         with path.open("rb") as file:
             text = file.read(_BYTES_MAX).decode()

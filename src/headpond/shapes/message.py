@@ -1,4 +1,4 @@
-"""Messages, a batch at a time."""
+"""Messages, one batch at a time."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Row(msgspec.Struct, gc=False):
     sent_at: datetime
     stored_at: datetime
     node: str
-    """The id of the node that it was read from."""
+    """The id of the node that the message was read from."""
     identity: str
     attempt: int
 
 
 def batch_rows(batch: Batch, rows: int | None = None) -> Iterator[Row]:
-    """The first ``rows`` of a batch. What all of them share is worked out once."""
+    """The first ``rows`` of a batch; values that all of them share are computed once."""
     origin = batch.origin
     identity = f"{origin.block.hex()}/{origin.shard}/{origin.segment}/"
     stored_at = from_micros(origin.stored_at_us)

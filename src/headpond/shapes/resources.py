@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+import msgspec
+
+from headpond.model.ledger import balance
 from headpond.shapes.convert import derive, iso_exact, iso_time
 
 if TYPE_CHECKING:
@@ -84,8 +87,6 @@ def settings_object(settings: Sequence[SettingInfo]) -> dict[str, SettingShape]:
 
 
 def topic_object(info: TopicInfo) -> TopicShape:
-    import msgspec
-
     columns = columns_object(info.schema) if info.schema is not None else None
     found = derive(TopicShape, info, state=bool(info.state), schema=columns)
     if info.settings:
@@ -106,8 +107,6 @@ def columns_object(encoded: bytes) -> list[ColumnShape]:
 
 
 def compaction_object(compaction: TopicCompaction) -> CompactionShape:
-    import msgspec
-
     found: CompactionShape = msgspec.to_builtins(compaction)
     return found
 
@@ -320,8 +319,6 @@ class DeadShape(TypedDict):
 
 
 def subscription_object(info: SubscriptionInfo) -> SubscriptionShape:
-    import msgspec
-
     lost: list[LostRangeShape] = [
         {"shard": shard, "first": start, "end": end, "reason": reason, "at": iso_time(at_us)}
         for shard, start, end, reason, at_us in info.lost_ranges
@@ -475,10 +472,6 @@ def peer_object(info: PeerInfo, *, whole: bool = False) -> PeerShape:
 
 
 def ledger_object(info: LedgerInfo) -> dict[str, Any]:
-    import msgspec
-
-    from headpond.model.ledger import balance
-
     return {
         "topic": info.topic,
         "at": iso_time(info.at_us),
@@ -503,10 +496,6 @@ def ledger_object(info: LedgerInfo) -> dict[str, Any]:
 
 
 def _account(account: ProducerAccount | SubscriptionAccount) -> dict[str, Any]:
-    import msgspec
-
-    from headpond.model.ledger import balance
-
     return msgspec.structs.asdict(account) | {
         "balance": balance(account),
         "difference": account.difference,

@@ -1,4 +1,4 @@
-"""How busy a node is: rates beside the totals they were made from."""
+"""How busy a node is: rates beside the totals that they come from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import msgspec
 
 from headpond.wire.control.status import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
-# Rates from two readings of a node: what was in between, divided by the time in between.
-#
-# A total that is smaller than in the reading before began anew (the node was started again, a topic created
-# once more): then there is no rate yet.
+# A rate is the difference of two readings divided by the time between them. If a total is smaller than before,
+# the node was restarted or the topic created again, and there is no rate yet.
 
 Rate = float | None
 
@@ -48,12 +46,12 @@ class Sample:
 
 
 def sample(before: TopInfo, now: TopInfo) -> Sample:
-    """The furthest behind come first."""
+    """Rates between two readings."""
     seconds = (now.node.clock_us - before.node.clock_us) / 1e6
-    anew = now.node.uptime_us < before.node.uptime_us or seconds <= 0
+    restarted = now.node.uptime_us < before.node.uptime_us or seconds <= 0
 
     def rate(earlier: int | None, later: int | None) -> Rate:
-        if anew or earlier is None or later is None or later < earlier:
+        if restarted or earlier is None or later is None or later < earlier:
             return None
         return (later - earlier) / seconds
 

@@ -1,6 +1,6 @@
 """``headpond consume TOPIC --subscription S``: messages on stdout, settled once they are printed.
 
-A batch is printed with one write and only then acknowledged: what an interruption left unprinted comes again.
+A batch is printed with one write and only then acknowledged, so unprinted messages are delivered again.
 docs/json.md documents the JSON of a message.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headpond.cli.ask import with_near_names
 from headpond.cli.completion import subscriptions
 from headpond.cli.options import (
     DEFAULT_URL,
@@ -34,6 +35,8 @@ from headpond.cli.options import (
 from headpond.cli.output import note, reports_errors, run
 from headpond.cli.stdio import Writer
 from headpond.model.errors import TopicNotFound
+from headpond.model.policy import Policy
+from headpond.shapes.message import batch_rows
 from headpond.wire.typed.values import json_lines, readable
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from headpond.client.consume.consumer import Consumer
 
 CLOSE_SECONDS = 5.0
-"""How long an interrupted command waits for a node that is away."""
+"""How long an interrupted command waits for an unreachable node."""
 
 
 @reports_errors
@@ -86,8 +89,6 @@ def consume(
     Only messages that were printed are acknowledged; all others are delivered again. Runs until --count,
     --idle or Ctrl-C.
     """
-    from headpond.model.policy import Policy
-
     options = {
         "subscription": subscription,
         "kind": kind.value,
@@ -112,12 +113,11 @@ async def _consume(
     as_json: bool,
 ) -> None:
     import headpond
-    from headpond.shapes.message import batch_rows
 
     writer = Writer(sys.stdout.fileno())
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(headpond.connect(url, token=token))
-        await _tell_if_new(client, topic)
+        await _note_if_missing(client, topic)
         opening = client.consumer(topic, close_timeout=CLOSE_SECONDS, **options)
         consumer = await stack.enter_async_context(opening)
         left = count
@@ -132,27 +132,25 @@ async def _consume(
                     consumer.put_back(batch, rows=list(range(rows, len(batch))))
                     break
         await consumer.flush()
-        _tell_of_copies(consumer)
+        _note_copies(consumer)
 
 
-async def _tell_if_new(client: Client, topic: str) -> None:
-    """A name that was mistyped would be waited at for ever."""
-    from headpond.cli.ask import with_near_names
-
+async def _note_if_missing(client: Client, topic: str) -> None:
+    """Without this note, a mistyped name would wait forever in silence."""
     try:
         await client.admin.show_topic(topic)
     except TopicNotFound as error:
         near = (await with_near_names(client.admin, error)).hint.partition("?")
-        told = f" {near[0]}?" if near[1] else ""
-        note(f"topic {topic} is not there yet: it is made now, where the node allows it, and waited at.{told}")
+        similar = f" {near[0]}?" if near[1] else ""
+        note(f"topic {topic} is not there yet: it is created if the node allows it.{similar}")
 
 
-def _tell_of_copies(consumer: Consumer) -> None:
-    """A copy whose URL is mistyped would not be missed otherwise."""
+def _note_copies(consumer: Consumer) -> None:
+    """Without this note, nobody would notice a mistyped URL of a copy."""
     for node in consumer.nodes:
         if node.state != "reading":
             why = f": {node.error.message}" if node.error else ""
-            note(f"{node.url} did not answer, and was not read{why}")
+            note(f"{node.url} did not answer and was not read{why}")
 
 
 async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -> AsyncIterator[Batch]:
@@ -166,7 +164,7 @@ async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -
 
 
 def _value_lines(batch: Batch, rows: int) -> bytes:
-    """The values as they are; those of a typed topic as JSON."""
+    """The values as they are, or as JSON for a typed topic."""
     if batch.typed:
         lines = [readable(message.value) for message in batch.messages()[:rows]]
         return json_lines(lines)

@@ -1,7 +1,7 @@
-"""``headpond produce TOPIC``: a line of stdin a message.
+"""``headpond produce TOPIC``: each line of stdin is a message.
 
-A block of lines becomes an Arrow table and is sent before the next is read; while it is under way stdin fills
-up, so a fast input makes large blocks and a slow one is sent line by line.
+A block of lines becomes an Arrow table and is sent before the next block is read. Meanwhile stdin fills up,
+so a fast input makes large blocks, and a slow one is sent line by line.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from headpond.model.errors import HeadpondError
 
 Cut = Callable[[list[bytes]], "pa.Table"]
-"""Makes lines a table."""
+"""Makes a table from lines."""
 CLOSE_SECONDS = 30.0
-"""How long the end waits until what earlier runs left behind is delivered too."""
+"""How long the command waits at its end to deliver what earlier runs spilled."""
 LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
 """A segment holds 8 MiB, the other columns of its row and its framing included."""
 
@@ -84,7 +84,7 @@ def produce(
     try:
         run(_produce(topic, name, cut, url, tokens, copies or [], tally, progress=progress))
     except BaseException:
-        if tally.sent:  # whoever interrupts wants to know how far it came
+        if tally.sent:  # after Ctrl-C the summary says how much was stored
             _print_summary(tally, as_json=as_json)
         raise
     _print_summary(tally, as_json=as_json)
@@ -124,14 +124,14 @@ class Tally:
         return self.sent / max(time.monotonic() - self._began, 1e-6)
 
     def reject(self, count: int, reason: str) -> None:
-        """Counts what was refused; each reason is told once."""
+        """Counts rejected messages; each reason is printed once."""
         self.rejected += count
         if reason not in self._complaints:
             self._complaints.add(reason)
             note(f"rejected: {reason}")
 
     def spill(self, count: int, reasons: list[HeadpondError]) -> None:
-        """Counts what was spilled; each reason is told once."""
+        """Counts spilled messages; each reason is printed once."""
         self.spilled += count
         for reason in reasons:
             if reason.code not in self.spill_reasons:
@@ -188,7 +188,7 @@ async def _produce(
 
 
 async def _send_all(producer: Producer, cut: Cut, tally: Tally) -> None:
-    """Cuts stdin into lines and sends them block by block, so that they are stored in their order."""
+    """Splits stdin into lines and sends them block by block, so that they are stored in order."""
     cutter = LineCutter(LINE_BYTES_MAX)
     async for block in read_blocks(sys.stdin.fileno()):
         await _send(producer, cutter, cutter.feed(block), cut, tally)
@@ -226,7 +226,7 @@ def _table(lines: list[bytes], *, separator: bytes | None, empty_deletes: bool) 
 
 @contextmanager
 def _shown(tally: Tally) -> Iterator[None]:
-    """A line on the terminal that counts along."""
+    """Shows the counts on a line of the terminal."""
     from rich.live import Live
     from rich.text import Text
 

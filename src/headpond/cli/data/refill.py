@@ -1,40 +1,38 @@
-"""``headpond refill list|show|send|drop``: what producers keep on this disk for destinations that were away."""
+"""``headpond refill list|show|send|drop``: messages that producers spilled to this disk."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from headpond.cli.completion import slots
+from headpond.cli import completion
+from headpond.cli.data.refill_files import Report, all_files, find_files, read_reports, root_of, short_topic
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Yes
 from headpond.cli.output import (
     EXIT_ERROR,
-    iso_time,
     note,
     print_fields,
     print_json,
     print_table,
     reports_errors,
+    run,
 )
-from headpond.client.produce.slot import LeaseNote, lease_file_of
+from headpond.client.contexts import Contexts
+from headpond.client.produce.refill_send import Sent, send_slot
 from headpond.model.bounds import SECONDS_MAX
-from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.names import TopicName
-from headpond.producer.refill.folder import FileName
-from headpond.producer.refill.losses import Damage
-from headpond.producer.refill.refill import Refill
-from headpond.storage.folder_lock import holder
+from headpond.model.errors import BadRequest, RefillInUse
+from headpond.producer.refill.claims import CODE_DROPPED
+from headpond.producer.refill.folder import files, slots
+from headpond.producer.refill.form import NOTE_SUFFIX
+from headpond.producer.refill.refill import Refill, Tally
+from headpond.storage.folder_lock import LOCK_NAME, FolderLock, holder
 from headpond.storage.os_disk import OsDisk
-
-if TYPE_CHECKING:
-    from headpond.producer.refill.refill import Tally
-
 
 refill_app = typer.Typer(
     help="Messages that producers spilled to this disk while a node was unreachable.",
@@ -56,7 +54,7 @@ Target = Annotated[
     typer.Argument(
         metavar="FILE|SLOT",
         help="A file (path, name, or 4 digits of its block), or a slot (one topic and producer name).",
-        autocompletion=slots,
+        autocompletion=completion.slots,
     ),
 ]
 
@@ -67,15 +65,13 @@ def list_(
     state: State = None, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
 ) -> None:
     """List refill files: their contents, the process that uses each, and what each destination still lacks."""
-    from headpond.cli.data.refill_place import all_files, root_of
-
     root = root_of(state)
-    reports = list(_read(all_files(root)))
+    reports = list(read_reports(all_files(root)))
     if as_json:
         print_json([each.as_object() for each in reports])
         return
     if not reports:
-        note(f"no refill files in {root}" if root is not None else "no refill files: nothing was ever spilled")
+        note(f"no refill files in {root}" if root is not None else "no refill files: nothing was spilled yet")
         return
     print_table(
         (
@@ -95,7 +91,7 @@ def list_(
         [_row(each) for each in reports],
     )
     if any(each.late for each in reports):
-        note("late: kept by an instance that was taken over; `headpond refill send --late` sends it")
+        note("LATE: another producer instance took over; only `headpond refill send --late` sends the file")
 
 
 @refill_app.command()
@@ -108,9 +104,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the details of refill files. Exits with 1 if one is damaged or unreadable."""
-    from headpond.cli.data.refill_place import find_files
-
-    reports = list(_read(find_files(target, state)))
+    reports = list(read_reports(find_files(target, state)))
     if as_json:
         print_json([{**each.as_object(), **each.details()} for each in reports])
     else:
@@ -131,7 +125,7 @@ def send(
             metavar="SLOT",
             help="Only this slot. [default: all slots]",
             show_default=False,
-            autocompletion=slots,
+            autocompletion=completion.slots,
         ),
     ] = None,
     timeout: Annotated[
@@ -162,15 +156,65 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send refill files to their destinations. Exits with 1 unless everything arrived."""
-    from headpond.cli.data.refill_send import send_all
-
-    results = send_all(target, state, token, timeout, may_duplicate, late, progress=not as_json)
+    root = root_of(state)
+    tokens = token or Contexts().tokens()  # each destination gets the token of the context with its URL
+    send = partial(send_slot, token=tokens, timeout_s=timeout, may_duplicate=may_duplicate, late=late)
+    results = []
+    for slot in _slots_to_send(root, target):
+        assert root is not None  # it has slots
+        results.append(_send_one(send, root, slot, live=not as_json and sys.stderr.isatty()))
+        _print_sent(results[-1])
     if as_json:
         print_json([each.as_object() for each in results])
     elif not results:
         note("nothing waits to be sent")
     if not all(each.delivered for each in results):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _slots_to_send(root: Path | None, target: str | None) -> list[str]:
+    """All slots that have files, or the one that is given."""
+    disk = OsDisk(root) if root is not None else None
+    found = [slot for slot in slots(disk) if files(disk, slot)] if disk is not None else []
+    if target is None:
+        return found
+    name = Path(target).name
+    if name not in found:
+        hint = "`headpond refill list` lists the slots."
+        raise BadRequest(f"there is no slot {target} with refill files", hint=hint)
+    return [name]
+
+
+def _send_one(send: Callable[..., Coroutine[Any, Any, Sent]], root: Path, slot: str, *, live: bool) -> Sent:
+    """Sends a slot, unless a running producer uses it; ``live`` shows the progress on the terminal."""
+    pid = holder(root / slot)
+    if pid is not None:
+        sent = Sent(slot, error=RefillInUse(f"{slot} is in use by process {pid}, which sends it"))
+        sent.bytes_left = sent.bytes_before = 1
+        return sent
+
+    def show(left: int, before: int) -> None:
+        if live:
+            print(f"\r{slot}: {left:,} of {before:,} bytes left ", end="", file=sys.stderr, flush=True)
+
+    sent = run(send(root, slot, on_progress=show))
+    if live:
+        print("\r\033[K", end="", file=sys.stderr)
+    return sent
+
+
+def _print_sent(sent: Sent) -> None:
+    if sent.delivered:
+        note(f"{sent.slot}: delivered {sent.bytes_before:,} bytes of {sent.topic}")
+        return
+    why = ""
+    if sent.error is not None:
+        why = f": {sent.error.message}"
+    elif sent.unreachable:
+        why = f": no node answers at {', '.join(sent.unreachable)}"
+    elif sent.lost:
+        why = f": {'; '.join(sent.lost)}"
+    note(f"{sent.slot}: delivery is not complete{why}; the rest stays on this disk")
 
 
 @refill_app.command()
@@ -193,11 +237,9 @@ def drop(
     as_json: AsJson = False,
 ) -> None:
     """Delete refill files, delivered or not. This cannot be undone."""
-    from headpond.cli.data.refill_place import find_files
-
     paths = find_files(target, state)
     with _held(paths):
-        reports = list(_read(paths))
+        reports = list(read_reports(paths))
         if destination is not None:
             reports = _claimed_by(destination, reports)
         dropped = [_dropped(each, destination) for each in reports]
@@ -209,27 +251,15 @@ def drop(
         print_json({"destination": destination, "dropped": dropped})
         return
     for each in dropped:
-        print(f"dropped {_told(each, destination)}")
-
-
-def _read(paths: list[Path]) -> Iterator[Report]:
-    from headpond.cli.data.refill import read_report
-
-    for path in paths:
-        try:
-            yield read_report(path)
-        except FileNotFoundError:  # delivered and removed meanwhile
-            continue
+        print(f"dropped {_dropped_text(each, destination)}")
 
 
 @contextmanager
 def _held(paths: list[Path]) -> Iterator[None]:
-    """Keeps producers out of the slots of these files; ``RefillInUse`` names a process that is in one."""
-    from headpond.storage.folder_lock import LOCK_NAME, FolderLock
-
+    """Locks the slots of these files; ``RefillInUse`` names a process that uses one."""
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in paths}):
-            if (folder / LOCK_NAME).exists():  # else it is a copy somewhere
+            if (folder / LOCK_NAME).exists():  # otherwise the file is a copy outside of a slot
                 stack.enter_context(FolderLock.take(folder))
         yield
 
@@ -237,20 +267,22 @@ def _held(paths: list[Path]) -> Iterator[None]:
 def _claimed_by(destination: str, reports: list[Report]) -> list[Report]:
     known = {name for each in reports if each.refill is not None for name in each.refill.destinations}
     if destination not in known:
-        hint = f"They are for {', '.join(sorted(known))}." if known else "`headpond refill show` tells why."
+        hint = (
+            f"They are for {', '.join(sorted(known))}." if known else "`headpond refill show` shows the fault."
+        )
         raise BadRequest(f"none of the files is for {destination}", hint=hint)
     return [each for each in reports if each.refill is not None and destination in each.refill.destinations]
 
 
 def _dropped(report: Report, destination: str | None) -> dict[str, Any]:
-    """What a drop takes away: of a file all of it, of a destination what it has not got."""
+    """What a drop deletes: a whole file, or only what one destination still lacks."""
     refill = report.refill
-    told: dict[str, Any] = {"file": str(report.path), "segments": None, "rows": None, "bytes": report.bytes}
+    found: dict[str, Any] = {"file": str(report.path), "segments": None, "rows": None, "bytes": report.bytes}
     if refill is None:
-        return {**told, "undelivered": None}
+        return {**found, "undelivered": None}
     if destination is None:
         return {
-            **told,
+            **found,
             "segments": refill.index.count,
             "rows": refill.index.rows,
             "undelivered": report.undelivered,
@@ -266,7 +298,7 @@ def _dropped(report: Report, destination: str | None) -> dict[str, Any]:
     }
 
 
-def _told(dropped: dict[str, Any], destination: str | None) -> str:
+def _dropped_text(dropped: dict[str, Any], destination: str | None) -> str:
     if dropped["segments"] is None:
         return f"{dropped['file']}: {dropped['bytes']:,} bytes that cannot be read"
     sizes = f"{dropped['segments']:,} segments, {dropped['rows']:,} rows, {dropped['bytes']:,} bytes"
@@ -276,22 +308,17 @@ def _told(dropped: dict[str, Any], destination: str | None) -> str:
 
 
 def _confirm(dropped: list[dict[str, Any]], destination: str | None) -> None:
-    """Asks a person; a script has to say ``--yes``."""
+    """Asks a person; a script has to give ``--yes``."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; say --yes", param_hint="'--yes'")
+        raise typer.BadParameter("there is no terminal to ask at; give --yes", param_hint="'--yes'")
     for each in dropped:
-        note(_told(each, destination))
-    if not typer.confirm("Drop this for good?", err=True):
+        note(_dropped_text(each, destination))
+    if not typer.confirm("Delete this? It cannot be undone.", err=True):
         note("nothing was dropped")
         raise typer.Exit(EXIT_ERROR)
 
 
 def _drop(report: Report, destination: str | None) -> None:
-    from headpond.producer.refill.claims import CODE_DROPPED
-    from headpond.producer.refill.form import NOTE_SUFFIX
-    from headpond.producer.refill.refill import Refill
-    from headpond.storage.os_disk import OsDisk
-
     disk = OsDisk(report.path.parent)
     if destination is None:
         for name in (report.path.name + NOTE_SUFFIX, report.path.name):
@@ -306,8 +333,6 @@ def _drop(report: Report, destination: str | None) -> None:
 
 
 def _row(report: Report) -> tuple[object, ...]:
-    from headpond.cli.data.refill import short_topic
-
     refill = report.refill
     if refill is None:
         assert report.fault is not None
@@ -359,7 +384,7 @@ def _print(report: Report) -> None:
     if report.late:
         fields.append(("late", "yes: another instance took over; only `headpond refill send --late` sends it"))
     if refill.torn_bytes:
-        fields.append(("torn", f"{refill.torn_bytes:,} bytes at the end: a write that was never finished"))
+        fields.append(("torn", f"{refill.torn_bytes:,} bytes at the end: an unfinished write"))
     print_fields(fields)
     print()
     rows = [(name, *refill.tally(name)) for name in refill.destinations]
@@ -387,139 +412,3 @@ def _print(report: Report) -> None:
 def _runs(runs: list[list[int]], runs_max: int = 8) -> str:
     shown = [f"{first}–{end - 1}" if end - first > 1 else str(first) for first, end in runs[:runs_max]]
     return ", ".join(shown) + (f" and {len(runs) - runs_max} more runs" if len(runs) > runs_max else "")
-
-
-Object = dict[str, Any]
-
-
-@dataclass
-class Report:
-    """One file, read through."""
-
-    path: Path
-    bytes: int
-    refill: Refill | None
-    """Released: what it knows can be asked, its segments cannot be read."""
-    fault: HeadpondError | None
-    """Why it cannot be read at all."""
-    in_use_by: int | None
-    late: bool = False
-    """Kept by an instance that another one took over from: only ``refill send --late`` sends it."""
-
-    @property
-    def slot(self) -> str:
-        return self.path.parent.name
-
-    @property
-    def created_at(self) -> str | None:
-        name = FileName.parse(self.path.name)
-        return None if name is None else iso_time(name.created_us)
-
-    @property
-    def damaged(self) -> bool:
-        return self.refill is None or bool(self.refill.damage)
-
-    @property
-    def undelivered(self) -> int:
-        """Segments that at least one destination has neither confirmed nor refused, readable or not."""
-        return 0 if self.refill is None else self.refill.undelivered
-
-    def as_object(self) -> Object:
-        """What ``list --json`` prints; every key is there for every file."""
-        refill = self.refill
-        title = refill.title if refill is not None else None
-        return {
-            "file": str(self.path),
-            "slot": self.slot,
-            "topic": title.topic if title is not None else None,
-            "producer": (title.producer or None) if title is not None else None,
-            "block": refill.block.hex() if refill is not None else None,
-            "created_at": self.created_at,
-            "segments": refill.index.count if refill is not None else None,
-            "rows": refill.index.rows if refill is not None else None,
-            "bytes": self.bytes,
-            "destinations": _destinations(refill) if refill is not None else [],
-            "in_use_by": self.in_use_by,
-            "continuable": refill.continuable if refill is not None else False,
-            "torn_bytes": refill.torn_bytes if refill is not None else 0,
-            "damage": [damage_object(each) for each in refill.damage] if refill is not None else [],
-            "error": self.fault.message if self.fault is not None else None,
-            "late": self.late,
-        }
-
-    def details(self) -> Object:
-        """What ``show --json`` adds."""
-        refill = self.refill
-        if refill is None:
-            return {}
-        return {
-            "typed": refill.typed,
-            "shards": 1 << refill.shard_power,
-            "why_not_continuable": refill.why_not_continuable or None,
-            "closed": refill.closed is not None,
-            "segments_next": {str(shard): number for shard, number in refill.segments_next.items()},
-            "shard_list": [_shard(refill, shard) for shard in refill.index.shards],
-            "refusals": [
-                {
-                    "destination": each.destination,
-                    "shard": each.shard,
-                    "segments": [each.first, each.end],
-                    "code": each.code,
-                    "message": each.message,
-                }
-                for each in refill.claims.refusals
-            ],
-        }
-
-
-def read_report(path: Path) -> Report:
-    """Reads a file that exists, whatever state it is in; it is not changed."""
-    refill = fault = None
-    try:
-        refill = Refill.open(OsDisk(path.parent), path.name)
-        refill.release()
-    except HeadpondError as error:
-        fault = error
-    late = refill is not None and _is_late(path, refill)
-    return Report(path, path.stat().st_size, refill, fault, holder(path.parent), late)
-
-
-def _is_late(path: Path, refill: Refill) -> bool:
-    """As far as is known on this machine; the next producer asks the node too."""
-    note = LeaseNote(lease_file_of(path.parent))
-    return note.is_late(refill.title.epoch, refill.block, note.last)
-
-
-def short_topic(topic: str) -> str:
-    try:
-        return TopicName.parse(topic).short
-    except HeadpondError:  # a name of another time
-        return topic
-
-
-def damage_object(damage: Damage) -> Object:
-    segments = None if damage.shard is None else [damage.first, damage.segments_end]
-    return {
-        "offset": damage.offset,
-        "end": damage.end,
-        "why": damage.why,
-        "shard": damage.shard,
-        "segments": segments,
-        "unnamed": damage.unnamed,
-    }
-
-
-def _destinations(refill: Refill) -> list[Object]:
-    return [{"destination": name, **refill.tally(name)._asdict()} for name in refill.destinations]
-
-
-def _shard(refill: Refill, shard: int) -> Object:
-    held = list(refill.index.held(shard))
-    rows, size = refill.index.totals(shard, 0, held[-1][1]) if held else (0, 0)
-    return {
-        "shard": shard,
-        "segments": [list(run) for run in held],
-        "snapshots": list(refill.index.snapshots(shard)),
-        "rows": rows,
-        "bytes": size,
-    }

@@ -1,10 +1,9 @@
 """``headpond demo``: a bad link, a real node, a kill in the middle, Spark, and the count of what arrived.
 
-The node runs as a process of its own in a temporary folder. The producer sends over a link whose connections
-are cut with all that is on its way. Half of the messages are sent and partly consumed, the other half is on
-its way when the node is killed (SIGKILL) and started again; then everything is counted, and the whole topic
-is read once more by another subscription. At last a pipeline on Spark carries it to another topic, and an
-audit compares.
+The node runs in a child process, in a temporary folder. The producer sends over a link whose connections break
+and lose what is in transit. After half of the messages, the node is killed (SIGKILL) and started again while
+the other half is in transit. Then everything is counted, another subscription reads the whole topic again, a
+Spark pipeline copies it to another topic, and an audit compares the two.
 """
 
 from __future__ import annotations
@@ -34,56 +33,16 @@ if TYPE_CHECKING:
 
 CARRIED = "demo.carried"
 ENTRIES_A_BATCH = 40_000
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What the audit found."""
-
-    sent: int
-    received: int
-    unique: int
-    missing: int
-    repeated: int
-    R: float
-    UR: float
-
-    @property
-    def exact(self) -> bool:
-        return self.sent == self.received == self.unique and not self.missing and not self.repeated
-
-
-def carry(url: str, topic: str, folder: Path) -> Carried:
-    """From a topic, through a shuffle, to another one, in several batches; then audited by the ids."""
-    from headpond.spark.jobs.audit.audit import audit
-    from headpond.spark.pipeline import Pipeline
-    from headpond.spark.start.session import session
-
-    spark = session("headpond demo", master="local[2]")
-    pipeline = (
-        Pipeline("demo", checkpoint=folder / "checkpoint", url=url, trigger={"available_now": True})
-        .source("messages", topic=topic, subscription="spark", max_entries_per_trigger=ENTRIES_A_BATCH)
-        .step("spread", sql="select /*+ repartition(2, key) */ key, id, value from messages")
-        .sink("carried", from_="spread", topic=CARRIED)
-    )
-    pipeline.start(spark).wait()
-    found = audit(topic, CARRIED, by="id", url=url)
-    spark.stop()
-    return Carried(
-        found.sent, found.received, found.unique, found.missing, found.repeated, found.R or 0.0, found.UR or 0.0
-    )
-
-
 MESSAGES = 100_000
 SHARDS = 4
 KEYS = 100
 SEGMENT_ROWS = 100
-"""Small ones, so that the link has something to choose from."""
+"""Small, so that the link can lose many different ones."""
 TOPIC = "demo"
 RECEIVED_BEFORE_KILL = 30_000
 SECONDS_MAX = 300.0
 IDLE_SECONDS = 30.0
-"""Longer than a killed node and the client's backoff take on a slow machine."""
+"""Longer than the restart of the node and the backoff of the client take on a slow machine."""
 
 
 @reports_errors
@@ -102,8 +61,8 @@ def demo(
     if spark:
         from headpond.spark.start.packages import need_spark
 
-        need_spark()  # known before a minute's work, not after it
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C: the node ends too, and its folder goes
+        need_spark()  # fail now, not after a minute of work
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C does: stop the node and remove its folder
         signal.signal(ending, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="headpond-demo-") as folder:
         node = NodeProcess(Path(folder) / "node")
@@ -128,17 +87,17 @@ def demo(
 
 @dataclass
 class Reading:
-    """What one subscription got, counted by the number each message carries."""
+    """The messages that one subscription received, by the number that each carries."""
 
     received: int = 0
     seen: set[int] = field(default_factory=set)
     in_order: bool = True
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once enough was received for a kill to be in the middle."""
+    """Set once enough messages were received to kill the node in the middle."""
     _last: dict[int, int] = field(default_factory=dict)
 
     def take(self, shard: int, numbers: list[int]) -> None:
-        """Order is the producer's, on each shard, among first arrivals: a repeat does not break it."""
+        """Checks the order of the producer on each shard, among first arrivals: a repeat does not break it."""
         self.received += len(numbers)
         last = self._last.get(shard, -1)
         for number in numbers:
@@ -246,7 +205,7 @@ async def _demo(node: NodeProcess) -> Outcome:
         await client.admin.create_topic(TOPIC, shards=SHARDS)
         reader = asyncio.create_task(_read(client, "live", outcome.live))
         try:
-            # What is shown is the node's own answer, so it is waited for longer than a producer usually would.
+            # The demo counts the answers of the node, so it waits longer before it spills.
             async with sender.producer(
                 TOPIC, name="demo", spill_after=60.0, batch_rows=SEGMENT_ROWS, refill=node.refill
             ) as producer:
@@ -284,7 +243,7 @@ async def _send_across_a_kill(producer: Producer, node: NodeProcess, outcome: Ou
 
 
 async def _post(producer: Producer, numbers: range) -> list[Any]:
-    """Hands the messages over; now and then lets the connection work."""
+    """Posts the messages, and lets the connection work now and then."""
     promises = []
     for number in numbers:
         promises.append(producer.post(b"%d" % number, key=b"key-%d" % (number % KEYS), id=str(number)))
@@ -294,7 +253,7 @@ async def _post(producer: Producer, numbers: range) -> list[Any]:
 
 
 async def _read(client: Client, subscription: str, reading: Reading) -> None:
-    """Consumes with acks until everything was seen, or nothing came for a while."""
+    """Consumes and acknowledges until every message arrived, or none did for a while."""
     async with client.consumer(TOPIC, subscription=subscription, start="earliest") as consumer:
         batches = consumer.batches()
         while len(reading.seen) < MESSAGES:
@@ -308,12 +267,50 @@ async def _read(client: Client, subscription: str, reading: Reading) -> None:
 
 
 async def _count_left(client: Client, subscription: str) -> int:
-    """How many messages a subscription that acknowledged all is offered again."""
+    """How many messages are delivered again to a subscription that acknowledged all of them."""
     async with client.consumer(TOPIC, subscription=subscription) as consumer:
         left = 0
         while await consumer.receive(timeout=0.3) is not None:
             left += 1
         return left
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The result of the audit."""
+
+    sent: int
+    received: int
+    unique: int
+    missing: int
+    repeated: int
+    R: float
+    UR: float
+
+    @property
+    def exact(self) -> bool:
+        return self.sent == self.received == self.unique and not self.missing and not self.repeated
+
+
+def carry(url: str, topic: str, folder: Path) -> Carried:
+    """Copies a topic through a shuffle to another topic, in several batches, and audits the copy by ids."""
+    from headpond.spark.jobs.audit.audit import audit
+    from headpond.spark.pipeline import Pipeline
+    from headpond.spark.start.session import session
+
+    spark = session("headpond demo", master="local[2]")
+    pipeline = (
+        Pipeline("demo", checkpoint=folder / "checkpoint", url=url, trigger={"available_now": True})
+        .source("messages", topic=topic, subscription="spark", max_entries_per_trigger=ENTRIES_A_BATCH)
+        .step("spread", sql="select /*+ repartition(2, key) */ key, id, value from messages")
+        .sink("carried", from_="spread", topic=CARRIED)
+    )
+    pipeline.start(spark).wait()
+    found = audit(topic, CARRIED, by="id", url=url)
+    spark.stop()
+    return Carried(
+        found.sent, found.received, found.unique, found.missing, found.repeated, found.R or 0.0, found.UR or 0.0
+    )
 
 
 def _print(outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""``headpond doctor [URL]``: which nodes answer, what the token may do there, and what to do about it."""
+"""``headpond doctor [URL]``: which addresses answer, what the token allows there, and advice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, said
 from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors, run
+from headpond.client.checkup import check_up
 
 if TYPE_CHECKING:
     from headpond.client.checkup import Checkup
@@ -28,10 +29,8 @@ def doctor(
 
     Prints advice for each problem. Exits with 1 if no address serves.
     """
-    from headpond.client.checkup import check_up
-
     if where is not None and where != url and not said(context, "token"):
-        token = None  # a context's token is for its own URL alone
+        token = None  # the token of a context is only for its own URL
     found = run(check_up(where or url, token))
     if as_json:
         print_json(
@@ -49,7 +48,7 @@ def doctor(
 def _print(checkup: Checkup) -> None:
     fields: list[tuple[str, object]] = [("address", checkup.address.url)]
     if checkup.error is not None:
-        fields += [("answer", "none that helps"), ("error", f"{checkup.error.code}: {checkup.error.message}")]
+        fields += [("answer", "none"), ("error", f"{checkup.error.code}: {checkup.error.message}")]
     else:
         assert checkup.answered_in_s is not None and checkup.skew_s is not None
         fields += [
@@ -59,10 +58,10 @@ def _print(checkup: Checkup) -> None:
             ("tls", checkup.address.tls),
             *_certificate(checkup),
             *([("successor", checkup.successor)] if checkup.successor else []),
-            ("clock", f"{checkup.skew_s:+.3f} s against this machine"),
+            ("clock", f"{checkup.skew_s:+.3f} s compared with this machine"),
             *_access(checkup),
         ]
-    print_fields([*fields, *(("do", advice) for advice in checkup.advice)])
+    print_fields([*fields, *(("advice", advice) for advice in checkup.advice)])
 
 
 def _certificate(checkup: Checkup) -> list[tuple[str, object]]:
@@ -85,9 +84,9 @@ def _access(checkup: Checkup) -> list[tuple[str, object]]:
             ("scopes", ", ".join(access.scopes)),
         ]
         if access.producer:
-            fields.append(("producer", f"{access.producer} alone"))
+            fields.append(("producer", f"only {access.producer}"))
         if access.subscription:
-            fields.append(("subscription", f"{access.subscription} alone"))
+            fields.append(("subscription", f"only {access.subscription}"))
         if checkup.expires_in_s is not None:
             fields.append(("expires", f"in {checkup.expires_in_s:,.0f} s"))
     if access.free_bytes is not None:
@@ -95,4 +94,4 @@ def _access(checkup: Checkup) -> list[tuple[str, object]]:
         fields.append(("disk free", f"{access.free_bytes:,} bytes{full}"))
     if access.last_stop:
         fields.append(("last stop", access.last_stop.replace("_", " ")))
-    return [*fields, *(("found", line) for line in access.recovered)]
+    return [*fields, *(("recovery", line) for line in access.recovered)]

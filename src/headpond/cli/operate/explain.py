@@ -1,7 +1,4 @@
-"""``headpond explain ROUTE``: what a route of pipes, or several in a row, needs, keeps and promises.
-
-Exits with 0 for a route that keeps its promise over the channel given, and with 1 for one that is broken.
-"""
+"""``headpond explain ROUTE``: predicts what a route of pipes, or several in a row, delivers."""
 
 from __future__ import annotations
 
@@ -12,11 +9,12 @@ import typer
 
 from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors
+from headpond.pipes.calculus.chain import ChainPromise, CrashRole, chain_promise_of
+from headpond.pipes.calculus.channel import Channel
+from headpond.pipes.calculus.declarations import Declaration, Fault
+from headpond.pipes.calculus.orders import held_orders
 
 if TYPE_CHECKING:
-    from headpond.pipes.calculus.chain import ChainPromise, CrashRole
-    from headpond.pipes.calculus.channel import Channel
-    from headpond.pipes.calculus.declarations import Declaration
     from headpond.pipes.calculus.flow import RateBounds
     from headpond.pipes.calculus.promise import Outlook, PromiseStep, RoutePromise
 
@@ -24,7 +22,7 @@ RATES = ("loss", "duplicate", "reorder", "confirm_loss")
 
 
 class FaultName(StrEnum):
-    """Faults that may happen, as they are written on a command line."""
+    """Failures that can happen, as the command line names them."""
 
     ROUTE_FAILURE = "route-failure"
     SENDER_CRASH = "sender-crash"
@@ -79,10 +77,6 @@ def explain(
 
     Nothing is sent. Exits with 1 if the route cannot keep its promise, and says how to repair it.
     """
-    from headpond.pipes.calculus.chain import CrashRole, chain_promise_of
-    from headpond.pipes.calculus.channel import Channel
-    from headpond.pipes.calculus.declarations import Fault
-
     faults = fault or []
     channel = Channel(
         loss=loss,
@@ -170,15 +164,15 @@ def _gift_text(pipe: Declaration) -> str:
 
 
 def _channel_text(channel: Channel) -> str:
-    told = [
+    parts = [
         f"{name.replace('_', ' ')} {float(getattr(channel, name)):g}"
         for name in RATES
         if getattr(channel, name)
     ]
-    told += [f"late {channel.late:,}"] if channel.reorder else []
-    told += [] if channel.backtraceable else ["one way"]
-    told += sorted(channel.faults)
-    return ", ".join(told) or "without faults"
+    parts += [f"late {channel.late:,}"] if channel.reorder else []
+    parts += [] if channel.backtraceable else ["one way"]
+    parts += sorted(channel.faults)
+    return ", ".join(parts) or "without faults"
 
 
 def _outlook_text(outlook: Outlook) -> str:
@@ -188,8 +182,6 @@ def _outlook_text(outlook: Outlook) -> str:
 
 
 def _orders_text(outlook: Outlook) -> str:
-    from headpond.pipes.calculus.orders import held_orders
-
     return ", ".join(held_orders(outlook.order)) or "none"
 
 
@@ -261,8 +253,6 @@ def _step_object(step: PromiseStep) -> dict[str, Any]:
 
 
 def _outlook_object(outlook: Outlook) -> dict[str, Any]:
-    from headpond.pipes.calculus.orders import held_orders
-
     return {
         "R": [float(outlook.reliability.low), float(outlook.reliability.high)],
         "UR": [float(outlook.uniqueness.low), float(outlook.uniqueness.high)],

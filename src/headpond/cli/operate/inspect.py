@@ -1,6 +1,6 @@
-"""``headpond inspect FILE``: what stands in a frame file, and what is wrong with it.
+"""``headpond inspect FILE``: the contents of a frame file, and its damage.
 
-It only reads, so it may look at the files of a running node; what is being written then shows as a torn tail.
+It only reads, so it can look at the files of a running node; a write in progress shows as a torn tail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 
 from headpond.broker.staging.stage_file import CHUNK_HEADER
 from headpond.broker.staging.stage_file import SUFFIX as STAGES_SUFFIX
-from headpond.cli.data.refill import damage_object
+from headpond.cli.data.refill_files import damage_object
 from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
 from headpond.cli.output import EXIT_ERROR, iso_time, print_fields, print_json, print_table, reports_errors
 from headpond.model.entry_set import EntrySet
@@ -75,7 +75,7 @@ def inspect(
 
 def _look(path: Path, records_max: int) -> Findings | RefillFindings:
     if not path.is_file():
-        kind = "is a folder; name a file in it" if path.is_dir() else "does not exist or is not a file"
+        kind = "is a folder; give a file in it" if path.is_dir() else "does not exist or is not a file"
         raise BadRequest(
             f"{path} {kind}", hint="Logs are in DATA/…/*.log, journals in *.journal, refills in *.refill."
         )
@@ -102,7 +102,7 @@ def _look(path: Path, records_max: int) -> Findings | RefillFindings:
 
 
 def _sealed(path: Path) -> SealedFile | None:
-    """What the seal of the last clean stop says of a file, if it lies in a data folder that has one."""
+    """The entry of the file in the seal of the last clean stop, if its data folder has one."""
     place = path.resolve()
     for folder in place.parents:
         if (folder / NODE_FILE).is_file():
@@ -142,11 +142,13 @@ def _print(findings: Findings | RefillFindings) -> None:
     _print_records(findings)
     for bad in findings.torn:
         place = f"bytes {bad.offset:,}–{bad.end - 1:,}"
-        print(f"\ntorn tail: {place} lie past the last recorded sync: cut short, or being written now")
+        print(
+            f"\ntorn tail: {place} come after the last recorded sync: an unfinished write, or one in progress"
+        )
     for bad in findings.damage:
         print(f"\nDAMAGED: bytes {bad.offset:,}–{bad.end - 1:,}, {bad.entries_text}")
     if not findings.damage:
-        print("\nevery checksum holds")
+        print("\nno damage: every checksum is correct")
 
 
 def _print_records(findings: Findings | RefillFindings) -> None:
@@ -179,7 +181,7 @@ Record = dict[str, Any]
 
 @dataclass
 class BadRange:
-    """Bytes that are no frame, and the entries that stood there as far as the frames around them tell."""
+    """Bytes that are no frame, and the entries that they held, as far as the frames around them show."""
 
     offset: int
     end: int
@@ -188,7 +190,7 @@ class BadRange:
     looks_torn: bool = False
     """Whether the bytes look like a write that was cut short, rather than like rot."""
     proven: bool = False
-    """Whether a STATUS behind them says that they had been synced."""
+    """Whether a later STATUS records that they were synced."""
 
     @property
     def entries_text(self) -> str:
@@ -209,7 +211,7 @@ class BadRange:
 
 
 class Findings:
-    """Takes what ``scan`` yields, in order; then ``finish`` tells a torn tail from damage.
+    """Takes the items of ``scan`` in order; then ``finish`` distinguishes a torn tail from damage.
 
     ``entry_limit`` is the first entry of the next file of the same log: a file that has one was closed, so
     nothing in it can be a write cut short. ``sealed`` is how a clean stop left the file.
@@ -240,7 +242,7 @@ class Findings:
         self._end = 0
         self._entry: int | None = None
         self._open: list[BadRange] = []
-        """Bad ranges that no frame telling an entry has followed yet."""
+        """Bad ranges that no frame with an entry number has followed yet."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -263,7 +265,7 @@ class Findings:
             self._list(item.offset, item.size, name, detail=f"unreadable: {error}")
 
     def finish(self, *, tail_looks_torn: bool) -> None:
-        """As recovery does: what was recorded as synced, or stands in a closed file, is not torn."""
+        """As in recovery, bytes that were recorded as synced, or are in a closed file, are not torn."""
         if self._entry_limit is not None:
             self._saw(self._entry_limit, self._entry_limit)
             return
@@ -275,7 +277,7 @@ class Findings:
         self.damage = [bad for bad in self.damage if bad not in self.torn]
 
     def _take_seal(self, sealed: SealedFile) -> None:
-        """All that a clean stop left was durable: what is not there, or cannot be read, is damage."""
+        """A clean stop made everything durable, so bytes that are missing or unreadable are damage."""
         for bad in self.damage:
             bad.proven |= bad.offset < sealed.bytes
         if self._end < sealed.bytes:
@@ -385,7 +387,7 @@ class Findings:
             self._saw(status.end_entry, status.end_entry)
 
     def _take_event(self, offset: int, size: int, name: str, body: bytes) -> None:
-        """A RECORD is a small event in a log, or whatever a journal's owner wrote."""
+        """A RECORD is a small event in a log; in a journal its meaning is up to the owner."""
         event = decode_event(body) if "marks" in self.facts else None
         if event is None:
             self._list(offset, size, name, detail=f"{len(body):,} bytes")
@@ -405,7 +407,7 @@ class Findings:
             self._list(offset, size, "DROP", first_entry=event.entry, detail=f"kept from {event.kept:,}")
 
     def _saw(self, first: int, end: int) -> None:
-        """Entries before ``first`` that no record held stood in the bad ranges in front of it."""
+        """Entries before ``first`` that no record holds were in the bad ranges before it."""
         for bad in self._open:
             bad.entry_end = first
         self._open.clear()
@@ -446,11 +448,11 @@ class Findings:
 _ONLY_REFILLS = frozenset({FrameType.DESTINATIONS, FrameType.SNAPSHOT, FrameType.REJECT})
 _NO_REFILLS = frozenset({FrameType.MARKS, FrameType.RECORD, FrameType.INDEX})
 _LOOKED_AT = 8
-"""The second frame tells what a file is; where it is damaged, one soon behind it may."""
+"""The second frame shows what kind a file is; if it is damaged, one of the next frames does."""
 
 
 def is_refill(file: DiskFile, name: str) -> bool:
-    """By its frames; by its name only where these do not tell."""
+    """By its frames; by its name only if these do not decide."""
     for item in islice(scan(file), _LOOKED_AT):
         if not isinstance(item, Bad) and item.frame.type in _ONLY_REFILLS | _NO_REFILLS:
             return item.frame.type in _ONLY_REFILLS
@@ -473,7 +475,7 @@ class BadPlace:
 
 class RefillFindings:
     def __init__(self, path: str, file: DiskFile, records_max: int, note: RefillStatus | None = None) -> None:
-        """``note`` is what stands beside the file."""
+        """``note`` is the status in the file beside it."""
         self.path = path
         self.bytes = file.size()
         self.facts: dict[str, Any] = {}
@@ -573,10 +575,10 @@ def _detail(type_: int, body: bytes) -> str | None:
 
 
 def _status_text(status: RefillStatus) -> str:
-    told = [f"kept {status.kept_bytes:,} bytes"]
+    parts = [f"kept {status.kept_bytes:,} bytes"]
     for name, floors in (status.confirmed or {}).items():
         shards = ", ".join(f"{shard}: {floor}" for shard, floor in floors.items())
-        told.append(f"{name} confirmed before {shards}" if shards else f"{name} confirmed nothing")
+        parts.append(f"{name} confirmed before {shards}" if shards else f"{name} confirmed nothing")
     if status.closed is not None:
-        told.append("CLOSED, next " + ", ".join(f"{shard}: {n}" for shard, n in status.closed.items()))
-    return "; ".join(told)
+        parts.append("CLOSED, next " + ", ".join(f"{shard}: {n}" for shard, n in status.closed.items()))
+    return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""``headpond lab run``: a route of pipes under faults, simulated from a seed and compared with the calculus."""
+"""``headpond lab run|sweep``: a route of pipes under faults, simulated and compared with the prediction."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from headpond.cli.output import (
     reports_errors,
 )
 from headpond.model.errors import BadRequest
+from headpond.pipes.lab.faults import Crash, Delay, Faults
+from headpond.pipes.lab.run import run as run_lab
 
 if TYPE_CHECKING:
     from headpond.pipes.lab.measure import Measured
@@ -33,12 +35,12 @@ if TYPE_CHECKING:
 
 
 EXIT_UNFINISHED = 3
-"""Of a run or a sweep without a verdict: something still went on when it was given up."""
+"""Of a run or a sweep without a verdict: it was given up before it ended."""
 
 ENDINGS = {
     "idle": "",
-    "quiet": "; then only readers asked for more",
-    "unfinished": "; UNFINISHED: workers still tried, and nothing more arrived",
+    "quiet": "; at the end only readers were active",
+    "unfinished": "; UNFINISHED: workers still retried, but nothing more arrived",
 }
 
 lab_app = typer.Typer(
@@ -105,8 +107,6 @@ def run(
 
     Exits with 1 if the measurement contradicts the prediction, and with 3 if the run did not finish.
     """
-    from headpond.pipes.lab.faults import Crash, Delay, Faults
-
     faults = Faults(
         loss=loss,
         duplicate=duplicate,
@@ -129,15 +129,16 @@ def run(
 
 
 def _run(route: str, faults: Any, messages: int, seed: int, trace: Path | None) -> LabResult:
-    from headpond.pipes.lab.run import run as run_lab
-
     if trace is None:
         return run_lab(route, faults, messages, seed)
     try:
         with trace.open("w", encoding="utf-8", newline="\n") as file:
             return run_lab(route, faults, messages, seed, trace=file.write)
     except OSError as error:
-        raise BadRequest(f"cannot write {trace}: {error.strerror}", hint="Name a file in a folder.") from error
+        raise BadRequest(
+            f"cannot write {trace}: {error.strerror}",
+            hint="Give a file in a folder that exists and that you may write to.",
+        ) from error
 
 
 def _print(result: LabResult) -> None:
@@ -169,7 +170,7 @@ def _print_counts(result: LabResult) -> None:
     print()
     print_fields(
         [
-            (name, ", ".join(f"{what} {count:,}" for what, count in counts.items()) or "nothing of note")
+            (name, ", ".join(f"{what} {count:,}" for what, count in counts.items()) or "nothing to report")
             for name, counts in result.workers.items()
         ]
     )
@@ -178,7 +179,7 @@ def _print_counts(result: LabResult) -> None:
 def _print_verdict(predicted: Predicted | None) -> None:
     print()
     if predicted is None:
-        print("nothing was predicted: the calculus has no numbers for such a run")
+        print("no prediction: the calculus has no numbers for such a run")
         return
     for sentence in (*predicted.sentences, *(f"no promise: {breach}" for breach in predicted.breaches)):
         print(sentence)
@@ -187,9 +188,9 @@ def _print_verdict(predicted: Predicted | None) -> None:
 def _faults_text(result: LabResult) -> str:
     faults = result.faults
     names = ("loss", "duplicate", "reorder", "confirm_loss")
-    told = [f"{name.replace('_', ' ')} {getattr(faults, name):g}" for name in names if getattr(faults, name)]
-    told.append(f"delay {faults.delay}")
-    return ", ".join([*told, *(f"crash {crash}" for crash in faults.crashes)])
+    parts = [f"{name.replace('_', ' ')} {getattr(faults, name):g}" for name in names if getattr(faults, name)]
+    parts.append(f"delay {faults.delay}")
+    return ", ".join([*parts, *(f"crash {crash}" for crash in faults.crashes)])
 
 
 def _missing_text(result: LabResult) -> str:
@@ -271,7 +272,6 @@ def sweep(
 
     Exits with 1 if a run failed or more runs disagree than chance explains, with 3 if some did not finish.
     """
-    told = _routes(routes)
     rates = {
         name: _numbers(f"--{name.replace('_', '-')}", text)
         for name, text in (
@@ -281,7 +281,7 @@ def sweep(
             ("confirm_loss", confirm_loss),
         )
     }
-    grid = _grid(told, rates, seeds, messages)
+    grid = _grid(_routes(routes), rates, seeds, messages)
     result = _sweep(grid, out, master, overwrite=overwrite)
     if as_json:
         print_json(result)
@@ -307,17 +307,17 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
         numbers = tuple(float(part) for part in parts)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no list of numbers like 0,0.1", param_hint=f"'{option}'"
+            f"{text!r} is not a list of numbers like 0,0.1", param_hint=f"'{option}'"
         ) from None
     if not all(0 <= number <= 1 for number in numbers):
-        raise typer.BadParameter(f"{text!r} holds a rate outside of 0 to 1", param_hint=f"'{option}'")
+        raise typer.BadParameter(f"{text!r} has a rate outside of 0 to 1", param_hint=f"'{option}'")
     if len(set(numbers)) < len(numbers):
-        raise typer.BadParameter(f"{text!r} names a rate twice", param_hint=f"'{option}'")
+        raise typer.BadParameter(f"{text!r} has a rate twice", param_hint=f"'{option}'")
     return numbers
 
 
 def _routes(given: list[str] | None) -> tuple[str, ...] | None:
-    """Cut at the commas between routes; those inside of a pipe's settings stay. None for the default ones."""
+    """Splits at the commas between routes, not at those inside of parentheses. None for the default routes."""
     if given is None:
         return None
     routes = [route.strip() for text in given for route in _BETWEEN_ROUTES.split(text)]
@@ -337,18 +337,18 @@ def _sweep(grid: Grid, out: Path, master: str, *, overwrite: bool) -> SweepResul
 
 @contextmanager
 def _shown(runs: int) -> Iterator[Callable[[int, int], None]]:
-    """A line on the terminal that counts along, from the moment that Spark starts."""
+    """Shows the progress on a line of the terminal, from the start of Spark."""
     from rich.live import Live
     from rich.text import Text
 
-    said = [f"starting Spark for {runs:,} runs"]
+    line = [f"starting Spark for {runs:,} runs"]
 
     class Line:
         def __rich__(self) -> Text:
-            return Text(said[0])
+            return Text(line[0])
 
     def progress(done: int, all_: int) -> None:
-        said[0] = f"about {done:,} of {all_:,} runs"
+        line[0] = f"about {done:,} of {all_:,} runs"
 
     with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
         yield progress
@@ -370,8 +370,8 @@ def _print_sweep(result: SweepResult) -> None:
     print_table(headings, [_line(route) for route in result.routes])
     for route in result.routes:
         if route.error is not None:
-            told = f"{route.failed:,} of {route.runs:,} runs failed, the first with {route.error}"
-            print(f"\n{route.route}: {told}")
+            failed = f"{route.failed:,} of {route.runs:,} runs failed"
+            print(f"\n{route.route}: {failed}, the first with {route.error}")
     print()
     for file in result.files:
         print(file)
@@ -395,7 +395,7 @@ def _line(route: RouteSummary) -> tuple[object, ...]:
 
 
 def _deviation(value: float | None) -> str:
-    """How far off; ``0`` only where it is none at all."""
+    """How far off; ``0`` only if there is no deviation at all."""
     return "-" if value is None else f"{value:.2g}"
 
 

@@ -1,4 +1,4 @@
-"""``headpond ledger TOPIC``: what became of everything, whether it balances, and R and UR of every hop."""
+"""``headpond ledger TOPIC``: accounts for every message, with the balance and R and UR of every hop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import typer
 from headpond.cli.ask import ask
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
 from headpond.cli.output import EXIT_ERROR, iso_time, print_json, print_table, reports_errors
+from headpond.model.ledger import balance
+from headpond.shapes.resources import ledger_object
 
 if TYPE_CHECKING:
     from headpond.model.ledger import ProducerAccount, SubscriptionAccount
@@ -57,8 +59,6 @@ def ledger(
         lambda admin: admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks),
     )
     if as_json:
-        from headpond.shapes.resources import ledger_object
-
         print_json(ledger_object(info))
     else:
         print_ledger(info, blocks=blocks)
@@ -70,18 +70,16 @@ def ledger(
 
 
 def print_ledger(info: LedgerInfo, *, blocks: bool) -> None:
-    from headpond.model.ledger import balance
-
     log = info.log
     before = f", {log.before:,} before that" if log.before else ""
     lost = f", {log.lost:,} lost" if log.lost else ""
     print(f"{info.topic}  {iso_time(info.at_us)}  run {info.run} of the node")
     print(f"log: {log.entries:,} entries{before}; {log.messages:,} messages{lost}: {balance(log)}")
     if blocks:
-        print("\nproducer → node, in segments, a block a line")
+        print("\nproducer → node, in segments, one block per line")
         print_table(_BLOCKS, [_block_row(block) for block in info.blocks])
         if info.blocks_left_out:
-            print(f"{info.blocks_left_out:,} blocks that were silent for longer are left out")
+            print(f"{info.blocks_left_out:,} blocks that were inactive for longer are left out")
     if info.producers:
         print("\nproducer → node, in segments")
         print_table(_PRODUCERS, [_producer_row(account) for account in info.producers])
@@ -91,7 +89,7 @@ def print_ledger(info: LedgerInfo, *, blocks: bool) -> None:
         accounts = [one.account for one in info.subscriptions]
         print("\nnode → consumer, in entries since the subscription's start")
         print_table(_SETTLED, [_settled_row(account) for account in accounts])
-        print("\ncopies handed out")
+        print("\ndeliveries to consumers, repeats included")
         print_table(_COPIES, [_copies_row(account) for account in accounts])
         for one in info.subscriptions:
             _print_ranges(one)
@@ -99,8 +97,6 @@ def print_ledger(info: LedgerInfo, *, blocks: bool) -> None:
 
 
 def _producer_row(account: ProducerAccount) -> tuple[object, ...]:
-    from headpond.model.ledger import balance
-
     return (
         account.producer or UNNAMED,
         account.blocks,
@@ -128,8 +124,6 @@ def _block_row(block: Any) -> tuple[object, ...]:
 
 
 def _settled_row(account: SubscriptionAccount) -> tuple[object, ...]:
-    from headpond.model.ledger import balance
-
     return (
         account.subscription,
         account.stored,
@@ -173,7 +167,10 @@ def _count(count: int, exact: bool) -> object:
 
 def _print_reasons(account: ProducerAccount) -> None:
     name = account.producer or UNNAMED
-    for words, counts in (("refused for good", account.refused), ("turned away for now", account.rejected)):
+    for words, counts in (
+        ("refused permanently", account.refused),
+        ("rejected, to be sent again", account.rejected),
+    ):
         if counts:
             shown = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
             print(f"{name}: {words}: {shown}")
@@ -184,20 +181,23 @@ def _print_ranges(one: SubscriptionLedger) -> None:
         name = one.account.subscription
         print(f"{name}: lost to {reason}: shard {shard}, entries {start:,} to {end - 1:,}, {iso_time(at_us)}")
     if (more := len(one.lost_ranges) - RANGES_SHOWN) > 0:
-        print(f"{one.account.subscription}: {more:,} earlier ranges; --json tells them")
+        print(f"{one.account.subscription}: {more:,} earlier ranges; --json lists them")
 
 
 def _print_notes(info: LedgerInfo) -> None:
     copies = [one.account.exact for one in info.subscriptions] + [one.exact for one in info.producers]
-    notes = []
+    notes = [
+        "R: share that arrived; UR: share of arrivals without repeats; docs/ledger.md explains each column"
+    ]
     if not all(copies):
-        ended = f"run {info.crashed} of the node did not end in good order"
-        notes.append(f"≥ and ≤: {ended}; what it had not written of such counts is unknown")
+        ended = f"run {info.crashed} of the node did not stop cleanly"
+        notes.append(f"≥ and ≤: {ended}; the counts that it had not written are unknown")
     if any(account.unclosed for account in info.producers):
-        notes.append("UNCLOSED: what the producers of these blocks held in memory when they went is unknown")
+        notes.append(
+            "UNCLOSED: these producers ended without closing their blocks; what they held in memory is unknown"
+        )
     if not all(account.counted for account in info.producers):
-        notes.append("some was stored by a version that did not count: by whom, and how often, is unknown")
-    if notes:
-        print()
+        notes.append("some segments were stored by a version that did not count them")
+    print()
     for note in notes:
         print(note)

@@ -1,4 +1,4 @@
-"""``headpond log admin``: what was administered at a node, by whom, and what came of it."""
+"""``headpond log admin``: who changed what on a node, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``headpond top``: rates and lag, live on a terminal, or a line of JSON a sample."""
+"""``headpond top``: throughput and lag, live on a terminal, or one JSON object per sample."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 ASK_S_MAX = 5.0
-"""After this long without an answer the screen says so; the question is asked again."""
+"""After this long without an answer the screen says so, and the request is repeated."""
 
 
 @reports_errors
@@ -77,7 +77,7 @@ async def _watch(
 
 
 class _Reader:
-    """Readings of a node; where it does not answer they are asked for until it does."""
+    """Reads the counters of a node, and keeps trying while the node does not answer."""
 
     def __init__(self, url: str, token: str | None, pattern: str, limit: int) -> None:
         self._client = headpond.connect(url, token=token)
@@ -86,7 +86,7 @@ class _Reader:
         self._admin: Admin | None = None
 
     async def read(self, waiting: Any) -> TopInfo:
-        """``waiting`` is told why there is no answer; None: that is an error."""
+        """``waiting`` gets the reason while there is no answer; with None that is an error."""
         while True:
             try:
                 return await self._ask()
@@ -97,7 +97,8 @@ class _Reader:
             except TimeoutError:
                 if waiting is None:
                     raise HeadpondError(
-                        f"the node did not answer for {ASK_S_MAX:g} s", hint="Is it running, and at this URL?"
+                        f"the node did not answer for {ASK_S_MAX:g} s",
+                        hint="Check that the node is running at this URL.",
                     ) from None
                 waiting(f"nothing for {ASK_S_MAX:g} s")
             await asyncio.sleep(0.5)
@@ -117,7 +118,7 @@ class _Reader:
 
 
 class _JsonLines:
-    """An object a line and sample."""
+    """One JSON object per sample, on a line."""
 
     def __enter__(self) -> None: ...
 
@@ -148,12 +149,12 @@ class _Plain:
 
 
 class _Screen:
-    """The whole terminal, drawn anew with every sample."""
+    """The whole terminal, redrawn with every sample."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._console = make_console()
-        first = Text(f"{url}: the first two readings …")
+        first = Text(f"{url}: waiting for the first two readings …")
         self._live = Live(first, console=self._console, screen=True, auto_refresh=False)
 
     def __enter__(self) -> None:
@@ -169,9 +170,9 @@ class _Screen:
         self._live.update(no_answer(why, self._url), refresh=True)
 
 
-# What ``headpond top`` draws: a line of the node, one of its links, a table of topics, one of subscriptions.
-#
-# On a narrow terminal the columns that matter least are left out, and names are cut in their middle.
+# --- the screen -------------------------------------------------------------------------------------
+# A line for the node, one for its links, a table of topics and one of subscriptions. A narrow terminal leaves
+# out the least important columns and shortens names in the middle.
 
 WIDE = 110
 """From this width on every column is shown."""

@@ -10,7 +10,10 @@ from typing import Annotated
 import typer
 
 from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import note, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import note, print_fields, print_json, print_result, print_table, reports_errors
+from headpond.client.contexts import Context, Contexts
+from headpond.model.address import parse_addresses
+from headpond.model.errors import BadContext
 
 context_app = typer.Typer(
     help="Save the URL, token and certificates of a node under a name, in a file that only you can read.",
@@ -45,9 +48,6 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add or replace a context. The first one is used from then on; HEADPOND_CONTEXT selects another."""
-    from headpond.client.contexts import Context, Contexts
-    from headpond.model.address import parse_addresses
-
     parse_addresses(url)
     if token == "-":
         token = read_token()
@@ -56,33 +56,35 @@ def add(
     contexts.add(name, Context(url, token or None, *files))
     contexts.save()
     used = " (in use)" if contexts.current == name else ""
-    _print(name, contexts.get(name).shown(), as_json, f"context {name} is {url}{used}")
+    print_result(
+        {"context": name, **contexts.get(name).shown()}, f"context {name} is {url}{used}", as_json=as_json
+    )
 
 
 @context_app.command()
 @reports_errors
 def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
     """Use this context for commands without --url."""
-    from headpond.client.contexts import Contexts
-
     contexts = Contexts()
     contexts.use(name)
     contexts.save()
-    _print(name, contexts.get(name).shown(), as_json, f"using {name}: {contexts.get(name).url}")
+    print_result(
+        {"context": name, **contexts.get(name).shown()},
+        f"using {name}: {contexts.get(name).url}",
+        as_json=as_json,
+    )
 
 
 @context_app.command("list")
 @reports_errors
 def list_(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
     """List the contexts, without the secrets of their tokens."""
-    from headpond.client.contexts import Contexts
-
     contexts = Contexts()
     items = [(name, name == contexts.current, each.shown()) for name, each in sorted(contexts.all.items())]
     if as_json:
         print_json([{"context": name, "in_use": used, **shown} for name, used, shown in items])
     elif not items:
-        note("there are no contexts; `headpond context add NAME --url URL` makes one")
+        note("there are no contexts; `headpond context add NAME --url URL` adds one")
     else:
         rows = [(name, used, shown["url"], shown["token"]) for name, used, shown in items]
         print_table(("CONTEXT", "IN USE", "URL", "TOKEN"), rows)
@@ -99,8 +101,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a context, without the secret of its token."""
-    from headpond.client.contexts import Contexts
-
     contexts = Contexts()
     name = name or contexts.current
     shown = contexts.get(name).shown()
@@ -116,28 +116,17 @@ def remove(
     name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
 ) -> None:
     """Remove a context. The token stays valid until `headpond token revoke`."""
-    from headpond.client.contexts import Contexts
-
     contexts = Contexts()
     contexts.remove(name)
     contexts.save()
-    _print(name, {"removed": True}, as_json, f"removed context {name}")
+    print_result({"context": name, "removed": True}, f"removed context {name}", as_json=as_json)
 
 
 def read_token() -> str:
-    """From stdin; a person who types or pastes it is asked, and it is not shown."""
-    from headpond.model.errors import BadContext
-
+    """Reads a token from stdin; a terminal prompts for it and does not show it."""
     text = (getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()).strip()
     if not text.startswith("hpd_"):
         raise BadContext(
-            "what came from stdin is not a token", hint="A token is one line, hpd_ID_SECRET; nothing was added."
+            "the text from stdin is not a token", hint="A token is one line, hpd_ID_SECRET. Nothing was added."
         )
     return text
-
-
-def _print(name: str, shown: dict[str, object], as_json: bool, told: str) -> None:
-    if as_json:
-        print_json({"context": name, **shown})
-    else:
-        print(told)

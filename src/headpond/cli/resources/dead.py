@@ -9,7 +9,8 @@ import typer
 from headpond.cli.ask import ask
 from headpond.cli.completion import subscriptions
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url, parse_place
-from headpond.cli.output import print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import print_fields, print_json, print_result, print_table, reports_errors
+from headpond.model.errors import SubscriptionNotFound
 from headpond.shapes.resources import dead_object
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead message: its contents, and why it is dead."""
-    from headpond.model.errors import SubscriptionNotFound
-
     place = parse_place(entry, "ENTRY")
     for message in _dead(topic, subscription, url, token):
         found = dead_object(message)
@@ -105,10 +104,11 @@ def redrive(
         raise typer.BadParameter("give --entry or --all", param_hint="'--entry'")
     places = None if everything else [parse_place(each, "--entry") for each in entry or []]
     count = ask(url, token, lambda admin: admin.redrive(topic, subscription, places))
-    if as_json:
-        print_json({"redriven": count})
-    else:
-        print(f"re-drove {count} message{'' if count == 1 else 's'} of {topic} to {subscription}")
+    print_result(
+        {"redriven": count},
+        f"re-drove {count} message{'' if count == 1 else 's'} of {topic} to {subscription}",
+        as_json=as_json,
+    )
 
 
 def _dead(topic: str, subscription: str, url: str, token: str | None) -> list[Message]:

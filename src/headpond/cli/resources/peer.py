@@ -9,7 +9,15 @@ import typer
 from headpond.cli import completion
 from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
-from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import (
+    iso_time,
+    note,
+    print_fields,
+    print_json,
+    print_result,
+    print_table,
+    reports_errors,
+)
 from headpond.cli.resources.context import read_token
 from headpond.shapes.resources import peer_object
 
@@ -178,7 +186,4 @@ def remove(
         info = ask(url, token, lambda admin: admin.show_peer(name))
         confirm(f"Remove link {info.name} to {info.url} ({info.direction}, {info.following} topics)?")
     ask(url, token, lambda admin: admin.remove_peer(name))
-    if as_json:
-        print_json({"peer": name, "removed": True})
-    else:
-        print(f"removed {name}")
+    print_result({"peer": name, "removed": True}, f"removed {name}", as_json=as_json)

@@ -9,7 +9,15 @@ import typer
 from headpond.cli import completion
 from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
-from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import (
+    iso_time,
+    note,
+    print_fields,
+    print_json,
+    print_result,
+    print_table,
+    reports_errors,
+)
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import place_deleted_object, place_object
 
@@ -55,7 +63,7 @@ def place_app(level: str, form: str) -> typer.Typer:
     ) -> None:
         values = read_assignments(settings)
         info = ask(url, token, lambda admin: _call(admin, "create", level)(place, settings=values))
-        _print_change(info, f"created {info.level} {info.place}", as_json)
+        print_result(place_object(info), f"created {info.level} {info.place}", as_json=as_json)
 
     @app.command("list", help=f"List all {level}s.")
     @reports_errors
@@ -89,7 +97,9 @@ def place_app(level: str, form: str) -> typer.Typer:
     ) -> None:
         values = read_assignments(assignments)
         info = ask(url, token, lambda admin: _call(admin, "set", level)(place, **values))
-        _print_change(info, f"set {', '.join(values)} at {info.level} {info.place}", as_json)
+        print_result(
+            place_object(info), f"set {', '.join(values)} at {info.level} {info.place}", as_json=as_json
+        )
 
     @app.command(help=f"Remove settings from a {level}, so that it inherits them again.")
     @reports_errors
@@ -101,7 +111,9 @@ def place_app(level: str, form: str) -> typer.Typer:
         as_json: AsJson = False,
     ) -> None:
         info = ask(url, token, lambda admin: _call(admin, "unset", level)(place, *names))
-        _print_change(info, f"unset {', '.join(names)} at {info.level} {info.place}", as_json)
+        print_result(
+            place_object(info), f"unset {', '.join(names)} at {info.level} {info.place}", as_json=as_json
+        )
 
     @app.command(help=f"Delete a {level}; with contents only if --recursive is given. This cannot be undone.")
     @reports_errors
@@ -122,15 +134,8 @@ def place_app(level: str, form: str) -> typer.Typer:
 
 
 def _call(admin: Admin, verb: str, noun: str) -> Any:
-    """``admin.create_tenant`` and its like: the three levels differ in their names alone."""
+    """``admin.create_tenant`` and the like: the three levels differ only in their names."""
     return getattr(admin, f"{verb}_{noun}")
-
-
-def _print_change(info: PlaceInfo, told: str, as_json: bool) -> None:
-    if as_json:
-        print_json(place_object(info))
-    else:
-        print(told)
 
 
 def _print(info: PlaceInfo) -> None:
@@ -138,7 +143,7 @@ def _print(info: PlaceInfo) -> None:
         [
             (info.level, info.place),
             ("created", iso_time(info.created_at_us)),
-            ("places below", info.places),
+            ("places in it", info.places),
             ("topics", info.topics),
             ("entries", info.entries),
             ("bytes", info.bytes),
@@ -147,7 +152,7 @@ def _print(info: PlaceInfo) -> None:
             *([] if info.level != "tenant" else _usage(info)),
         ]
     )
-    for title, names in (("places below it", info.place_list), ("topics", info.topic_list)):
+    for title, names in (("places in it", info.place_list), ("topics", info.topic_list)):
         if names:
             print(f"\n{title}")
             print(_listed(names))
@@ -193,9 +198,5 @@ def _print_deleted(gone: PlaceDeleted, as_json: bool) -> None:
 
 
 tenant_app = place_app("tenant", "TENANT")
-
-
 product_app = place_app("product", "TENANT/PRODUCT")
-
-
 component_app = place_app("component", "TENANT/PRODUCT/COMPONENT")

@@ -9,7 +9,7 @@ import typer
 from headpond.cli.ask import ask, confirm
 from headpond.cli.completion import accesses, producers
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, TopicFilter, Url, Yes
-from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import iso_time, print_fields, print_json, print_result, print_table, reports_errors
 from headpond.shapes.resources import producer_object
 
 if TYPE_CHECKING:
@@ -44,10 +44,11 @@ def create(
 ) -> None:
     """Register the name of a producer at a topic."""
     info = ask(url, token, lambda admin: admin.create_producer(topic, producer, access=access))
-    if as_json:
-        print_json(producer_object(info))
-    else:
-        print(f"registered {info.producer} at {info.topic} with {info.access} access")
+    print_result(
+        producer_object(info),
+        f"registered {info.producer} at {info.topic} with {info.access} access",
+        as_json=as_json,
+    )
 
 
 @producer_app.command("list")
@@ -116,10 +117,7 @@ def delete(
     if not yes:
         confirm(f"Delete the registration of {producer} at {topic}?")
     ask(url, token, lambda admin: admin.delete_producer(topic, producer))
-    if as_json:
-        print_json({"deleted": producer, "topic": topic})
-    else:
-        print(f"deleted {producer} of {topic}")
+    print_result({"deleted": producer, "topic": topic}, f"deleted {producer} of {topic}", as_json=as_json)
 
 
 def _seen(info: ProducerInfo) -> str | None:

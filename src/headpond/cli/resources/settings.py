@@ -9,6 +9,7 @@ import typer
 
 from headpond.cli.completion import assignments, setting_names
 from headpond.cli.output import print_table
+from headpond.model.topic_settings import SETTINGS
 
 if TYPE_CHECKING:
     from headpond.model.topic_settings import Value
@@ -52,8 +53,6 @@ def read_assignments(texts: Sequence[str] | None) -> dict[str, Value]:
 
 
 def print_settings(settings: Sequence[SettingInfo]) -> None:
-    from headpond.model.topic_settings import SETTINGS
-
     rows = []
     for each in settings:
         known = SETTINGS.get(each.name)

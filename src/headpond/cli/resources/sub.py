@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +26,16 @@ from headpond.cli.options import (
     parse_place,
     parse_start,
 )
-from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import (
+    iso_time,
+    note,
+    print_fields,
+    print_json,
+    print_result,
+    print_table,
+    reports_errors,
+)
+from headpond.model.policy import Policy
 from headpond.shapes.resources import skipped_object, subscription_object, unacked_object
 
 if TYPE_CHECKING:
@@ -90,8 +99,6 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a subscription before its first consumer connects: it starts at --start."""
-    from headpond.model.policy import Policy
-
     policy = Policy(
         deadline=deadline,
         backoff=backoff,
@@ -107,7 +114,11 @@ def create(
             topic, subscription, kind=kind.value, mode=mode.value, start=place, policy=policy
         ),
     )
-    _say(info, as_json, f"created {info.subscription} of {info.topic}: {info.kind}, {info.mode}")
+    print_result(
+        subscription_object(info),
+        f"created {info.subscription} of {info.topic}: {info.kind}, {info.mode}",
+        as_json=as_json,
+    )
 
 
 @sub_app.command("list")
@@ -181,19 +192,19 @@ def show(
             ("paused", "yes" if info.paused else "no"),
             *_copy(info),
             ("consumers", ", ".join(info.consumers) or "none"),
-            ("positions", ", ".join(map(str, info.positions))),
+            ("next entries", ", ".join(map(str, info.positions))),
             ("acknowledged", info.acked),
             ("skipped", info.skipped),
-            ("unsettled", info.unsettled),
+            ("unsettled (backlog)", info.unsettled),
             ("in flight", info.in_flight),
-            ("unacked", info.unacked),
+            ("waiting for redelivery", info.unacked),
             ("refused", info.nacked),
             ("dead", info.dead),
             *([("not put aside", info.bury_fault)] if info.bury_fault else []),
             ("re-driven", info.redriven),
-            ("expired", info.expired),
+            ("expired (time to live)", info.expired),
             ("compacted", info.compacted or None),
-            ("lost", info.lost),
+            ("lost (damaged or deleted)", info.lost),
             *(("lost range", _range(each)) for each in info.lost_ranges),
             *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
         ]
@@ -218,15 +229,8 @@ def unacked(
         found = admin.unacked(topic, subscription, start=place, limit=limit + 1)
         return [unacked_object(entry) async for entry in found]
 
-    objects = ask(url, token, some)
-    for more in objects[limit:]:
-        note(f"there are more: --from {more['shard']}/{more['entry']}")
-    if as_json:
-        print_json(objects[:limit])
-        return
     heads = ("SHARD", "ENTRY", "ATTEMPTS", "WAITS FOR", "DUE AT", "BOUND")
-    rows: list[dict[str, object]] = [{**each} for each in objects[:limit]]
-    print_table(heads, [tuple(each.values()) for each in rows])
+    _print_page(ask(url, token, some), limit, heads, "entry", as_json=as_json)
 
 
 @sub_app.command()
@@ -247,14 +251,19 @@ def skipped(
         found = admin.skipped(topic, subscription, start=place, limit=limit + 1)
         return [skipped_object(each) async for each in found]
 
-    objects = ask(url, token, some)
-    for more in objects[limit:]:
-        note(f"there are more: --from {more['shard']}/{more['first']}")
+    _print_page(ask(url, token, some), limit, ("SHARD", "FIRST", "END"), "first", as_json=as_json)
+
+
+def _print_page(
+    found: Sequence[Mapping[str, Any]], limit: int, heads: Sequence[str], first: str, *, as_json: bool
+) -> None:
+    """Prints at most ``limit`` objects; if there is one more, a note says where to continue."""
+    for more in found[limit:]:
+        note(f"there are more: --from {more['shard']}/{more[first]}")
     if as_json:
-        print_json(objects[:limit])
-        return
-    rows: list[dict[str, object]] = [{**each} for each in objects[:limit]]
-    print_table(("SHARD", "FIRST", "END"), [tuple(each.values()) for each in rows])
+        print_json(found[:limit])
+    else:
+        print_table(heads, [tuple(each.values()) for each in found[:limit]])
 
 
 @sub_app.command()
@@ -274,7 +283,11 @@ def seek(
     place = parse_start(to, "--to", new=False)
     info = ask(url, token, lambda admin: admin.seek(topic, subscription, place, shard=shard))
     places = ", ".join(map(str, info.positions))
-    _say(info, as_json, f"{info.subscription} of {info.topic} continues at entry {places}")
+    print_result(
+        subscription_object(info),
+        f"{info.subscription} of {info.topic} continues at entry {places}",
+        as_json=as_json,
+    )
 
 
 @sub_app.command()
@@ -288,7 +301,7 @@ def pause(
 ) -> None:
     """Deliver nothing to any consumer until `resume`."""
     info = ask(url, token, lambda admin: admin.pause(topic, subscription))
-    _say(info, as_json, f"paused {info.subscription} of {info.topic}")
+    print_result(subscription_object(info), f"paused {info.subscription} of {info.topic}", as_json=as_json)
 
 
 @sub_app.command()
@@ -302,7 +315,7 @@ def resume(
 ) -> None:
     """Deliver messages again after `pause`."""
     info = ask(url, token, lambda admin: admin.resume(topic, subscription))
-    _say(info, as_json, f"resumed {info.subscription} of {info.topic}")
+    print_result(subscription_object(info), f"resumed {info.subscription} of {info.topic}", as_json=as_json)
 
 
 @sub_app.command()
@@ -316,7 +329,11 @@ def promote(
 ) -> None:
     """Make the copy of another node's subscription active on this node; its link no longer changes it."""
     info = ask(url, token, lambda admin: admin.promote(topic, subscription))
-    _say(info, as_json, f"{info.subscription} of {info.topic} is active here, with {info.unsettled} to settle")
+    print_result(
+        subscription_object(info),
+        f"{info.subscription} of {info.topic} is active here, with {info.unsettled} to settle",
+        as_json=as_json,
+    )
 
 
 @sub_app.command()
@@ -333,28 +350,20 @@ def delete(
     if not yes:
         confirm(f"Delete subscription {subscription} of {topic}?")
     ask(url, token, lambda admin: admin.delete_subscription(topic, subscription))
-    if as_json:
-        print_json({"deleted": subscription, "topic": topic})
-    else:
-        print(f"deleted {subscription} of {topic}")
-
-
-def _say(info: SubscriptionInfo, as_json: bool, text: str) -> None:
-    if as_json:
-        print_json(subscription_object(info))
-    else:
-        print(text)
+    print_result(
+        {"deleted": subscription, "topic": topic}, f"deleted {subscription} of {topic}", as_json=as_json
+    )
 
 
 def _copy(info: SubscriptionInfo) -> list[tuple[str, object]]:
-    """What there is to say of one that follows another node's, or did."""
+    """The fields of a subscription that is, or was, the copy of another node's."""
     elsewhere: list[tuple[str, object]] = [("also active on", info.elsewhere)] if info.elsewhere else []
     if not info.node:
         return elsewhere
-    told = f", told {iso_time(info.told_at_us)}" if info.told_at_us else ", not heard of since the node began"
-    behind = f"{info.behind or 0} behind{told}"
+    heard = f"updated {iso_time(info.told_at_us)}" if info.told_at_us else "not updated since the node started"
+    behind = f"{info.behind or 0} behind, {heard}"
     return [
-        ("passive", f"yes, of node {info.node}, link {info.link}, {behind}" if info.passive else "no"),
+        ("passive", f"yes: copy of node {info.node} over link {info.link}, {behind}" if info.passive else "no"),
         ("promotions", info.epoch),
         ("settlements ignored", info.ignored),
         *elsewhere,

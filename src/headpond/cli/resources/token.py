@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headpond.cli.ask import ask, confirm
+from headpond.cli.operate.node import default_data_folder
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
-from headpond.cli.output import iso_time, note, print_fields, print_json, print_table, reports_errors
-from headpond.model.grant import without_secret
+from headpond.cli.output import (
+    iso_time,
+    note,
+    print_fields,
+    print_json,
+    print_result,
+    print_table,
+    reports_errors,
+    run,
+)
+from headpond.model.errors import BadSetting, DataLocked, TokenNeeded
+from headpond.model.grant import Grant, without_secret
+from headpond.model.names import Scope
+from headpond.model.topic_settings import Setting, SettingKind
 from headpond.shapes.resources import token_object
 
 if TYPE_CHECKING:
@@ -49,8 +62,6 @@ def bootstrap(
 
     It writes to the data folder while the node is stopped, or asks a running node that has no tokens yet.
     """
-    from headpond.cli.operate.node import default_data_folder
-    from headpond.model.errors import DataLocked
     from headpond.node.bootstrap import bootstrap as bootstrap_folder
 
     folder = data or default_data_folder()
@@ -71,21 +82,20 @@ def bootstrap(
 def _bootstrap_running(
     folder: Path, name: str, url: str, token: str | None, locked: Exception
 ) -> tuple[str, str]:
-    """The node that has the folder is asked, if it answers at the URL and has no token yet."""
+    """Asks the node that uses the folder, if it answers at the URL and has no tokens yet."""
     import headpond
-    from headpond.cli.output import run
-    from headpond.model.errors import DataLocked, TokenNeeded
     from headpond.node.data_folder import read_identity
     from headpond.storage.os_disk import OsDisk
 
-    how = "Stop the node first, then bootstrap again."
+    how = "Stop the node, then run `headpond token bootstrap` again."
 
     async def main() -> tuple[str, str]:
         async with headpond.connect(url, token=token) as client:
             assert client.link.welcome is not None
             if client.link.welcome.node != read_identity(OsDisk(folder)).node:
                 raise DataLocked(
-                    f"{locked}, and the node at {url} is another one", hint=f"{how} Or give its --url."
+                    f"{locked}, and the node at {url} is another one",
+                    hint=f"{how} Or give the --url of the node.",
                 )
             if (await client.admin.show_access()).guarded:
                 raise TokenNeeded(f"the node at {url} has tokens already", hint=how)
@@ -96,7 +106,7 @@ def _bootstrap_running(
         return run(main())
     except TokenNeeded as error:
         raise TokenNeeded(
-            error.message, hint=f"Have an admin make one with `headpond token create`. {how}"
+            error.message, hint=f"Ask an admin for a token (`headpond token create`). {how}"
         ) from None
 
 
@@ -129,11 +139,6 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a token and print it once. It needs a right and a scope."""
-    from headpond.model.errors import BadSetting
-    from headpond.model.grant import Grant
-    from headpond.model.names import Scope
-    from headpond.model.topic_settings import Setting, SettingKind
-
     rights = [
         right for right, wanted in (("produce", produce), ("consume", consume), ("admin", admin)) if wanted
     ]
@@ -231,10 +236,7 @@ def revoke(
         info = ask(url, token, lambda admin: admin.show_token(which))
         confirm(f"Revoke token {info.token} ({info.name}, {info.connections} connections)?")
     ask(url, token, lambda admin: admin.revoke_token(which))
-    if as_json:
-        print_json({"token": which, "revoked": True})
-    else:
-        print(f"revoked {which}")
+    print_result({"token": which, "revoked": True}, f"revoked {which}", as_json=as_json)
 
 
 def _state(info: TokenInfo) -> str:

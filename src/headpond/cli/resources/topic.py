@@ -9,7 +9,7 @@ import typer
 
 from headpond.cli.ask import ask, confirm
 from headpond.cli.options import DEFAULT_URL, AsJson, NewTopicArgument, Token, TopicArgument, Url, Yes
-from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import iso_time, print_fields, print_json, print_result, print_table, reports_errors
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import bytes_of, columns_object, compaction_object, entries_of, topic_object
 
@@ -118,7 +118,7 @@ def alter(
 
 
 def _schema(file: Path | None, columns: list[str] | None) -> pa.Schema | None:
-    """What the two options say together; None for a plain topic."""
+    """The schema from one of the two options; None for a plain topic."""
     import pyarrow as pa
 
     from headpond.shapes.columns import parse_column, read_schema
@@ -131,7 +131,7 @@ def _schema(file: Path | None, columns: list[str] | None) -> pa.Schema | None:
 
 
 def _changed(info: TopicInfo, given: pa.Schema) -> pa.Schema:
-    """A topic's schema with columns replaced or added. One that only gets wider stays as nullable as it is."""
+    """The schema of a topic with columns replaced or added; one that gets wider stays as nullable as it is."""
     import pyarrow as pa
 
     from headpond.wire.typed.schema import decode_schema
@@ -211,10 +211,7 @@ def set_(
     """Change settings of a topic; they override inherited ones. The value `none` removes a limit."""
     values = read_assignments(assignments)
     info = ask(url, token, lambda admin: admin.set_topic(topic, **values))
-    if as_json:
-        print_json(topic_object(info))
-    else:
-        print(f"set {', '.join(values)} at topic {info.topic}")
+    print_result(topic_object(info), f"set {', '.join(values)} at topic {info.topic}", as_json=as_json)
 
 
 @topic_app.command()
@@ -224,10 +221,7 @@ def unset(
 ) -> None:
     """Remove settings from a topic, so that it inherits them again."""
     info = ask(url, token, lambda admin: admin.unset_topic(topic, *names))
-    if as_json:
-        print_json(topic_object(info))
-    else:
-        print(f"unset {', '.join(names)} at topic {info.topic}")
+    print_result(topic_object(info), f"unset {', '.join(names)} at topic {info.topic}", as_json=as_json)
 
 
 @topic_app.command()
@@ -258,10 +252,7 @@ def delete(
     if not yes:
         confirm(f"Delete {topic} with all its messages and subscriptions?")
     ask(url, token, lambda admin: admin.delete_topic(topic))
-    if as_json:
-        print_json({"deleted": topic})
-    else:
-        print(f"deleted {topic}")
+    print_result({"deleted": topic}, f"deleted {topic}", as_json=as_json)
 
 
 def _compacted(info: TopicInfo) -> int:

@@ -1,4 +1,4 @@
-"""``headpond writer list|show|delete``: who commits staged batches, and what is staged."""
+"""``headpond writer list|show|delete``: writers of staged batches, and their stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from headpond.cli.ask import ask, confirm
 from headpond.cli.completion import writers
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
-from headpond.cli.output import iso_time, print_fields, print_json, print_table, reports_errors
+from headpond.cli.output import iso_time, print_fields, print_json, print_result, print_table, reports_errors
 from headpond.shapes.resources import writer_object
 
 if TYPE_CHECKING:
@@ -81,10 +81,9 @@ def delete(
     if not yes:
         confirm(f"Delete writer {writer} with its stages? A batch that it sends again is published again.")
     stages = ask(url, token, lambda admin: admin.delete_writer(writer))
-    if as_json:
-        print_json({"deleted": writer, "stages": stages})
-    else:
-        print(f"deleted {writer}, with {stages} stages")
+    print_result(
+        {"deleted": writer, "stages": stages}, f"deleted {writer}, with {stages} stages", as_json=as_json
+    )
 
 
 def _committed(info: WriterInfo) -> str | None:

@@ -30,7 +30,7 @@ def test_lines_go_to_both_nodes_and_are_read_once(cli: Cli, service: Node, other
     assert asyncio.run(_acked(service, topic)) == asyncio.run(_acked(other, topic)) == (0, 10)
 
 
-def test_a_copy_that_does_not_answer_is_told_of(cli: Cli, service: Node, topic: str) -> None:
+def test_a_copy_that_does_not_answer_is_reported(cli: Cli, service: Node, topic: str) -> None:
     cli("produce", topic, url=service.url, stdin=b"one\n")
     done = cli("consume", topic, "-s", "s", "--copy", "headpond://127.0.0.1:1", "--count", "1", url=service.url)
     assert (done.code, done.out) == (0, b"one\n")

@@ -41,7 +41,7 @@ def test_a_tree_is_made_given_settings_shown_and_deleted(cli: Cli, node: Node) -
     assert json.loads(cli("component", "list", "--json", url=node.url).out) == []
 
 
-def test_what_is_wrong_with_a_setting_is_told_by_its_name(cli: Cli, service: Node, topic: str) -> None:
+def test_an_error_names_the_wrong_setting(cli: Cli, service: Node, topic: str) -> None:
     cli("topic", "create", topic, url=service.url)
     for assignment in ("hard_ttl=soon", "durability=maybe", "nothing=1"):
         done = cli("topic", "set", topic, assignment, "--json", url=service.url)

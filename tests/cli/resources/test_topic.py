@@ -35,7 +35,7 @@ def test_deleting_without_a_terminal_needs_yes(cli: Cli, service: Node, topic: s
     assert cli("topic", "show", topic, url=service.url).code == 0
 
 
-def test_what_is_wrong_is_told_by_its_code(cli: Cli, service: Node) -> None:
+def test_each_mistake_has_its_error_code(cli: Cli, service: Node) -> None:
     cli("topic", "create", "orders", url=service.url)
     wrong = {
         "topic-exists": ("topic", "create", "orders"),

@@ -35,7 +35,7 @@ def test_a_node_that_was_started_again_has_no_rate_yet() -> None:
     assert (made.stored_s, made.topics[0].messages_s) == (None, None)
 
 
-def test_a_topic_that_was_created_anew_has_no_rate_yet() -> None:
+def test_a_topic_that_was_created_again_has_no_rate_yet() -> None:
     made = sample(reading(10.0, 100), reading(11.0, 5))
     assert made.topics[0].messages_s is None
     other = msgspec.structs.replace(reading(9.0, 1), topics=[], subscriptions=[])
@@ -74,7 +74,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, there: str) -> None:
     assert any(line.startswith("links  zzz") for line in lines)
 
 
-def test_each_link_is_told_with_its_state_and_what_is_wrong_with_it() -> None:
+def test_each_link_is_shown_with_its_state_and_its_faults() -> None:
     links = [TopLink("east", "connected", 7, 1), TopLink("west", "waiting", 0, 0)]
     now = msgspec.structs.replace(reading(12.0, 1), links=links)
     console = Console(width=100, record=True, file=io.StringIO())

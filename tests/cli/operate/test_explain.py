@@ -1,4 +1,4 @@
-"""``headpond explain`` tells what a route promises, and exits with 1 where it is broken."""
+"""``headpond explain`` predicts what a route delivers, and exits with 1 if it is broken."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_a_broken_route_says_what_is_broken_and_what_mends_it(cli: Cli) -> None:
     assert mend == "mend: Put resend, resend_many or stream beneath it: resend_many | continuous(gaps=false)."
 
 
-def test_the_route_that_is_told_to_mend_it_is_good(cli: Cli) -> None:
+def test_the_repair_that_is_suggested_works(cli: Cli) -> None:
     assert cli("explain", "resend_many | continuous(gaps=false)", "--loss", "0.2").code == 0
 
 
-def test_too_little_room_is_a_broken_need_and_the_value_to_write_is_told(cli: Cli) -> None:
+def test_too_little_room_breaks_a_route_and_the_value_to_write_is_named(cli: Cli) -> None:
     done = cli("explain", "resend_many(window=64) | dedup(window=16)", "--loss", "0.3")
     assert done.code == 1
     assert b"Write window=1024" in done.out
@@ -65,7 +65,7 @@ def test_a_fault_that_is_not_tolerated_breaks_the_route(cli: Cli) -> None:
     assert cli("explain", "resend", "--fault", "receiver-crash").code == 0
 
 
-def test_each_hop_may_have_rates_of_its_own(cli: Cli) -> None:
+def test_each_hop_can_have_its_own_rates(cli: Cli) -> None:
     done = cli("explain", "channel(loss=0.5) -> channel(loss=0.2)", "--duplicate", "0.1")
     assert done.code == 0
     assert b"loss 0.5, duplicate 0.1" in done.out

@@ -157,7 +157,7 @@ def test_a_column_that_cannot_be_read_is_named_with_a_hint(text: str) -> None:
         "ARROW1 not",
     ],
 )
-def test_a_file_that_lists_no_columns_is_told_with_a_hint(tmp_path: Path, text: str) -> None:
+def test_a_file_without_columns_is_an_error_with_a_hint(tmp_path: Path, text: str) -> None:
     file = tmp_path / "columns.json"
     file.write_text(text)
     with pytest.raises(HeadpondError) as refused:
@@ -165,7 +165,7 @@ def test_a_file_that_lists_no_columns_is_told_with_a_hint(tmp_path: Path, text: 
     assert refused.value.hint
 
 
-def test_what_is_wrong_is_told_by_its_code(cli: Cli, service: Node, topic: str, tmp_path: Path) -> None:
+def test_each_mistake_has_its_error_code(cli: Cli, service: Node, topic: str, tmp_path: Path) -> None:
     cli("topic", "create", topic, *options(), url=service.url)
     cli("topic", "create", f"{topic}-plain", url=service.url)
     wrong = [
@@ -199,7 +199,7 @@ def test_consume_prints_rows_as_objects(cli: Cli, service: Node, topic: str) -> 
     assert [json.loads(line) for line in done.out.splitlines()] == [first["value"], second["value"]]
 
 
-def test_inspect_tells_the_schema_and_the_rows(cli: Cli, node: Node) -> None:
+def test_inspect_shows_the_schema_and_the_rows(cli: Cli, node: Node) -> None:
     cli("topic", "create", "m", *options(), url=node.url)
     with TypedWriter(address(node.url), "m", SCHEMA) as writer:
         writer.send([{"at": 1, "value": 1}] * 3)

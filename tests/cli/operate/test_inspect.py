@@ -1,4 +1,4 @@
-"""What a file holds and what is wrong with it, told exactly."""
+"""``headpond inspect`` shows the exact contents and damage of a file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def inspect(cli: Cli, path: Path, *more: object) -> tuple[int, Any]:
     return done.code, json.loads(done.out)
 
 
-def test_a_whole_file_is_told_whole(cli: Cli, log: Path) -> None:
+def test_a_whole_file_is_shown_whole(cli: Cli, log: Path) -> None:
     code, told = inspect(cli, log)
     assert code == 0
     assert told["title"]["topic"] == "default/default/default/t"
@@ -77,11 +77,11 @@ def test_a_person_reads_it_too(cli: Cli, log: Path) -> None:
     text = done.out.decode()
     assert "topic default/default/default/t" in text
     assert "more; --records" in text
-    assert "every checksum holds" in text
+    assert "every checksum is correct" in text
 
 
 @pytest.mark.parametrize("entry", [0, 4, 8])
-def test_damage_is_told_by_offset_and_entry(cli: Cli, log: Path, entry: int) -> None:
+def test_damage_is_named_by_offset_and_entry(cli: Cli, log: Path, entry: int) -> None:
     record = records(log)[entry]
     flip(log, record.offset + record.size // 2)
     code, told = inspect(cli, log)
@@ -91,7 +91,7 @@ def test_damage_is_told_by_offset_and_entry(cli: Cli, log: Path, entry: int) -> 
     assert f"DAMAGED: bytes {record.offset:,}–{record.end - 1:,}, holding entries {entry}–{entry}" in text
 
 
-def test_every_damaged_place_is_told(cli: Cli, log: Path) -> None:
+def test_every_damaged_place_is_named(cli: Cli, log: Path) -> None:
     for entry in (2, 3, 7):
         flip(log, _middle(log, entry))
     _, told = inspect(cli, log)
@@ -160,7 +160,7 @@ def test_the_list_of_records_is_as_long_as_asked(cli: Cli, log: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"GIF89a" + bytes(range(256)), b"plain text\n" * 1000, bytes(5000)])
-def test_a_file_that_is_not_ours_is_told_so(cli: Cli, tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_program_is_an_error(cli: Cli, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
     done = cli("inspect", path)
@@ -168,6 +168,6 @@ def test_a_file_that_is_not_ours_is_told_so(cli: Cli, tmp_path: Path, content: b
     assert "no frame was found" in done.err
 
 
-def test_a_folder_or_nothing_is_told_so(cli: Cli, tmp_path: Path) -> None:
+def test_a_folder_or_a_missing_file_is_an_error(cli: Cli, tmp_path: Path) -> None:
     assert "is a folder" in cli("inspect", tmp_path).err
     assert "does not exist" in cli("inspect", tmp_path / "nothing").err

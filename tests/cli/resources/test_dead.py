@@ -88,7 +88,9 @@ def test_a_typed_dead_letter_topic_is_refused(cli: Cli, service: Node, topic: st
     assert cli("sub", "create", topic, "s", "--dead-letter", f"{topic}.bin", url=service.url).code == 0
 
 
-def test_what_is_dead_is_listed_and_redriven_without_its_copy(cli: Cli, service: Node, topic: str) -> None:
+def test_dead_messages_are_listed_and_redriven_without_their_copies(
+    cli: Cli, service: Node, topic: str
+) -> None:
     url = service.url
     cli("produce", topic, url=url, stdin=b"a\nb\n")
     refuse(url, topic, 2)

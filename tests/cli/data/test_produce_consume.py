@@ -1,4 +1,4 @@
-"""Lines in, lines out, and what is settled in between."""
+"""Lines in, lines out, and which messages are settled."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_json_rows_tell_all_of_a_message(cli: Cli, service: Node, topic: str) ->
         assert text["node"] == binary["node"] == client.admin.show_node()["node"]
 
 
-def test_only_what_was_printed_is_settled(cli: Cli, service: Node, topic: str) -> None:
+def test_only_printed_messages_are_settled(cli: Cli, service: Node, topic: str) -> None:
     fill(service, topic, b"1\n2\n3\n4\n5\n")
     consume = ("consume", topic, "--subscription", "s", "--idle", 1)
     assert cli(*consume, "--count", 2, url=service.url).out == b"1\n2\n"
@@ -138,7 +138,7 @@ def test_settlements_outlive_a_kill_of_the_node(cli: Cli, node: Node) -> None:
     assert cli("consume", "t", "--subscription", "s", "--idle", 1, url=node.url).out == b"3\n"
 
 
-def test_latest_skips_what_was_there(cli: Cli, service: Node, topic: str) -> None:
+def test_latest_skips_older_messages(cli: Cli, service: Node, topic: str) -> None:
     fill(service, topic, b"old\n")
     consume = ("consume", topic, "--subscription", "s", "--start", "latest", "--idle", 0.5)
     assert cli(*consume, url=service.url).out == b""
@@ -162,7 +162,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, spawn: Spawn, servic
     assert consumer.stderr.read() == b""
 
 
-def test_ctrl_c_ends_a_consume_and_settles_what_was_printed(
+def test_ctrl_c_ends_a_consume_and_settles_the_printed_messages(
     cli: Cli, spawn: Spawn, service: Node, topic: str
 ) -> None:
     fill(service, topic, b"1\n2\n")
@@ -198,7 +198,7 @@ def test_an_interrupted_print_leaves_the_rest_unsettled(
     assert rest[-1] == b"299999"
 
 
-def test_another_kind_than_the_subscriptions_is_told(cli: Cli, service: Node, topic: str) -> None:
+def test_another_kind_than_the_subscriptions_is_an_error(cli: Cli, service: Node, topic: str) -> None:
     cli("topic", "create", topic, url=service.url)
     cli("sub", "create", topic, "s", url=service.url)
     done = cli("consume", topic, "-s", "s", "--kind", "failover", "--json", "--idle", 1, url=service.url)
@@ -206,7 +206,7 @@ def test_another_kind_than_the_subscriptions_is_told(cli: Cli, service: Node, to
     assert json.loads(done.err)["code"] == "subscription-mismatch"
 
 
-def test_a_subscription_goes_on_where_the_last_look_ended(cli: Cli, service: Node, topic: str) -> None:
+def test_a_subscription_continues_where_the_last_consume_ended(cli: Cli, service: Node, topic: str) -> None:
     """As the README's tour has it: first attempts, in order, also of what had been sent ahead."""
     fill(service, topic, b"".join(b"%d\n" % number for number in range(1, 50_001)))
     seen: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Contexts: what is used where, and that nobody else can read them."""
+"""Contexts: which one a command uses, and that only their owner can read them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_secrets_are_not_printed(cli: Cli, contexts: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b'{"secret": "hpd_1234_SECRET"}\n'])
-def test_what_is_no_token_is_not_taken_for_one(cli: Cli, contexts: Path, text: bytes) -> None:
+def test_other_text_is_not_accepted_as_a_token(cli: Cli, contexts: Path, text: bytes) -> None:
     done = cli("context", "add", "prod", "--url", NOWHERE, "--token", "-", stdin=text)
     assert done.code == 1 and "not a token" in done.err and "1234" not in done.err
     assert not contexts.exists()

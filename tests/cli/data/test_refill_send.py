@@ -83,13 +83,13 @@ def test_a_slot_that_a_live_process_uses_is_left_to_it(cli: Cli, node: Node, top
         assert done.code == 1 and f"process {process.pid}" in done.err
 
 
-def test_a_slot_that_is_not_there_is_told(cli: Cli) -> None:
+def test_a_missing_slot_is_an_error(cli: Cli) -> None:
     done = cli("refill", "send", "nowhere")
     assert done.code == 1 and "no slot nowhere" in done.err
 
 
 @pytest.mark.parametrize("dropped", ["destination", "file"])
-def test_what_is_dropped_is_not_sent(
+def test_dropped_messages_are_not_sent(
     cli: Cli, node: Node, topic: str, state_folder: Path, dropped: str
 ) -> None:
     node.kill()

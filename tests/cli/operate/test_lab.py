@@ -13,7 +13,7 @@ ROUTE = ("lab", "run", "--route", "resend_many | dedup")
 LOSSY = ("--loss", "0.2", "--duplicate", "0.05", "--reorder", "0.1", "--messages", "5000", "--seed", "7")
 
 
-def test_a_run_prints_what_was_predicted_and_what_was_measured(cli: Cli) -> None:
+def test_a_run_prints_the_prediction_and_the_measurement(cli: Cli) -> None:
     done = cli(*ROUTE, *LOSSY)
     assert (done.code, done.err) == (0, "")
     text = done.out.decode()
@@ -41,14 +41,14 @@ def test_the_same_seed_writes_the_same_trace(cli: Cli, tmp_path: Path) -> None:
     assert b"receiver crash 500" in traces[0]
 
 
-def test_a_broken_promise_is_told_and_is_no_error(cli: Cli) -> None:
+def test_a_broken_promise_is_reported_and_is_no_error(cli: Cli) -> None:
     done = cli("lab", "run", "--route", "continuous(gaps=false)", "--loss", "0.2", "--messages", "100")
     assert done.code == 0
     assert "no promise: continuous(gaps=false) needs" in done.out.decode()
 
 
 @pytest.mark.parametrize("options", [("--rate", "1e-9"), ("--loss", "1")], ids=" ".join)
-def test_a_run_that_was_not_finished_has_an_exit_code_of_its_own(cli: Cli, options: tuple[str, str]) -> None:
+def test_an_unfinished_run_exits_with_3(cli: Cli, options: tuple[str, str]) -> None:
     done = cli("lab", "run", "--route", "resend_many", "--messages", "10", *options)
     assert (done.code, done.err) == (3, "")
     assert b"UNFINISHED" in done.out

@@ -40,7 +40,7 @@ def test_wrong_numbers_and_empty_routes_are_wrong_usage(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_route_is_told_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
+def test_a_wrong_route_is_an_error_before_spark_starts(cli: Cli, tmp_path: Path) -> None:
     done = cli("lab", "sweep", "--routes", "resend, resnd", "--out", tmp_path / "out", "--json", PATH="")
     assert (done.code, done.out) == (1, b"")
     assert "Did you mean resend?" in json.loads(done.err)["hint"] + json.loads(done.err)["message"]

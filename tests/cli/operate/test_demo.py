@@ -1,4 +1,4 @@
-"""The demonstration, whole: it is what a newcomer runs first."""
+"""The whole demo: a newcomer runs it first."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_a_node_that_runs_is_closed_with_its_first_token(cli: Cli, node: Node) -
     refused = cli("topic", "list", "--json", url=node.url)
     assert (refused.code, json.loads(refused.err)["code"]) == (1, "token-needed")
     again = cli("token", "bootstrap", "--data", node.data, url=node.url)
-    assert again.code == 1 and "Stop the node first" in again.err
+    assert again.code == 1 and "Stop the node" in again.err
     assert cli("topic", "list", "--token", admin, url=node.url).code == 0
     assert admin not in node.errors
 
@@ -98,9 +98,7 @@ def test_a_command_does_what_its_token_allows(cli: Cli, guarded: tuple[Node, str
     assert late.code == 1 and "token-revoked" in late.err and made.secret not in late.err
 
 
-def test_whoever_lost_the_admins_token_makes_another_while_the_node_is_stopped(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_lost_admin_token_is_replaced_while_the_node_is_stopped(cli: Cli, tmp_path: Path) -> None:
     data = tmp_path / "node" / "data"
     first = cli("token", "bootstrap", "--data", data, "--json")
     second = cli("token", "bootstrap", "--data", data, "--name", "again", "--json")
@@ -112,16 +110,14 @@ def test_whoever_lost_the_admins_token_makes_another_while_the_node_is_stopped(
             assert cli("topic", "list", url=node.url, HEADPOND_TOKEN=secret).code == 0
 
 
-def test_a_folder_that_was_not_there_is_told_of(cli: Cli, tmp_path: Path) -> None:
+def test_a_new_data_folder_is_announced(cli: Cli, tmp_path: Path) -> None:
     first = cli("token", "bootstrap", "--data", tmp_path / "dtaa")
     again = cli("token", "bootstrap", "--data", tmp_path / "dtaa", "--name", "again")
     assert (first.code, "dtaa is a new data folder" in first.err) == (0, True)
     assert (again.code, "new data folder" in again.err) == (0, False)
 
 
-def test_no_secret_is_shown_to_whoever_looks_over_the_shoulder(
-    cli: Cli, guarded: tuple[Node, str], tmp_path: Path
-) -> None:
+def test_no_secret_is_shown_on_the_screen(cli: Cli, guarded: tuple[Node, str], tmp_path: Path) -> None:
     node, admin = guarded
     made = cli(
         "token", "create", "seen", "--consume", "--scope", "acme", "--json", "--url", node.url, "--token", admin
@@ -171,7 +167,7 @@ def test_other_machines_are_not_served_without_tokens_and_tls(cli: Cli, tmp_path
     assert ("no tokens" in said) is (what != "tokens") and ("no TLS" in said) is (what != "tls")
 
 
-def test_other_machines_are_served_with_tokens_and_tls_or_where_told_so(cli: Cli, tmp_path: Path) -> None:
+def test_other_machines_are_served_only_with_tokens_and_tls_or_if_insecure(cli: Cli, tmp_path: Path) -> None:
     node = Node(tmp_path / "one", config=config_of(tmp_path))
     node._listen = "0.0.0.0:0"
     cli("token", "bootstrap", "--data", node.data)

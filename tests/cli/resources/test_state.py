@@ -34,7 +34,7 @@ def test_a_state_topic_from_its_creation_to_its_compacted_file(node: RealNode, c
     assert check("inspect", inspected.out)["compacted"] == {"entries": 2, "end": 4}
 
 
-def test_what_a_state_topic_does_not_take_is_told_with_a_hint(node: RealNode, cli: Cli) -> None:
+def test_a_message_that_a_state_topic_refuses_is_an_error_with_a_hint(node: RealNode, cli: Cli) -> None:
     cli("topic", "create", "prices", "--state", url=node.url)
     keyless = cli("produce", "prices", url=node.url, stdin=b"no key\n")
     assert keyless.code == 1 and "no key" in keyless.err and "hint" in keyless.err

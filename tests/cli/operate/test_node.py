@@ -29,7 +29,7 @@ def test_a_node_says_when_it_is_ready_and_stops_on(
     assert b"Traceback" not in err
 
 
-def test_a_node_without_tls_goes_on_when_it_is_told_to_read_its_files_again(node: Node) -> None:
+def test_a_node_without_tls_ignores_sighup(node: Node) -> None:
     os.kill(node.pid, signal.SIGHUP)
     wait_until(lambda: "SIGHUP" in node.errors)
     assert node.alive and node.stop() == 0
@@ -74,7 +74,7 @@ def test_a_fault_in_the_settings_is_named(cli: Cli, tmp_path: Path) -> None:
     assert "colour" in json.loads(done.err)["message"]
 
 
-def test_a_folder_in_use_and_a_port_in_use_are_told(cli: Cli, service: Node, tmp_path: Path) -> None:
+def test_a_folder_or_a_port_in_use_is_an_error(cli: Cli, service: Node, tmp_path: Path) -> None:
     listen = service.url.removeprefix("headpond://")
     taken = cli("node", "--data", tmp_path / "other", "--listen", listen)
     assert taken.code == 1

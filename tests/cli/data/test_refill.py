@@ -168,7 +168,7 @@ def test_showing_a_damaged_file_exits_with_1(cli: Cli, state: Path) -> None:
     assert done.code == 1 and "unreadable" in done.out.decode()
 
 
-def test_what_is_not_there_is_told_with_a_hint(cli: Cli, state: Path) -> None:
+def test_a_missing_file_or_slot_is_an_error_with_a_hint(cli: Cli, state: Path) -> None:
     for target in ("nothing", "0123abcd", state / "nothing.refill"):
         done = cli("refill", "show", target, "--state", state)
         assert (done.code, done.out) == (1, b"")
@@ -284,7 +284,7 @@ def inspect(cli: Cli, path: Path, *more: object) -> tuple[int, Any]:
     return done.code, json.loads(done.out)
 
 
-def test_inspecting_a_refill_tells_its_frames(cli: Cli, state: Path, tmp_path: Path) -> None:
+def test_inspecting_a_refill_lists_its_frames(cli: Cli, state: Path, tmp_path: Path) -> None:
     copy = tmp_path / "by-its-frames"
     copy.write_bytes(path_of(state).read_bytes())
     code, told = inspect(cli, copy)
@@ -309,10 +309,10 @@ def test_inspecting_a_refill_tells_its_frames(cli: Cli, state: Path, tmp_path: P
 def test_a_person_reads_a_refill_too(cli: Cli, state: Path) -> None:
     done = cli("inspect", path_of(state), "--records", 3)
     text = done.out.decode()
-    assert done.code == 0 and A in text and "every checksum holds" in text and "more; --records" in text
+    assert done.code == 0 and A in text and "every checksum is correct" in text and "more; --records" in text
 
 
-def test_a_damaged_refill_exits_with_1_and_names_what_is_lost(cli: Cli, state: Path) -> None:
+def test_a_damaged_refill_exits_with_1_and_names_the_lost_segments(cli: Cli, state: Path) -> None:
     spoil(path_of(state))
     code, told = inspect(cli, path_of(state))
     assert code == 1
@@ -329,7 +329,7 @@ def test_a_torn_tail_of_a_refill_is_no_damage(cli: Cli, state: Path) -> None:
     assert [each["offset"] for each in told["torn"]] == [len(content)]
 
 
-def test_a_refill_without_its_beginning_shows_what_is_left(cli: Cli, state: Path) -> None:
+def test_a_refill_without_its_beginning_shows_the_rest(cli: Cli, state: Path) -> None:
     content = bytearray(path_of(state).read_bytes())
     start = content.index(segment_frame(0))
     content[:start] = b"\x99" * start

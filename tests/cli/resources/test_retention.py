@@ -1,4 +1,4 @@
-"""Retention over real sockets: what is deleted, what a slow subscription is told, what ``sub show`` prints."""
+"""Retention over real sockets: which messages are deleted, and how a slow subscription learns of it."""
 
 from __future__ import annotations
 
