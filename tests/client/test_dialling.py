@@ -84,7 +84,7 @@ def test_no_more_than_so_many_are_learnt() -> None:
 
 @pytest.mark.parametrize("url", ["headponds://a,headpond://b", ["headpond://a", "headponds://b"]])
 def test_one_service_is_with_tls_or_without(url: str | list[str]) -> None:
-    with pytest.raises(BadURL, match="is without"):
+    with pytest.raises(BadURL, match="must all use TLS or none"):
         headpond.connect(url)
 
 

@@ -140,7 +140,7 @@ def test_a_segment_that_claims_more_rows_than_memory_is_refused(target: Target) 
 def test_a_schema_whose_rows_would_fill_the_memory_is_refused(target: Target, schema: pa.Schema) -> None:
     encoded = bytes(schema.serialize())
     with RawClient(target.node.address) as client:
-        with pytest.raises(SchemaMismatch, match="a row"):
+        with pytest.raises(SchemaMismatch, match="per row"):
             client.request(CreateTopic("wide", schema=encoded))
         info = read_result(client.request(OpenTopic("m")), TopicInfo)
         title = Title(info.topic, info.uuid, schema=encoded)

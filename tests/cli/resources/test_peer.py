@@ -71,7 +71,7 @@ def test_a_subscription_follows_is_refused_and_is_promoted(
     wait_until(lambda: "passive" in said("sub", "show", topic, "billing"))
     wait_until(lambda: "acknowledged 1 " in " ".join(said("sub", "show", topic, "billing").split()))
     shown = said("sub", "show", topic, "billing")
-    assert f"link {topic}, 0 behind, told 20" in shown
+    assert f"link {topic}, 0 behind, updated 20" in shown
     assert "following" in said("peer", "show", topic).splitlines()[-1]
     refused = cli("consume", topic, "--subscription", "billing", "--count", "1", url=service.url).err
     assert f"lives on node {first.node}" in refused.replace("\n", " ") and "sub promote" in refused
