@@ -205,7 +205,7 @@ def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
                 producer.post(b"%d" % number)
         with headpond.sync.connect(shared_url) as reader:
             consumer = reader.consumer(topic, "s")
-            wait_until(lambda: len(consumer._consumer._intake._deliveries) == 4)
+            wait_until(lambda: len(consumer._twin._intake._deliveries) == 4)
             message = consumer.receive(timeout=5)  # its hop brings all four batches
             assert message is not None
             consumer.ack(message)

@@ -26,7 +26,6 @@ from headpond.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, T
 from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
-from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import Deliver
 from headpond.wire.control.reading import Ends, Fetched, FetchEntries, FindTime, ReadEnds, ShardEnds
 from headpond.wire.frame import Frame
@@ -67,7 +66,7 @@ async def read_ends(
     """How far topics reach; see ``Admin.ends``."""
     names = [str(TopicName.parse(topic)) for topic in topics]
     ask = ReadEnds(names, None if known is None else [list(each) for each in known], float(wait), subscription)
-    return read_result(await link.request(ask, retry=True, timeout_s=link.request_timeout_s + wait), list[Ends])
+    return await link.ask(ask, timeout_s=link.request_timeout_s + wait)
 
 
 @checked_methods
@@ -95,8 +94,7 @@ class Reader(AsyncScope):
         self._schemas: SchemaVersions | None = None
 
     async def open(self) -> Self:
-        ask = OpenTopic(self.topic)
-        info = read_result(await self._link.request(ask, retry=True), TopicInfo)
+        info = await self._link.ask(OpenTopic(self.topic))
         if self._expected not in (None, info.uuid):
             shown = TopicName.parse(self.topic).short
             raise TopicMismatch(
@@ -154,7 +152,7 @@ class Reader(AsyncScope):
         """The first entry of each shard that was stored at ``when`` or later."""
         when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
         ask = FindTime(self.uuid, round(when.timestamp() * 1e6), self._subscription)
-        return read_result(await self._link.request(ask, retry=True), list[int])
+        return await self._link.ask(ask)
 
     async def fetch(
         self,

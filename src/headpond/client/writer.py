@@ -20,7 +20,6 @@ from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
 from headpond.producer.sharder import Sharder
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
-from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import Ack
 from headpond.wire.control.staging import (
     STAGE_BYTES,
@@ -79,8 +78,7 @@ class StageSender:
 
     async def open(self) -> StageOpened:
         self._reconnects = self._link.reconnects
-        answer = await self._link.request(self._ask, retry=True, timeout_s=self._timeout_s)
-        return read_result(answer, StageOpened)
+        return await self._link.ask(self._ask, timeout_s=self._timeout_s)
 
     async def send(self, shard: int, segment: bytes) -> None:
         """The next chunk. Returns when it is written to the connection, or kept for the next one."""
@@ -331,8 +329,7 @@ class Writer(AsyncScope):
         info = self._topics.get(topic)
         if info is None:
             ask = OpenTopic(str(TopicName.parse(topic)), self._create)
-            info = read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), TopicInfo)
-            self._topics[topic] = info
+            info = self._topics[topic] = await self._link.ask(ask, timeout_s=self._timeout_s)
         return info
 
     # --- batches ------------------------------------------------------------------------------------
@@ -362,7 +359,7 @@ class Writer(AsyncScope):
             left_s = max(deadline - time.monotonic(), 0.001)
             self._check_node()
             try:
-                return read_result(await self._link.request(ask, retry=True, timeout_s=left_s), BatchInfo)
+                return await self._link.ask(ask, timeout_s=left_s)
             except HeadpondError as error:
                 if not error.retryable or isinstance(error, TimedOut) or time.monotonic() >= deadline:
                     raise
@@ -374,7 +371,7 @@ class Writer(AsyncScope):
         """Drops stages that no batch has; returns how many. What was committed stays."""
         self._check_open()
         ask = AbortStages(self.name, [_id(stage) for stage in stages])
-        return read_result(await self._link.request(ask, retry=True, timeout_s=self._timeout_s), int)
+        return await self._link.ask(ask, timeout_s=self._timeout_s)
 
     def _check_node(self) -> None:
         """Batches are counted at one node: another cannot tell whether one was committed."""

@@ -1,15 +1,24 @@
-"""The thread that runs the client's loop, and the way to it."""
+"""The thread that runs the client's event loop, and what makes a blocking method of an async one."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import uvloop
 
+from headpond.client.scope import AsyncScope
+
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Async = TypeVar("Async")
+Twinned = TypeVar("Twinned", covariant=True)
+Scope = TypeVar("Scope", bound=AsyncScope, covariant=True)
 
 
 class Background:
@@ -30,7 +39,7 @@ class Background:
             self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Runs a coroutine there and waits for it; an interrupt here cancels it there."""
+        """Runs a coroutine on the loop and waits for it; an interrupt of the wait cancels the coroutine."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -39,7 +48,7 @@ class Background:
             raise
 
     def soon(self, act: Callable[[], object]) -> None:
-        """Has ``act`` called there; after the end of the loop there is nothing left that it could do."""
+        """Calls ``act`` on the loop; does nothing once the loop has ended."""
         try:
             self.loop.call_soon_threadsafe(act)
         except RuntimeError:
@@ -50,3 +59,53 @@ class Background:
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
+
+
+class Twin(Generic[Twinned]):
+    """The blocking twin of an async object that lives on the background's loop."""
+
+    def __init__(self, twin: Twinned, background: Background) -> None:
+        self._twin = twin
+        self._background = background
+
+
+class ScopeTwin(Twin[Scope]):
+    """The blocking twin of an object that ``async with`` opens and closes; ``with`` closes it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.run(self._twin.__aexit__(kind, error, trace))
+
+
+def blocking(
+    method: Callable[Concatenate[Async, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Twin[Async], Parameters], Result]:
+    """An async method as a method of the twin, with its signature and docstring, that waits for the result."""
+
+    @wraps(method)
+    def call(twin: Twin[Async], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return twin._background.run(method(twin._twin, *args, **kwargs))
+
+    return call
+
+
+def collected(
+    method: Callable[Concatenate[Async, Parameters], AsyncIterator[Result]],
+) -> Callable[Concatenate[Twin[Async], Parameters], list[Result]]:
+    """An async iterator's method as a method of the twin that returns all items as a list."""
+
+    @wraps(method)
+    def call(twin: Twin[Async], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> list[Result]:
+        async def items() -> list[Result]:
+            return [item async for item in method(twin._twin, *args, **kwargs)]
+
+        return twin._background.run(items())
+
+    signature = inspect.signature(method)
+    returns = str(signature.return_annotation).replace("AsyncIterator", "list", 1)
+    call.__dict__["__signature__"] = signature.replace(return_annotation=returns)
+    return call

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from operator import length_hint
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headpond.client.arguments import check_argument
 from headpond.client.consume.batch import Batch, last_of, without
@@ -19,7 +19,7 @@ from headpond.client.options import LostSpan, NodeState
 from headpond.model.bounds import Span
 from headpond.model.message import Message
 from headpond.model.policy import Policy
-from headpond.sync.background import Background
+from headpond.sync.background import Background, ScopeTwin, blocking
 from headpond.wire.control.consuming import Settle
 
 BATCHES_AHEAD = 64
@@ -54,12 +54,11 @@ class LockedSettler(Settler):
             return super().take()
 
 
-class Consumer:
+class Consumer(ScopeTwin[AsyncConsumer]):
     """Reads one subscription, from one thread at a time."""
 
     def __init__(self, consumer: AsyncConsumer, background: Background) -> None:
-        self._consumer = consumer
-        self._background = background
+        super().__init__(consumer, background)
         self._ready: deque[Batch] = deque()
         self._batch: Batch | None = None
         self._messages: list[Message] = []
@@ -114,43 +113,43 @@ class Consumer:
             return [self._ready.popleft()]
         try:
             async with asyncio.timeout(timeout):
-                return await self._consumer.next_batches(BATCHES_AHEAD)
+                return await self._twin.next_batches(BATCHES_AHEAD)
         except TimeoutError:
             return []
 
     @property
     def policy(self) -> Policy:
         """The subscription's redelivery policy, with every default filled in."""
-        return self._consumer.policy
+        return self._twin.policy
 
     @property
     def active(self) -> bool:
         """Of a failover subscription: whether this consumer is the one that reads now."""
-        return self._consumer.active
+        return self._twin.active
 
     @property
     def paused(self) -> bool:
         """Whether somebody paused the subscription."""
-        return self._consumer.paused
+        return self._twin.paused
 
     @property
     def lost(self) -> list[LostSpan]:
         """Entries that were reported as not to come; those that could not be read here are not settled."""
-        return self._consumer.lost
+        return self._twin.lost
 
     @property
     def nodes(self) -> list[NodeState]:
         """The services that are read, as they stand now; see ``Several.nodes``."""
-        return self._consumer.nodes
+        return self._twin.nodes
 
     @property
     def copies(self) -> int:
         """Messages that came and were not handed out, since another node had brought them."""
-        return self._consumer.copies
+        return self._twin.copies
 
     def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers."""
-        consumer = self._consumer
+        consumer = self._twin
         if consumer.stopped is not None:
             raise consumer.stopped.again()
         if consumer.strict or consumer.repeats:  # the gate and what waits are the loop's
@@ -161,53 +160,30 @@ class Consumer:
             consumer.settler.ack(shard, start, end)
         self._kick_once()
 
-    def ack_range(self, shard: int, first: int, last: int) -> None:
-        """Done: the entries ``first`` to ``last``, both counted, of a shard."""
-        self._background.run(self._consumer.ack_range(shard, first, last))
-
-    def ack_upto(self, message: Message) -> None:
-        """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
-        self._background.run(self._consumer.ack_upto(message))
-
-    def skip(self, what: Message | Batch, *, rows: Any = None) -> None:
-        """Not wanted: settled like an acknowledgement, and counted apart."""
-        self._background.run(self._consumer.skip(what, rows=rows))
-
-    def skip_range(self, shard: int, first: int, last: int) -> None:
-        """Not wanted: the entries ``first`` to ``last``, both counted, of a shard."""
-        self._background.run(self._consumer.skip_range(shard, first, last))
-
-    def extend(self, what: Message | Batch, seconds: float | None = None) -> None:
-        """More time: the deadline of what is in hand is ``seconds`` from now (None: as the policy says)."""
-        self._background.run(self._consumer.extend(what, seconds))
-
-    def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
-        """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff."""
-        self._background.run(self._consumer.nack(what, delay, rows=rows))
-
-    def flush(self) -> None:
-        """Returns when everything settled before is on the node's disk."""
-        self._background.run(self._consumer.flush())
+    ack_range = blocking(AsyncConsumer.ack_range)
+    ack_upto = blocking(AsyncConsumer.ack_upto)
+    skip = blocking(AsyncConsumer.skip)
+    skip_range = blocking(AsyncConsumer.skip_range)
+    nack = blocking(AsyncConsumer.nack)
+    extend = blocking(AsyncConsumer.extend)
+    flush = blocking(AsyncConsumer.flush)
 
     def close(self) -> None:
         """Brings settlements to the node's disk; unsettled messages are released."""
         self.__exit__(None, None, None)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._background.run(self._consumer.__aexit__(kind, error, trace))
+            super().__exit__(kind, error, trace)
         finally:
             self._ready.clear()
             self._current = iter(())
 
     def _unread(self) -> list[tuple[int, Span]]:
         """What came over to this thread and was not handed out. In strict order what came is in hand."""
-        if self._consumer.strict:
+        if self._twin.strict:
             return []
         left = length_hint(self._current)
         rest = self._messages[len(self._messages) - left :] if left else []
@@ -219,7 +195,7 @@ class Consumer:
 
         A list's iterator is emptied in one step, so each message is either taken here or handed out there.
         """
-        if self._consumer.strict:
+        if self._twin.strict:
             return []
         taken = [(message.origin.shard, (message.entry, message.entry + 1)) for message in list(self._current)]
         with suppress(IndexError):
@@ -253,9 +229,9 @@ class Consumer:
             self._background.soon(self._start_timer)
 
     def _start_timer(self) -> None:
-        self._background.loop.call_later(self._consumer.settle_after_s, self._send)
+        self._background.loop.call_later(self._twin.settle_after_s, self._send)
 
     def _send(self) -> None:
         self._kicked = False  # before they are taken: one that comes now kicks again
-        if self._consumer.stopped is None:
-            self._consumer.send_settlements()
+        if self._twin.stopped is None:
+            self._twin.send_settlements()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from headpond.client.link.connection import Connection
 from headpond.client.link.dialling import Backoff, Dialling, none_answered
@@ -29,9 +29,9 @@ from headpond.model.errors import (
     TimedOut,
 )
 from headpond.wire.connection import ClientSide, Event
-from headpond.wire.control.codec import Operation, Request, Response, encode_control
+from headpond.wire.control.codec import Operation, Request, Response, encode_control, read_answer
 from headpond.wire.control.consuming import Deliver, Lost, Settled, Subscribed, Unsubscribed
-from headpond.wire.control.greeting import Control, Error, Welcome
+from headpond.wire.control.greeting import Control, Error, OperationOf, Result, Welcome
 from headpond.wire.control.producing import Ack
 from headpond.wire.control.reading import Fetched
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame
@@ -343,10 +343,18 @@ class Link:
         self._connection.write(frames)
         return True
 
-    async def request(
-        self, operation: Operation, *, retry: bool = False, timeout_s: float | None = None
-    ) -> Any:
-        """Asks and waits for the answer. A question without consequences is asked again after a loss."""
+    async def ask(
+        self, operation: OperationOf[Result], *, retry: bool | None = None, timeout_s: float | None = None
+    ) -> Result:
+        """Sends an operation and returns its answer, as the type that the operation declares.
+
+        After a lost connection the link asks again, if the operation is ``repeatable`` or ``retry`` says so.
+        """
+        retry = operation.repeatable if retry is None else retry
+        return read_answer(operation, await self.request(operation, retry=retry, timeout_s=timeout_s))
+
+    async def request(self, operation: Control, *, retry: bool = False, timeout_s: float | None = None) -> Any:
+        """Sends an operation and returns its answer as plain data; with ``retry``, again after a lost link."""
         timeout_s = self.request_timeout_s if timeout_s is None else timeout_s
         check_fields(operation)
         self.check_loop()
@@ -356,17 +364,17 @@ class Link:
                 while True:
                     await self.wait_up()
                     try:
-                        return await self._ask(operation)
+                        return await self._exchange(operation)
                     except ConnectionLost:
                         if not retry:
                             raise
         except TimeoutError:
             raise TimedOut(f"{what} was not answered within {timeout_s:.3g} s") from None
 
-    async def _ask(self, operation: Operation) -> Any:
+    async def _exchange(self, operation: Control) -> Any:
         number = self.next_number()
         with self._answers.awaited(number) as answer:
-            if not self.send(Request(number, operation)):
+            if not self.send(Request(number, cast(Operation, operation))):
                 raise ConnectionLost("the connection was lost")
             return await answer
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from headpond.model.bounds import Name, TopicText, Word
 from headpond.model.grant import SCOPES_MAX
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import OperationOf
 
 LASTS_S_MAX = 100 * 365 * 86_400.0
 ADMIN_RECORDS_MAX = 10_000
@@ -17,8 +17,19 @@ ADMIN_RECORDS_MAX = 10_000
 # --- tokens -----------------------------------------------------------------------------------------
 
 
-class CreateToken(Control, frozen=True, tag="create_token"):
+class TokenCreated(msgspec.Struct, frozen=True):
+    secret: str
+    """The token's whole text."""
+    info: TokenInfo
+
+    def __repr__(self) -> str:
+        return f"TokenCreated(secret='…', info={self.info!r})"
+
+
+class CreateToken(OperationOf[TokenCreated], frozen=True, tag="create_token"):
     """Makes a token; the answer is ``TokenCreated``, the only message that contains its text."""
+
+    repeatable: ClassVar[bool] = False
 
     name: Name
     """For people: who or what uses it."""
@@ -31,21 +42,6 @@ class CreateToken(Control, frozen=True, tag="create_token"):
     """The only subscription that it may consume; empty for any."""
     lasts_s: Annotated[float, msgspec.Meta(gt=0.0, le=LASTS_S_MAX)] | None = None
     """How long it is valid; None: until it is revoked."""
-
-
-class ListTokens(Control, frozen=True, tag="list_tokens"):
-    """Lists the tokens within the scope of the caller's token."""
-
-
-class ShowToken(Control, frozen=True, tag="show_token"):
-    token: Name
-    """Its id, or its name if no other token has that name."""
-
-
-class RevokeToken(Control, frozen=True, tag="revoke_token"):
-    """Revokes a token and closes every connection that uses it."""
-
-    token: Name
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
@@ -67,20 +63,24 @@ class TokenInfo(msgspec.Struct, frozen=True):
     """When a connection last opened with it, since the node started; 0: never."""
 
 
-class TokenCreated(msgspec.Struct, frozen=True):
-    secret: str
-    """The token's whole text."""
-    info: TokenInfo
+class ListTokens(OperationOf[list[TokenInfo]], frozen=True, tag="list_tokens"):
+    """Lists the tokens within the scope of the caller's token."""
 
-    def __repr__(self) -> str:
-        return f"TokenCreated(secret='…', info={self.info!r})"
+
+class ShowToken(OperationOf[TokenInfo], frozen=True, tag="show_token"):
+    token: Name
+    """Its id, or its name if no other token has that name."""
+
+
+class RevokeToken(OperationOf[Any], frozen=True, tag="revoke_token"):
+    """Revokes a token and closes every connection that uses it."""
+
+    repeatable: ClassVar[bool] = False
+
+    token: Name
 
 
 # --- own rights -------------------------------------------------------------------------------------
-
-
-class ShowAccess(Control, frozen=True, tag="show_access"):
-    """Asks what this connection may do; needs no right."""
 
 
 class AccessInfo(msgspec.Struct, frozen=True):
@@ -109,13 +109,11 @@ class AccessInfo(msgspec.Struct, frozen=True):
     """What recovery found damaged, missing or torn at the start; for an admin of everything."""
 
 
+class ShowAccess(OperationOf[AccessInfo], frozen=True, tag="show_access"):
+    """Asks what this connection may do; needs no right."""
+
+
 # --- the log of administration ----------------------------------------------------------------------
-
-
-class ListAdminLog(Control, frozen=True, tag="list_admin_log"):
-    """Lists the latest ``count`` administrative operations, oldest first."""
-
-    count: Annotated[int, msgspec.Meta(ge=0, le=ADMIN_RECORDS_MAX)] = 100
 
 
 class AdminRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -132,6 +130,12 @@ class AdminRecord(msgspec.Struct, array_like=True, frozen=True):
     result: str
     """``done``, or the code of the error."""
     detail: str = ""
+
+
+class ListAdminLog(OperationOf[list[AdminRecord]], frozen=True, tag="list_admin_log"):
+    """Lists the latest ``count`` administrative operations, oldest first."""
+
+    count: Annotated[int, msgspec.Meta(ge=0, le=ADMIN_RECORDS_MAX)] = 100
 
 
 AccessOperation = CreateToken | ListTokens | ShowToken | RevokeToken | ShowAccess | ListAdminLog

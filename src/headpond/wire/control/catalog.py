@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -27,51 +27,9 @@ from headpond.model.bounds import (
     Uuid,
     Word,
 )
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import OperationOf
 
 # --- places -----------------------------------------------------------------------------------------
-
-
-class CreatePlace(Control, frozen=True, tag="create_place"):
-    level: Word
-    place: TopicText
-    settings: SettingValues = msgspec.field(default_factory=dict)
-    exist_ok: bool = False
-
-
-class ListPlaces(Control, frozen=True, tag="list_places"):
-    level: Word
-
-
-class ShowPlace(Control, frozen=True, tag="show_place"):
-    level: Word
-    place: TopicText
-
-
-class DeletePlace(Control, frozen=True, tag="delete_place"):
-    level: Word
-    place: TopicText
-    recursive: bool = False
-    """Whether to delete a place that is not empty, with everything in it."""
-
-
-class ChangeSettings(Control, frozen=True, tag="change_settings"):
-    """Sets and unsets settings of a place in one step; the answer is a ``PlaceInfo``, or a ``TopicInfo``."""
-
-    level: Word
-    place: TopicText
-    set: SettingValues = msgspec.field(default_factory=dict)
-    unset: Annotated[list[Word], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
-
-
-class SettingInfo(msgspec.Struct, frozen=True):
-    name: Word
-    value: SettingValue
-    """In seconds, bytes, a number, a word; None for no limit."""
-    origin: Word
-    """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``: the level that sets it."""
-    place: TopicText
-    """The full name of that place; empty for ``node`` and ``default``."""
 
 
 class PlaceInfo(msgspec.Struct, frozen=True):
@@ -99,6 +57,23 @@ class PlaceInfo(msgspec.Struct, frozen=True):
     """For a tenant: connections and segments that a quota refused, since the node started."""
 
 
+class CreatePlace(OperationOf[PlaceInfo], frozen=True, tag="create_place"):
+    repeatable: ClassVar[bool] = False
+    level: Word
+    place: TopicText
+    settings: SettingValues = msgspec.field(default_factory=dict)
+    exist_ok: bool = False
+
+
+class ListPlaces(OperationOf[list[PlaceInfo]], frozen=True, tag="list_places"):
+    level: Word
+
+
+class ShowPlace(OperationOf[PlaceInfo], frozen=True, tag="show_place"):
+    level: Word
+    place: TopicText
+
+
 class PlaceDeleted(msgspec.Struct, frozen=True):
     """The answer to ``delete_place``: the places and topics that were deleted."""
 
@@ -108,17 +83,66 @@ class PlaceDeleted(msgspec.Struct, frozen=True):
     topics: list[str]
 
 
+class DeletePlace(OperationOf[PlaceDeleted], frozen=True, tag="delete_place"):
+    repeatable: ClassVar[bool] = False
+    level: Word
+    place: TopicText
+    recursive: bool = False
+    """Whether to delete a place that is not empty, with everything in it."""
+
+
+class ChangeSettings(OperationOf[Any], frozen=True, tag="change_settings"):
+    """Sets and unsets settings of a place in one step; the answer is a ``PlaceInfo``, or a ``TopicInfo``."""
+
+    level: Word
+    place: TopicText
+    set: SettingValues = msgspec.field(default_factory=dict)
+    unset: Annotated[list[Word], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
+
+
+class SettingInfo(msgspec.Struct, frozen=True):
+    name: Word
+    value: SettingValue
+    """In seconds, bytes, a number, a word; None for no limit."""
+    origin: Word
+    """``topic``, ``component``, ``product``, ``tenant``, ``node`` or ``default``: the level that sets it."""
+    place: TopicText
+    """The full name of that place; empty for ``node`` and ``default``."""
+
+
 # --- topics ---------------------------------------------------------------------------------------
 
 
-class OpenTopic(Control, frozen=True, tag="open_topic"):
+class TopicInfo(msgspec.Struct, frozen=True):
+    topic: TopicText
+    uuid: Uuid
+    shards: Shards
+    created_at_us: TimeUs
+    durability: Word
+    schema: SchemaBytes | None = None
+    """For a typed topic: its newest columns, as an Arrow IPC schema."""
+    shard_list: Annotated[list[ShardInfo], msgspec.Meta(max_length=SHARDS_MAX)] = []
+    schema_version: Count | None = None
+    """For a typed topic: the number of its newest schema; the first is 1."""
+    schemas: SchemaList = []
+    """Every version, oldest first; not in a list of topics."""
+    message_bytes_max: ByteCount | None = None
+    """The largest value of a message in bytes; None: no limit but the segment's."""
+    settings: Annotated[list[SettingInfo], msgspec.Meta(max_length=256)] = []
+    """Every setting with its origin; not in a list of topics, nor in the answer to ``open_topic``."""
+    state: bool | None = None
+    """Whether it is a state topic: every message has a key, and a message without a value deletes its key."""
+
+
+class OpenTopic(OperationOf[TopicInfo], frozen=True, tag="open_topic"):
     """Reads a topic's settings; with ``create``, creates the topic if the node allows that on first use."""
 
     topic: TopicText
     create: bool = False
 
 
-class CreateTopic(Control, frozen=True, tag="create_topic"):
+class CreateTopic(OperationOf[TopicInfo], frozen=True, tag="create_topic"):
+    repeatable: ClassVar[bool] = False
     topic: TopicText
     shards: Shards = 1
     exist_ok: bool = False
@@ -128,27 +152,35 @@ class CreateTopic(Control, frozen=True, tag="create_topic"):
     """The topic's own settings; it inherits the others."""
 
 
-class AlterTopic(Control, frozen=True, tag="alter_topic"):
+class AlterTopic(OperationOf[TopicInfo], frozen=True, tag="alter_topic"):
     """Gives a typed topic a new version of its schema: added nullable columns and wider numbers only."""
 
     topic: TopicText
     schema: SchemaBytes
 
 
-class ShowTopic(Control, frozen=True, tag="show_topic"):
+class ShowTopic(OperationOf[TopicInfo], frozen=True, tag="show_topic"):
     topic: TopicText
 
 
-class ListTopics(Control, frozen=True, tag="list_topics"):
+class ListTopics(OperationOf[list[TopicInfo]], frozen=True, tag="list_topics"):
     pass
 
 
-class DeleteTopic(Control, frozen=True, tag="delete_topic"):
+class DeleteTopic(OperationOf[Any], frozen=True, tag="delete_topic"):
+    repeatable: ClassVar[bool] = False
     topic: TopicText
 
 
-class CompactTopic(Control, frozen=True, tag="compact_topic"):
+class TopicCompaction(msgspec.Struct, frozen=True):
+    topic: str
+    shards: list[ShardCompaction]
+
+
+class CompactTopic(OperationOf[TopicCompaction], frozen=True, tag="compact_topic"):
     """Removes superseded messages from a state topic's files now; the node answers when it is done."""
+
+    repeatable: ClassVar[bool] = False
 
     topic: TopicText
 
@@ -173,29 +205,3 @@ class ShardCompaction(msgspec.Struct, frozen=True):
     bytes_after: int
     compacted: int
     """Entries removed."""
-
-
-class TopicCompaction(msgspec.Struct, frozen=True):
-    topic: str
-    shards: list[ShardCompaction]
-
-
-class TopicInfo(msgspec.Struct, frozen=True):
-    topic: TopicText
-    uuid: Uuid
-    shards: Shards
-    created_at_us: TimeUs
-    durability: Word
-    schema: SchemaBytes | None = None
-    """For a typed topic: its newest columns, as an Arrow IPC schema."""
-    shard_list: Annotated[list[ShardInfo], msgspec.Meta(max_length=SHARDS_MAX)] = []
-    schema_version: Count | None = None
-    """For a typed topic: the number of its newest schema; the first is 1."""
-    schemas: SchemaList = []
-    """Every version, oldest first; not in a list of topics."""
-    message_bytes_max: ByteCount | None = None
-    """The largest value of a message in bytes; None: no limit but the segment's."""
-    settings: Annotated[list[SettingInfo], msgspec.Meta(max_length=256)] = []
-    """Every setting with its origin; not in a list of topics, nor in the answer to ``open_topic``."""
-    state: bool | None = None
-    """Whether it is a state topic: every message has a key, and a message without a value deletes its key."""

@@ -5,6 +5,7 @@ A new field goes to the end of its struct and has a default, so that an older pe
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -50,7 +51,7 @@ from headpond.wire.control.consuming import (
     Unsubscribe,
     Unsubscribed,
 )
-from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong, Welcome
+from headpond.wire.control.greeting import Control, Error, Hello, OperationOf, Ping, Pong, Welcome
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import PeerOperation
 from headpond.wire.control.producing import (
@@ -242,3 +243,14 @@ def _misfit_error(kind: type[Control], values: list[Any]) -> BadRequest:
 def read_result(result: Any, kind: type[Info]) -> Info:
     """A response's plain data as one of the ``*Info`` structs (or a list of them)."""
     return msgspec.convert(result, kind)
+
+
+def read_answer(operation: OperationOf[Info], answer: Any) -> Info:
+    """The plain data that answers an operation, as the type that the operation declares."""
+    found: Info = msgspec.convert(answer, _answer_type(type(operation)))
+    return found
+
+
+@cache
+def _answer_type(kind: Any) -> Any:
+    return get_args(kind.__orig_bases__[0])[0]

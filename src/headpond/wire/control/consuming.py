@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -37,144 +37,12 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.model.policy import Policy
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import Control, OperationOf
 
 Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
 """Entry, and the delay in seconds before its redelivery; None: the policy's backoff."""
 
 # --- requests ---------------------------------------------------------------------------------------
-
-
-class CreateSubscription(Control, frozen=True, tag="create_subscription"):
-    """Creates a subscription without a consumer: the node keeps messages for it from now on."""
-
-    topic: TopicText
-    subscription: Name
-    kind: Word = "unique"
-    mode: Word = "non_resilient"
-    start: Start = "earliest"
-    policy: Policy | None = None
-    exist_ok: bool = False
-    positions: ShardEntries | None = None
-    """Where to start in each shard, instead of ``start``."""
-    incarnations: ShardTotals | None = None
-    """Of the positions: if a log up to there is another one, the answer is incarnation-changed."""
-
-
-class ListSubscriptions(Control, frozen=True, tag="list_subscriptions"):
-    topic: TopicText
-    """Empty: all topics."""
-
-
-class ShowSubscription(Control, frozen=True, tag="show_subscription"):
-    topic: TopicText
-    subscription: Name
-
-
-PAGE_MAX = 1000
-"""Entries or ranges in one answer to ``list_unacked`` and ``list_skipped``."""
-PageLimit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
-
-
-class ListUnacked(Control, frozen=True, tag="list_unacked"):
-    """Lists entries that await redelivery: a consumer got them and did not settle them. ``UnackedPage``."""
-
-    topic: TopicText
-    subscription: Name
-    shard: Shard = 0
-    entry: Entry = 0
-    """The list starts at this entry of this shard."""
-    limit: PageLimit = PAGE_MAX
-
-
-class UnackedEntry(msgspec.Struct, frozen=True):
-    shard: int
-    entry: int
-    attempts: int
-    """How often it was delivered."""
-    due_at_us: int
-    """Not redelivered before this time of day; 0: due now."""
-    bound: int
-    """Redelivered when everything before this entry is settled; 0: it does not wait for that."""
-
-    @property
-    def waits_for(self) -> str:
-        """What its redelivery waits for: ``time``, ``backlog``, or ``consumer`` (the next one with credit)."""
-        return "time" if self.due_at_us else "backlog" if self.bound else "consumer"
-
-
-class UnackedPage(msgspec.Struct, frozen=True):
-    entries: list[UnackedEntry]
-    next: tuple[int, int] | None = None
-    """Shard and entry where the next page starts; None: this is the last page."""
-
-
-class ListSkipped(Control, frozen=True, tag="list_skipped"):
-    """Lists the entries that consumers skipped, as ranges in a ``SkippedPage``."""
-
-    topic: TopicText
-    subscription: Name
-    shard: Shard = 0
-    entry: Entry = 0
-    limit: PageLimit = PAGE_MAX
-
-
-class SkippedPage(msgspec.Struct, frozen=True):
-    ranges: list[tuple[int, int, int]]
-    """Shard, start and end."""
-    next: tuple[int, int] | None = None
-
-
-class DeleteSubscription(Control, frozen=True, tag="delete_subscription"):
-    topic: TopicText
-    subscription: Name
-
-
-class SeekSubscription(Control, frozen=True, tag="seek_subscription"):
-    """Entries before ``to`` count as settled; the node delivers later ones (again), as first attempts."""
-
-    topic: TopicText
-    subscription: Name
-    to: Start
-    """``earliest``, ``latest``, an entry or a time."""
-    shard: Shard | None = None
-    """None: every shard."""
-
-
-class PauseSubscription(Control, frozen=True, tag="pause_subscription"):
-    topic: TopicText
-    subscription: Name
-    paused: bool
-
-
-class Redrive(Control, frozen=True, tag="redrive"):
-    """Delivers dead entries again, only to their own subscription, as first attempts."""
-
-    topic: TopicText
-    subscription: Name
-    entries: ShardSpans | None = None
-    """(shard, start, end); None: all dead entries."""
-
-
-class Browse(Control, frozen=True, tag="browse"):
-    """Reads stored records without a subscription; the answer is ``Browsed``."""
-
-    topic: TopicText
-    shard: Shard
-    entry: Entry
-    bytes_max: ByteCount = 1024 * 1024
-
-
-class Browsed(msgspec.Struct, frozen=True):
-    records: Annotated[list[Framed], msgspec.Meta(max_length=SPANS_MAX)]
-    """Whole SEGMENT frames, as stored; the first one holds the requested entry."""
-    entry_next: Entry
-    """Where the next read starts."""
-    entry_end: Entry
-    """One past the last durable entry."""
-    lost: Spans
-    compacted: Framed = b""
-    """A bitmap of the records' entries that compaction removed from a state topic; ignore their rows."""
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
@@ -241,6 +109,143 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """Settlements that the other node sent after this copy was promoted, since the node started."""
     elsewhere: str = ""
     """The id of a node that promoted a copy of this active subscription: both nodes deliver messages."""
+
+
+class CreateSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="create_subscription"):
+    """Creates a subscription without a consumer: the node keeps messages for it from now on."""
+
+    repeatable: ClassVar[bool] = False
+
+    topic: TopicText
+    subscription: Name
+    kind: Word = "unique"
+    mode: Word = "non_resilient"
+    start: Start = "earliest"
+    policy: Policy | None = None
+    exist_ok: bool = False
+    positions: ShardEntries | None = None
+    """Where to start in each shard, instead of ``start``."""
+    incarnations: ShardTotals | None = None
+    """Of the positions: if a log up to there is another one, the answer is incarnation-changed."""
+
+
+class ListSubscriptions(OperationOf[list[SubscriptionInfo]], frozen=True, tag="list_subscriptions"):
+    topic: TopicText
+    """Empty: all topics."""
+
+
+class ShowSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="show_subscription"):
+    topic: TopicText
+    subscription: Name
+
+
+PAGE_MAX = 1000
+"""Entries or ranges in one answer to ``list_unacked`` and ``list_skipped``."""
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+
+
+class UnackedPage(msgspec.Struct, frozen=True):
+    entries: list[UnackedEntry]
+    next: tuple[int, int] | None = None
+    """Shard and entry where the next page starts; None: this is the last page."""
+
+
+class ListUnacked(OperationOf[UnackedPage], frozen=True, tag="list_unacked"):
+    """Lists entries that await redelivery: a consumer got them and did not settle them. ``UnackedPage``."""
+
+    topic: TopicText
+    subscription: Name
+    shard: Shard = 0
+    entry: Entry = 0
+    """The list starts at this entry of this shard."""
+    limit: PageLimit = PAGE_MAX
+
+
+class UnackedEntry(msgspec.Struct, frozen=True):
+    shard: int
+    entry: int
+    attempts: int
+    """How often it was delivered."""
+    due_at_us: int
+    """Not redelivered before this time of day; 0: due now."""
+    bound: int
+    """Redelivered when everything before this entry is settled; 0: it does not wait for that."""
+
+    @property
+    def waits_for(self) -> str:
+        """What its redelivery waits for: ``time``, ``backlog``, or ``consumer`` (the next one with credit)."""
+        return "time" if self.due_at_us else "backlog" if self.bound else "consumer"
+
+
+class SkippedPage(msgspec.Struct, frozen=True):
+    ranges: list[tuple[int, int, int]]
+    """Shard, start and end."""
+    next: tuple[int, int] | None = None
+
+
+class ListSkipped(OperationOf[SkippedPage], frozen=True, tag="list_skipped"):
+    """Lists the entries that consumers skipped, as ranges in a ``SkippedPage``."""
+
+    topic: TopicText
+    subscription: Name
+    shard: Shard = 0
+    entry: Entry = 0
+    limit: PageLimit = PAGE_MAX
+
+
+class DeleteSubscription(OperationOf[Any], frozen=True, tag="delete_subscription"):
+    repeatable: ClassVar[bool] = False
+    topic: TopicText
+    subscription: Name
+
+
+class SeekSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="seek_subscription"):
+    """Entries before ``to`` count as settled; the node delivers later ones (again), as first attempts."""
+
+    topic: TopicText
+    subscription: Name
+    to: Start
+    """``earliest``, ``latest``, an entry or a time."""
+    shard: Shard | None = None
+    """None: every shard."""
+
+
+class PauseSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="pause_subscription"):
+    topic: TopicText
+    subscription: Name
+    paused: bool
+
+
+class Redrive(OperationOf[dict[str, int]], frozen=True, tag="redrive"):
+    """Delivers dead entries again, only to their own subscription, as first attempts."""
+
+    repeatable: ClassVar[bool] = False
+
+    topic: TopicText
+    subscription: Name
+    entries: ShardSpans | None = None
+    """(shard, start, end); None: all dead entries."""
+
+
+class Browsed(msgspec.Struct, frozen=True):
+    records: Annotated[list[Framed], msgspec.Meta(max_length=SPANS_MAX)]
+    """Whole SEGMENT frames, as stored; the first one holds the requested entry."""
+    entry_next: Entry
+    """Where the next read starts."""
+    entry_end: Entry
+    """One past the last durable entry."""
+    lost: Spans
+    compacted: Framed = b""
+    """A bitmap of the records' entries that compaction removed from a state topic; ignore their rows."""
+
+
+class Browse(OperationOf[Browsed], frozen=True, tag="browse"):
+    """Reads stored records without a subscription; the answer is ``Browsed``."""
+
+    topic: TopicText
+    shard: Shard
+    entry: Entry
+    bytes_max: ByteCount = 1024 * 1024
 
 
 # --- consuming --------------------------------------------------------------------------------------

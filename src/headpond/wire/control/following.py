@@ -32,7 +32,8 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.model.policy import Policy
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.consuming import SubscriptionInfo
+from headpond.wire.control.greeting import Control, OperationOf
 
 SUBSCRIPTIONS_MAX = 1000
 """Subscriptions that one link copies."""
@@ -51,7 +52,7 @@ WholeSegments = tuple[Block, Segment, SegmentEnd]
 """Block, first segment, and one past the last: all their rows are settled."""
 
 
-class PromoteSubscription(Control, frozen=True, tag="promote_subscription"):
+class PromoteSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="promote_subscription"):
     """Makes the copy of another node's subscription active; the answer is ``SubscriptionInfo``."""
 
     topic: TopicText

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -12,6 +12,16 @@ from headpond.model.errors import HeadpondError, NodeStopping, from_code
 
 class Control(msgspec.Struct, array_like=True, frozen=True):
     """The base of all messages: a frame's body, or an operation in a REQUEST."""
+
+
+Result = TypeVar("Result")
+
+
+class OperationOf(Control, Generic[Result], frozen=True):
+    """An operation in a REQUEST, and the type of its answer: ``class ShowTopic(OperationOf[TopicInfo])``."""
+
+    repeatable: ClassVar[bool] = True
+    """Whether a client may ask again after a lost connection: a second time changes nothing further."""
 
 
 LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]

@@ -6,7 +6,7 @@ import msgspec
 
 from headpond.model.bounds import Name, TopicText
 from headpond.model.ledger import LogAccount, ProducerAccount, SubscriptionAccount
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import OperationOf
 
 BLOCKS_MAX = 1000
 """Blocks in one answer; the answer counts those it leaves out, the longest silent ones."""
@@ -15,7 +15,29 @@ SEGMENT_RANGES_MAX = 100_000
 """Ranges of segments in one answer; the answer counts the blocks it leaves out."""
 
 
-class ShowLedger(Control, frozen=True, tag="show_ledger"):
+class LedgerInfo(msgspec.Struct, frozen=True):
+    topic: str
+    at_us: int
+    run: int
+    """How often the node has started with this data."""
+    crashed: int
+    """The latest run that did not end cleanly; 0: none."""
+    log: LogAccount
+    producers: list[ProducerAccount]
+    """By name; they include forgotten blocks."""
+    subscriptions: list[SubscriptionLedger]
+    blocks: list[BlockAccount] = []
+    blocks_left_out: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every account adds up."""
+        differences = [self.log.difference, *(account.difference for account in self.producers)]
+        differences += [one.account.difference for one in self.subscriptions]
+        return not any(differences)
+
+
+class ShowLedger(OperationOf[LedgerInfo], frozen=True, tag="show_ledger"):
     """The answer is a ``LedgerInfo``."""
 
     topic: TopicText
@@ -57,25 +79,3 @@ class SubscriptionLedger(msgspec.Struct, frozen=True):
     consumers: int
     lost_ranges: list[tuple[int, int, int, str, int]]
     """(shard, start, end, reason, time) of entries it will not get."""
-
-
-class LedgerInfo(msgspec.Struct, frozen=True):
-    topic: str
-    at_us: int
-    run: int
-    """How often the node has started with this data."""
-    crashed: int
-    """The latest run that did not end cleanly; 0: none."""
-    log: LogAccount
-    producers: list[ProducerAccount]
-    """By name; they include forgotten blocks."""
-    subscriptions: list[SubscriptionLedger]
-    blocks: list[BlockAccount] = []
-    blocks_left_out: int = 0
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every account adds up."""
-        differences = [self.log.difference, *(account.difference for account in self.producers)]
-        differences += [one.account.difference for one in self.subscriptions]
-        return not any(differences)

@@ -13,7 +13,7 @@ Settlements follow their messages by further requests: following.py.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from google_crc32c import extend, value
@@ -40,7 +40,7 @@ from headpond.model.bounds import (
 )
 from headpond.model.errors import BadFrame
 from headpond.wire.control.following import FollowOperation
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import Control, OperationOf
 from headpond.wire.frame import HEADER, TRAILER, FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 
@@ -53,69 +53,6 @@ REFUSAL_BYTES_MAX = 4096
 """The longest reason for a refused segment."""
 
 # --- administration of links --------------------------------------------------------------------------
-
-
-class AddPeer(Control, frozen=True, tag="add_peer"):
-    """Adds a link to another node; the answer is ``PeerInfo``. Idempotent."""
-
-    url: TopicText
-    topics: Patterns
-    direction: Word = "pull"
-    """``pull``: from the other node to this one; ``push``: from this node to the other; ``both``."""
-    name: Word = ""
-    """Empty: the address."""
-    secret: Name | None = None
-    """The token for the other node. This node stores it, to connect again, and never shows it."""
-    subscriptions: Patterns = msgspec.field(default_factory=list)
-    """Subscriptions to copy: names, or prefixes with a star; none: only messages."""
-
-    def __repr__(self) -> str:
-        return f"AddPeer(url={self.url!r}, topics={self.topics!r}, name={self.name!r})"
-
-
-class ListPeers(Control, frozen=True, tag="list_peers"):
-    pass
-
-
-class ShowPeer(Control, frozen=True, tag="show_peer"):
-    """Shows one link with its topics."""
-
-    peer: Name
-
-
-class RemovePeer(Control, frozen=True, tag="remove_peer"):
-    """Removes a link. The messages that it copied stay."""
-
-    peer: Name
-
-
-class PeerTopicInfo(msgspec.Struct, frozen=True):
-    """A topic of a link, in one direction."""
-
-    topic: str
-    direction: str
-    """``pull`` or ``push``"""
-    state: str
-    """``opening``, ``following``, ``catching up``, ``refused``, ``elsewhere`` (another link has it)"""
-    lag: int
-    """Entries of the source that the sink has not compared yet."""
-    code: str = ""
-    """The code of the error that stops it."""
-    message: str = ""
-
-
-class PeerSubscriptionInfo(msgspec.Struct, frozen=True):
-    """A subscription that a link copies, in one direction."""
-
-    topic: str
-    subscription: str
-    direction: str
-    state: str
-    """``following``; ``catching up``; ``promoted``: both the copy and its source are active; ``own``: the sink
-    has another subscription with that name; ``refused``; ``orphan``: its source is gone"""
-    behind: int
-    """Entries whose settlements were not copied yet."""
-    message: str = ""
 
 
 class PeerInfo(msgspec.Struct, frozen=True):
@@ -148,6 +85,73 @@ class PeerInfo(msgspec.Struct, frozen=True):
     """The subscriptions to copy, by name or pattern."""
     subscription_list: list[PeerSubscriptionInfo] = []
     """Not in a list of links."""
+
+
+class AddPeer(OperationOf[PeerInfo], frozen=True, tag="add_peer"):
+    """Adds a link to another node; the answer is ``PeerInfo``. Idempotent."""
+
+    repeatable: ClassVar[bool] = False
+
+    url: TopicText
+    topics: Patterns
+    direction: Word = "pull"
+    """``pull``: from the other node to this one; ``push``: from this node to the other; ``both``."""
+    name: Word = ""
+    """Empty: the address."""
+    secret: Name | None = None
+    """The token for the other node. This node stores it, to connect again, and never shows it."""
+    subscriptions: Patterns = msgspec.field(default_factory=list)
+    """Subscriptions to copy: names, or prefixes with a star; none: only messages."""
+
+    def __repr__(self) -> str:
+        return f"AddPeer(url={self.url!r}, topics={self.topics!r}, name={self.name!r})"
+
+
+class ListPeers(OperationOf[list[PeerInfo]], frozen=True, tag="list_peers"):
+    pass
+
+
+class ShowPeer(OperationOf[PeerInfo], frozen=True, tag="show_peer"):
+    """Shows one link with its topics."""
+
+    peer: Name
+
+
+class RemovePeer(OperationOf[Any], frozen=True, tag="remove_peer"):
+    """Removes a link. The messages that it copied stay."""
+
+    repeatable: ClassVar[bool] = False
+
+    peer: Name
+
+
+class PeerTopicInfo(msgspec.Struct, frozen=True):
+    """A topic of a link, in one direction."""
+
+    topic: str
+    direction: str
+    """``pull`` or ``push``"""
+    state: str
+    """``opening``, ``following``, ``catching up``, ``refused``, ``elsewhere`` (another link has it)"""
+    lag: int
+    """Entries of the source that the sink has not compared yet."""
+    code: str = ""
+    """The code of the error that stops it."""
+    message: str = ""
+
+
+class PeerSubscriptionInfo(msgspec.Struct, frozen=True):
+    """A subscription that a link copies, in one direction."""
+
+    topic: str
+    subscription: str
+    direction: str
+    state: str
+    """``following``; ``catching up``; ``promoted``: both the copy and its source are active; ``own``: the sink
+    has another subscription with that name; ``refused``; ``orphan``: its source is gone"""
+    behind: int
+    """Entries whose settlements were not copied yet."""
+    message: str = ""
 
 
 # --- requests to a source -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A producer sends TITLE, which names its block, and then SEGMENT frames; the node
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -24,68 +24,9 @@ from headpond.model.bounds import (
     Uuid,
     Word,
 )
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import Control, OperationOf
 
 # --- registered producers -------------------------------------------------------------------------
-
-
-class CreateProducer(Control, frozen=True, tag="create_producer"):
-    topic: TopicText
-    producer: Name
-    access: Word = "multiple"
-    exist_ok: bool = False
-
-
-class ListProducers(Control, frozen=True, tag="list_producers"):
-    topic: TopicText
-    """Empty: all topics."""
-
-
-class ShowProducer(Control, frozen=True, tag="show_producer"):
-    topic: TopicText
-    producer: Name
-
-
-class DeleteProducer(Control, frozen=True, tag="delete_producer"):
-    topic: TopicText
-    producer: Name
-
-
-class OpenProducer(Control, frozen=True, tag="open_producer"):
-    """A named producer starts sending over this connection; with single access, it asks for the lease.
-
-    The producer asks again on each new connection, with the epoch that the node granted.
-    """
-
-    topic: TopicText
-    producer: Name
-    instance: Uuid
-    """16 random bytes that identify one open producer across its connections."""
-    access: Word = ""
-    """Empty: the registered access, or ``multiple`` if the producer is not registered."""
-    epoch: Epoch = 0
-    """The epoch it holds; 0 before it was granted one."""
-    elsewhere: bool = False
-    """The lease is held at another node, the first destination: here the epoch is only raised to that one."""
-
-
-class CloseProducer(Control, frozen=True, tag="close_producer"):
-    """The producer was closed in good order: its lease is free at once."""
-
-    topic: TopicText
-    producer: Name
-    instance: Uuid
-
-
-class ProducerOpened(msgspec.Struct, frozen=True):
-    """The answer to ``open_producer``."""
-
-    access: Word
-    epoch: Epoch
-    """The producer repeats it in every TITLE; 0 with multiple access."""
-    lease_s: Seconds
-    """How long the lease lasts after the last sign of life of its holder; 0 with multiple access."""
-    registered: bool
 
 
 class ProducerInfo(msgspec.Struct, frozen=True):
@@ -105,6 +46,69 @@ class ProducerInfo(msgspec.Struct, frozen=True):
     """For a holder that lost its connection: seconds until its lease lapses."""
     clients: list[str] = []
     """The names of the clients that have it open."""
+
+
+class CreateProducer(OperationOf[ProducerInfo], frozen=True, tag="create_producer"):
+    repeatable: ClassVar[bool] = False
+    topic: TopicText
+    producer: Name
+    access: Word = "multiple"
+    exist_ok: bool = False
+
+
+class ListProducers(OperationOf[list[ProducerInfo]], frozen=True, tag="list_producers"):
+    topic: TopicText
+    """Empty: all topics."""
+
+
+class ShowProducer(OperationOf[ProducerInfo], frozen=True, tag="show_producer"):
+    topic: TopicText
+    producer: Name
+
+
+class DeleteProducer(OperationOf[Any], frozen=True, tag="delete_producer"):
+    repeatable: ClassVar[bool] = False
+    topic: TopicText
+    producer: Name
+
+
+class ProducerOpened(msgspec.Struct, frozen=True):
+    """The answer to ``open_producer``."""
+
+    access: Word
+    epoch: Epoch
+    """The producer repeats it in every TITLE; 0 with multiple access."""
+    lease_s: Seconds
+    """How long the lease lasts after the last sign of life of its holder; 0 with multiple access."""
+    registered: bool
+
+
+class OpenProducer(OperationOf[ProducerOpened], frozen=True, tag="open_producer"):
+    """A named producer starts sending over this connection; with single access, it asks for the lease.
+
+    The producer asks again on each new connection, with the epoch that the node granted.
+    """
+
+    topic: TopicText
+    producer: Name
+    instance: Uuid
+    """16 random bytes that identify one open producer across its connections."""
+    access: Word = ""
+    """Empty: the registered access, or ``multiple`` if the producer is not registered."""
+    epoch: Epoch = 0
+    """The epoch it holds; 0 before it was granted one."""
+    elsewhere: bool = False
+    """The lease is held at another node, the first destination: here the epoch is only raised to that one."""
+
+
+class CloseProducer(OperationOf[Any], frozen=True, tag="close_producer"):
+    """The producer was closed in good order: its lease is free at once."""
+
+    repeatable: ClassVar[bool] = False
+
+    topic: TopicText
+    producer: Name
+    instance: Uuid
 
 
 # --- segments -------------------------------------------------------------------------------------

@@ -31,13 +31,21 @@ from headpond.model.bounds import (
     Wait,
     Word,
 )
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import Control, OperationOf
 
 TOPICS_MAX = 1024
 """Topics in one request."""
 
 
-class ReadEnds(Control, frozen=True, tag="read_ends"):
+class Ends(msgspec.Struct, frozen=True):
+    topic: TopicText
+    uuid: Uuid | None
+    """None: no topic has that name."""
+    schema_version: Count | None
+    shards: Annotated[list[ShardEnds], msgspec.Meta(max_length=SHARDS_MAX)]
+
+
+class ReadEnds(OperationOf[list[Ends]], frozen=True, tag="read_ends"):
     """Asks for the ends of topics; the answer is a list of ``Ends``, in the order of the names.
 
     With ``known`` (the next entry of every shard, by topic) the answer waits, for ``wait_s`` at most, until one
@@ -67,15 +75,7 @@ class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
     """
 
 
-class Ends(msgspec.Struct, frozen=True):
-    topic: TopicText
-    uuid: Uuid | None
-    """None: no topic has that name."""
-    schema_version: Count | None
-    shards: Annotated[list[ShardEnds], msgspec.Meta(max_length=SHARDS_MAX)]
-
-
-class FindTime(Control, frozen=True, tag="find_time"):
+class FindTime(OperationOf[list[int]], frozen=True, tag="find_time"):
     """The first entry of each shard that was stored at a time (µs since 1970) or later: a list of entries."""
 
     topic: Uuid
@@ -133,7 +133,7 @@ class Fetched(Control, frozen=True):
     """The incarnation of ``entry_next`` as a position."""
 
 
-class AdvanceSubscription(Control, frozen=True, tag="advance_subscription"):
+class AdvanceSubscription(OperationOf[dict[str, list[int]]], frozen=True, tag="advance_subscription"):
     """Acknowledges everything before these positions, one per shard; other settlements stay."""
 
     topic: TopicText

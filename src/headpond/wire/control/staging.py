@@ -13,14 +13,14 @@ The node does not answer a STAGE frame: the answer to ``FinishStage`` reports a 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from google_crc32c import extend, value
 
 from headpond.model.bounds import NUMBER_MAX, Count, Name, Number, TimeUs, TopicText, Total, Uuid, Word
 from headpond.model.errors import BadFrame
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import OperationOf
 from headpond.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
 
 STAGE_BYTES = 16
@@ -36,62 +36,20 @@ Writer = Annotated[str, msgspec.Meta(max_length=WRITER_LENGTH_MAX, description="
 Stages = Annotated[list[Uuid], msgspec.Meta(max_length=STAGES_MAX)]
 
 
-class OpenStage(Control, frozen=True, tag="open_stage"):
+class StageOpened(msgspec.Struct, frozen=True):
+    chunks: Count
+    """Chunks that the node has; the next chunk carries this number."""
+    finished: bool
+    topic_uuid: Uuid
+
+
+class OpenStage(OperationOf[StageOpened], frozen=True, tag="open_stage"):
     """Begins a stage of a writer for a topic, or finds it; the answer is ``StageOpened``."""
 
     stage: Uuid
     writer: Writer
     topic: TopicText
     create_topic: bool = True
-
-
-class FinishStage(Control, frozen=True, tag="finish_stage"):
-    """The client sent this many chunks; the answer is ``StageInfo`` once all are durable, or the error."""
-
-    stage: Uuid
-    chunks: Count
-    last: bool = True
-    """Whether this is the end of the stage; otherwise more chunks follow."""
-
-
-class CommitBatch(Control, frozen=True, tag="commit_batch"):
-    """Publishes these stages, all or none; the answer is ``BatchInfo`` once they are in their topics."""
-
-    writer: Writer
-    batch: Number
-    stages: Stages
-    holder: Name = ""
-    """Identifies the committer if several may use the writer's name, such as a Spark query."""
-    on_repeat: Word = "compare"
-    """For a batch that is already committed: ``compare`` its rows with the first ones, or ``drop`` them."""
-
-
-class AbortStages(Control, frozen=True, tag="abort_stages"):
-    """Drops those of the stages that are in no batch; the answer is how many."""
-
-    writer: Writer
-    stages: Stages
-
-
-class ListWriters(Control, frozen=True, tag="list_writers"):
-    pass
-
-
-class ShowWriter(Control, frozen=True, tag="show_writer"):
-    writer: Writer
-
-
-class DeleteWriter(Control, frozen=True, tag="delete_writer"):
-    """Forgets a writer's batches and drops its stages; published messages stay."""
-
-    writer: Writer
-
-
-class StageOpened(msgspec.Struct, frozen=True):
-    chunks: Count
-    """Chunks that the node has; the next chunk carries this number."""
-    finished: bool
-    topic_uuid: Uuid
 
 
 class StageInfo(msgspec.Struct, frozen=True):
@@ -105,6 +63,17 @@ class StageInfo(msgspec.Struct, frozen=True):
     opened_at_us: TimeUs
 
 
+class FinishStage(OperationOf[StageInfo], frozen=True, tag="finish_stage"):
+    """The client sent this many chunks; the answer is ``StageInfo`` once all are durable, or the error."""
+
+    repeatable: ClassVar[bool] = False
+
+    stage: Uuid
+    chunks: Count
+    last: bool = True
+    """Whether this is the end of the stage; otherwise more chunks follow."""
+
+
 class BatchInfo(msgspec.Struct, frozen=True):
     writer: Writer
     batch: Number
@@ -114,6 +83,25 @@ class BatchInfo(msgspec.Struct, frozen=True):
     """The writer's newest batch."""
     rows: Total
     """Rows that this commit published; 0 for a duplicate."""
+
+
+class CommitBatch(OperationOf[BatchInfo], frozen=True, tag="commit_batch"):
+    """Publishes these stages, all or none; the answer is ``BatchInfo`` once they are in their topics."""
+
+    writer: Writer
+    batch: Number
+    stages: Stages
+    holder: Name = ""
+    """Identifies the committer if several may use the writer's name, such as a Spark query."""
+    on_repeat: Word = "compare"
+    """For a batch that is already committed: ``compare`` its rows with the first ones, or ``drop`` them."""
+
+
+class AbortStages(OperationOf[int], frozen=True, tag="abort_stages"):
+    """Drops those of the stages that are in no batch; the answer is how many."""
+
+    writer: Writer
+    stages: Stages
 
 
 class WriterInfo(msgspec.Struct, frozen=True):
@@ -136,6 +124,22 @@ class WriterInfo(msgspec.Struct, frozen=True):
     staged_bytes: int
     stage_list: list[StageInfo] = []
     """Not in a list of writers; at most 1,000."""
+
+
+class ListWriters(OperationOf[list[WriterInfo]], frozen=True, tag="list_writers"):
+    pass
+
+
+class ShowWriter(OperationOf[WriterInfo], frozen=True, tag="show_writer"):
+    writer: Writer
+
+
+class DeleteWriter(OperationOf[dict[str, Any]], frozen=True, tag="delete_writer"):
+    """Forgets a writer's batches and drops its stages; published messages stay."""
+
+    repeatable: ClassVar[bool] = False
+
+    writer: Writer
 
 
 def chunk_parts(stage: bytes, shard: int, number: int, segment: bytes) -> list[bytes]:

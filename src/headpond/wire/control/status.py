@@ -6,20 +6,30 @@ reading means that the node restarted, or that the topic was created again.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.greeting import OperationOf
 
 ROWS_MAX = 1000
 
 
-class ShowNode(Control, frozen=True, tag="show_node"):
+class ShowNode(OperationOf[dict[str, Any]], frozen=True, tag="show_node"):
     """Asks for counters, limits and the findings of recovery."""
 
 
-class ShowTop(Control, frozen=True, tag="show_top"):
+class TopInfo(msgspec.Struct, frozen=True):
+    node: TopNode
+    topics: list[TopTopic]
+    subscriptions: list[TopSubscription]
+    """The furthest behind first."""
+    topics_left_out: int = 0
+    subscriptions_left_out: int = 0
+    links: list[TopLink] = []
+
+
+class ShowTop(OperationOf[TopInfo], frozen=True, tag="show_top"):
     """The answer is a ``TopInfo``."""
 
     pattern: Annotated[str, msgspec.Meta(max_length=600)] = ""
@@ -104,13 +114,3 @@ class TopLink(msgspec.Struct, frozen=True):
     records: int = 0
     duplicates: int = 0
     """Records that arrived again. UR of the hop is ``records / (records + duplicates)``."""
-
-
-class TopInfo(msgspec.Struct, frozen=True):
-    node: TopNode
-    topics: list[TopTopic]
-    subscriptions: list[TopSubscription]
-    """The furthest behind first."""
-    topics_left_out: int = 0
-    subscriptions_left_out: int = 0
-    links: list[TopLink] = []

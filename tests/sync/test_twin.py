@@ -1,0 +1,72 @@
+"""The blocking twin offers what the async client offers, with the same signatures."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import headpond
+import headpond.sync
+from headpond.client.admin import Admin
+from headpond.client.reader import Reader
+from headpond.client.writer import OpenedStage
+from headpond.sync.writer import OpenedStage as BlockingStage
+
+PAIRS = [
+    (Admin, headpond.sync.Admin),
+    (headpond.Client, headpond.sync.Client),
+    (headpond.Consumer, headpond.sync.Consumer),
+    (Reader, headpond.sync.Reader),
+    (headpond.Writer, headpond.sync.Writer),
+    (OpenedStage, BlockingStage),
+]
+PLUMBING = {
+    headpond.Client: {"add", "add_consumer", "link", "links", "open", "shown"},
+    headpond.Consumer: {
+        *("ahead_bytes", "dropped", "life", "repeats", "shown", "strict"),
+        *("keep_unread", "next_batches", "open", "put_back", "record", "record_nack", "send_settlements"),
+    },
+    Reader: {"open", "shown"},
+    headpond.Writer: {"open", "shown", "on_ack", "on_down", "on_error", "on_up", "on_writable"},
+    OpenedStage: {"encode", "send"},
+}
+"""Members that a program does not call: they join the parts of the client."""
+OTHER_RESULT = {"unacked", "skipped", "dead_letters", "browse", "batches", "read"}
+"""Async iterators, as a list or as an iterator."""
+FEWER_NAMED = {"create_subscription", "browse", "fetch", "read", "consumer"}
+"""The twin passes some keywords on, or does not offer them."""
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS)
+def test_the_twin_has_every_public_member_of_the_async_class(kind: type, twin: type) -> None:
+    offered = {name for name in dir(kind) if not name.startswith("_")} - PLUMBING.get(kind, set())
+    assert offered <= set(dir(twin))
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS)
+def test_a_method_of_the_twin_has_the_signature_of_the_async_one(kind: type, twin: type) -> None:
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if name.startswith("_") or name in FEWER_NAMED or not hasattr(twin, name):
+            continue
+        signature, blocking = inspect.signature(method), inspect.signature(getattr(twin, name))
+        assert signature.parameters == blocking.parameters, name
+        if name not in OTHER_RESULT:
+            assert signature.return_annotation == blocking.return_annotation, name
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS)
+def test_a_method_of_the_twin_that_names_fewer_arguments_takes_them_as_the_async_one_does(
+    kind: type, twin: type
+) -> None:
+    for name in sorted(FEWER_NAMED & set(dir(kind))):
+        parameters = inspect.signature(getattr(kind, name)).parameters
+        for each in inspect.signature(getattr(twin, name)).parameters.values():
+            assert each.kind is each.VAR_KEYWORD or each == parameters[each.name], (name, each.name)
+
+
+@pytest.mark.parametrize(("kind", "twin"), PAIRS)
+def test_every_documented_method_is_documented_in_the_twin(kind: type, twin: type) -> None:
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_") and method.__doc__ and hasattr(twin, name):
+            assert getattr(twin, name).__doc__, name
