@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from functools import cache
-from types import NoneType
-from typing import Any, TypedDict, TypeVar, cast, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypedDict, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from headpond.model.errors import HeadpondError
 from headpond.model.grant import redacted
@@ -23,6 +26,21 @@ class ErrorShape(TypedDict):
 def error_object(error: HeadpondError) -> ErrorShape:
     message, hint = redacted(error.message), redacted(error.hint)
     return {"code": error.code, "message": message, "hint": hint, "retryable": error.retryable}
+
+
+def shape_of(name: str, struct: type[msgspec.Struct], nullable: Collection[str] = (), **given: Any) -> Any:
+    """A TypedDict with the fields of a struct, as ``derive`` reads them; the ``nullable`` ones may be null.
+
+    ``given`` are the types of fields that have another one in JSON.
+    """
+    fields: dict[str, Any] = {}
+    for field, hint in get_type_hints(struct).items():
+        field, hint = (field.removesuffix("_us"), str) if field.endswith("_us") else (field, hint)
+        hint = given.get(field, hint)
+        if get_origin(hint) in (Union, UnionType):
+            hint = next(each for each in get_args(hint) if each is not NoneType)
+        fields[field] = hint | None if field in nullable else hint
+    return TypedDict(name, fields)  # type: ignore[operator]  # mypy knows literal ones only
 
 
 def derive(shape: type[Shape], info: object, *optional: str, **given: Any) -> Shape:

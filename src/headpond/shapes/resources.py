@@ -8,18 +8,60 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 import msgspec
 
 from headpond.model.ledger import balance
-from headpond.shapes.convert import derive, iso_exact, iso_time
+from headpond.model.policy import Policy
+from headpond.shapes.convert import derive, iso_exact, iso_time, shape_of
+from headpond.wire.control.access import AdminRecord, TokenInfo
+from headpond.wire.control.catalog import (
+    PlaceDeleted,
+    PlaceInfo,
+    SettingInfo,
+    ShardCompaction,
+    ShardInfo,
+    TopicCompaction,
+    TopicInfo,
+)
+from headpond.wire.control.consuming import SubscriptionInfo, UnackedEntry
+from headpond.wire.control.links import PeerInfo, PeerSubscriptionInfo, PeerTopicInfo
 
 if TYPE_CHECKING:
     from headpond.model.ledger import ProducerAccount, Ratio, SubscriptionAccount
     from headpond.model.message import Message
-    from headpond.wire.control.access import AdminRecord, TokenInfo
-    from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo, SettingInfo, TopicCompaction, TopicInfo
-    from headpond.wire.control.consuming import SubscriptionInfo, UnackedEntry
     from headpond.wire.control.ledger import LedgerInfo
-    from headpond.wire.control.links import PeerInfo
     from headpond.wire.control.producing import ProducerInfo
     from headpond.wire.control.staging import WriterInfo
+
+
+class LostRangeShape(TypedDict):
+    shard: int
+    first: int
+    end: int
+    reason: str
+    at: str
+
+
+if TYPE_CHECKING:
+    ShardShape = dict[str, Any]
+    CompactedShardShape = dict[str, Any]
+    SubscriptionShape = dict[str, Any]
+    AdministeredShape = dict[str, Any]
+    PeerTopicShape = dict[str, Any]
+    PeerSubscriptionShape = dict[str, Any]
+else:
+    ShardShape = shape_of("ShardShape", ShardInfo, damaged=list[list[int]])
+    CompactedShardShape = shape_of("CompactedShardShape", ShardCompaction)
+    PolicyShape = shape_of("PolicyShape", Policy, ("deadline", "max_attempts", "dead_letter"))
+    SubscriptionShape = shape_of(
+        "SubscriptionShape",
+        SubscriptionInfo,
+        ("policy", "seen_at", "behind", "told_at"),
+        policy=PolicyShape,
+        dead_entries=list[list[int]],
+        lost_ranges=list[LostRangeShape],
+    )
+    AdministeredShape = shape_of("AdministeredShape", AdminRecord, ("token", "name"))
+    PeerTopicShape = shape_of("PeerTopicShape", PeerTopicInfo, ("code", "message"))
+    PeerSubscriptionShape = shape_of("PeerSubscriptionShape", PeerSubscriptionInfo, ("message",))
+
 
 # --- topics -----------------------------------------------------------------------------------------
 
@@ -34,16 +76,6 @@ class ColumnShape(TypedDict):
     name: str
     type: str
     nullable: bool
-
-
-class ShardShape(TypedDict):
-    shard: int
-    incarnation: int
-    entry_first: int
-    entry_next: int
-    bytes: int
-    damaged: list[list[int]]
-    compacted: int
 
 
 class TopicListed(TypedDict):
@@ -64,13 +96,6 @@ class TopicShape(TopicListed, total=False):
     entries: int
     bytes: int
     shard_list: list[ShardShape]
-
-
-class CompactedShardShape(TypedDict):
-    shard: int
-    bytes_before: int
-    bytes_after: int
-    compacted: int
 
 
 class CompactionShape(TypedDict):
@@ -229,64 +254,6 @@ def writer_object(info: WriterInfo, *, whole: bool = False) -> WriterShape:
 # --- subscriptions and dead messages ----------------------------------------------------------------
 
 
-class PolicyShape(TypedDict):
-    deadline: float | None
-    backoff: float
-    backoff_max: float
-    redelivery: str
-    max_attempts: int | None
-    dead_letter: str | None
-    failover_after: int
-    lease: float
-
-
-class LostRangeShape(TypedDict):
-    shard: int
-    first: int
-    end: int
-    reason: str
-    at: str
-
-
-class SubscriptionShape(TypedDict):
-    subscription: str
-    topic: str
-    kind: str
-    mode: str
-    consumers: list[str]
-    settled: int
-    unsettled: int
-    in_flight: int
-    unacked: int
-    lost: int
-    positions: list[int]
-    policy: PolicyShape | None
-    paused: bool
-    created_at: str
-    acked: int
-    skipped: int
-    dead: int
-    nacked: int
-    late: int
-    delivered: int
-    redelivered: int
-    redriven: int
-    dead_entries: list[list[int]]
-    expired: int
-    lost_ranges: list[LostRangeShape]
-    seen_at: str | None
-    compacted: int
-    bury_fault: str
-    passive: bool
-    node: str
-    link: str
-    epoch: int
-    behind: int | None
-    told_at: str | None
-    ignored: int
-    elsewhere: str
-
-
 class UnackedShape(TypedDict):
     shard: int
     entry: int
@@ -389,17 +356,6 @@ class RevokedShape(TypedDict):
     revoked: bool
 
 
-class AdministeredShape(TypedDict):
-    at: str
-    token: str | None
-    name: str | None
-    client: str
-    operation: str
-    what: str
-    result: str
-    detail: str
-
-
 def token_object(info: TokenInfo) -> TokenShape:
     return derive(TokenShape, info)
 
@@ -409,24 +365,6 @@ def administered_object(record: AdminRecord) -> AdministeredShape:
 
 
 # --- peers ------------------------------------------------------------------------------------------
-
-
-class PeerTopicShape(TypedDict):
-    topic: str
-    direction: str
-    state: str
-    lag: int
-    code: str | None
-    message: str | None
-
-
-class PeerSubscriptionShape(TypedDict):
-    topic: str
-    subscription: str
-    direction: str
-    state: str
-    behind: int
-    message: str | None
 
 
 class PeerListed(TypedDict):
