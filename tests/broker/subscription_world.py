@@ -14,7 +14,7 @@ from headpond.broker.subscriptions.key_shared import slots_of
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.entry_set import EntrySet
 from headpond.model.policy import Policy
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from headpond.storage.log.shard_log import ShardLog, StoredRecord
+from headpond.storage.log.read import StoredRecord
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.seal import SEAL_FILE
 from headpond.wire.connection import ConnectionFault

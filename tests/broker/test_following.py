@@ -12,8 +12,8 @@ from headpond.broker.links import follow_source
 from headpond.broker.links import positions as follow_places
 from headpond.model.errors import BadRequest, SubscriptionPassive
 from headpond.model.policy import Policy
-from headpond.storage.log import heads as log_heads
 from headpond.storage.log import marks
+from headpond.storage.log import segments as log_segments
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import DeleteSubscription, Redrive, SeekSubscription, ShowSubscription
 from headpond.wire.control.following import (
@@ -79,7 +79,7 @@ def test_what_is_settled_there_is_settled_here_whatever_order_the_logs_have(
         monkeypatch.setattr(marks, "RECENT_MAX", 1)
         monkeypatch.setattr(follow_places, "INDEX_SEGMENTS_MAX", 8)
         monkeypatch.setattr(follow_source, "SPANS_MAX", 2)
-        monkeypatch.setattr(log_heads, "HEADS_MAX", 3)
+        monkeypatch.setattr(log_segments, "HEADS_MAX", 3)
     a, b = pair()
     chance = random.Random(7)
 

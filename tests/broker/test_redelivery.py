@@ -20,7 +20,7 @@ from headpond.broker.subscriptions.settle import settle
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord
 from headpond.wire.control.consuming import Settle
 from tests.broker.subscription_world import record
 

@@ -501,4 +501,4 @@ def test_a_block_is_a_version_5_uuid_and_a_used_up_one_is_followed_by_another() 
     assert numbering.part(b"s", topic.bytes, {0: 1}).runs == [(0, b"b" * 16, 2**32 - 2, 1)]
     ((_, block, first, count),) = numbering.part(b"s", topic.bytes, {0: 2}).runs
     assert (first, count) == (0, 2) and block not in (b"b" * 16, block_of(writer.bytes, topic.bytes))
-    assert Stages(file_bytes=1, preallocate_bytes=1).take() is None
+    assert Stages(file_bytes=1, preallocate_bytes=1).appender.take() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headpond.storage.frame_write import NEW_SUFFIX
+from headpond.storage.append import NEW_SUFFIX
 from headpond.wire.connection import FROM_NODE
 from headpond.wire.control.codec import decode_control
 from headpond.wire.control.consuming import Settled

@@ -34,7 +34,9 @@ from headpond.model.errors import HeadpondError, NodeStopping
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.commit_rounds import RoundWrite
 from headpond.storage.disk import Disk, is_disk_full
-from headpond.storage.log.shard_log import LogWrite, Run, ShardLog
+from headpond.storage.log.batch import LogBatch
+from headpond.storage.log.read import Run
+from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.connection import ConnectionFault, ConnectionState, Event, NodeSide
 from headpond.wire.control.codec import CONTROL_TYPES, Misfit, Request, encode_control
 from headpond.wire.control.consuming import Credit, Extend, GiveBack, Renew, Settle, Subscribe, Unsubscribe
@@ -327,7 +329,7 @@ class NodeCore:
         errors = [error, *(write.errors.values() if isinstance(write, RoundWrite) else ())]
         if any(each is not None and is_disk_full(each) for each in errors):
             self.watermark.failed()
-        elif error is None and isinstance(write, LogWrite | RoundWrite):
+        elif error is None and isinstance(write, LogBatch | RoundWrite):
             self.watermark.fitted()
 
     def fetched(self, fetch: Fetch, run: Run | None) -> None:

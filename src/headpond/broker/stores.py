@@ -40,16 +40,17 @@ from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaMismatch
 from headpond.model.names import TopicName
 from headpond.model.policy import Policy
+from headpond.storage.append import Batch
 from headpond.storage.commit_journal import replay
 from headpond.storage.commit_lane import Committer, Lane, Write
 from headpond.storage.commit_rounds import WRITE_AGAIN_US, CheckpointWrite, Rounds, RoundWrite
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import read_frame
-from headpond.storage.frame_write import FrameWrite
-from headpond.storage.journal import FileJournal
-from headpond.storage.journal_table import JournalTable, TableState
+from headpond.storage.journal import FileJournal, JournalTable, TableState
+from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.format import parse_name
-from headpond.storage.log.shard_log import LogOptions, OpenLogs, StoredRecord
+from headpond.storage.log.read import StoredRecord
+from headpond.storage.log.shard_log import OpenLogs
 from headpond.storage.long_work import Job, LongWork
 from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile, read_seal, remove_seal, write_seal
@@ -253,7 +254,7 @@ class Stores:
             log = topic.open_log(number, self._disk, now_us, self._log_options, self._held, hold_us, seal)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
-            lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, log)
+            lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, shares=True)
             topic.shards.append(Shard(log, Admission(log), lane))
 
     def _open_settlements(self) -> None:
@@ -355,7 +356,7 @@ class Stores:
         if error is not None:
             lane.resume_us = self._clock_us() + WRITE_AGAIN_US
             self._alarm.by(lane.resume_us)
-            if isinstance(write, FrameWrite):
+            if isinstance(write, Batch):
                 self.rounds.suspect(write.path)
         lane.done(write, error)
         # Only now is memory what the journal says: topics come into being when those who waited are told.
@@ -370,8 +371,8 @@ class Stores:
                     kept.compact_if_long()
 
     def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
-        if journal.size_bytes > max(self.settings.journal_compact_bytes, 4 * journal.snapshot_bytes):
-            journal.compact(list(state.snapshot()))
+        if journal.is_long(self.settings.journal_compact_bytes):
+            journal.compact(state.snapshot())
             lane.mark()
 
     def readable(self) -> list[Readable]:
@@ -382,7 +383,7 @@ class Stores:
     def _log_wrote(self, topic: Topic, number: int, write: Any, error: OSError | None) -> bool:
         shard = topic.shards[number]
         if error is not None:
-            shard.log.failed(write, error)
+            shard.log.failed(write)
             shard.admission.forget()
             return True
         self._readable.append((topic, number, shard.log.committed(write)))
@@ -390,12 +391,12 @@ class Stores:
         return False
 
     def _catalog_wrote(self, write: Any, error: OSError | None) -> bool:
-        _journal_wrote(self._catalog_journal, self.catalog, write, error)
+        self._catalog_journal.done(write, error, self.catalog.snapshot)
         return True
 
     def _settlements_wrote(self, write: Any, error: OSError | None) -> bool:
         # Settlements stay in memory when a write fails, and go with the next one: nobody is answered before.
-        _journal_wrote(self.settlements, self.subscriptions, write, error)
+        self.settlements.done(write, error, self.subscriptions.snapshot)
         return False
 
     # --- changes ------------------------------------------------------------------------------------
@@ -506,13 +507,3 @@ class Stores:
         except OSError as error:
             faults.append(error)
         return faults
-
-
-def _journal_wrote(
-    journal: FileJournal, state: Catalog | Subscriptions, write: Any, error: OSError | None
-) -> None:
-    if error is None:
-        journal.committed(write)
-    else:
-        journal.failed(write, error)
-        journal.compact(list(state.snapshot()))

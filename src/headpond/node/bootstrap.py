@@ -18,7 +18,7 @@ from headpond.broker.access.tokens import encode_change as encode_token
 from headpond.broker.settings import Limits
 from headpond.model.grant import ALL
 from headpond.node.data_folder import open_error, open_identity, refuse_foreign
-from headpond.storage.journal_table import JournalTable, TableState
+from headpond.storage.journal import JournalTable, TableState
 from headpond.storage.os_disk import OsDisk
 from headpond.storage.seal import read_seal
 from headpond.wire.control.access import AdminRecord

@@ -26,7 +26,8 @@ from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, Time
 from headpond.node.links.links import Peers
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import is_disk_full
-from headpond.storage.log.shard_log import Run, ShardLog
+from headpond.storage.log.read import Run
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.greeting import Ping

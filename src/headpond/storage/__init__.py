@@ -10,13 +10,12 @@ In reading order::
     folder_lock     lets one process at a time use a folder
     salvage         reads a file around the sectors that its disk can no longer read
     frame_file      scans a file of frames, and finds the next frame behind bad bytes
-    frame_write     one write to a frame file: reserve, write, sync, STATUS
+    append          the append engine: a batch of frames, its write and sync, the durable end, failure
     recovery        the recovery rule of every frame file: what is damaged, what is a torn tail
     seal            the length of every file at a clean stop
-    journal         records that say what changed, replayed at the start
     commit_journal  the bytes of writes to many files, durable with one sync
     commit_lane     the queue of waiters of one log or journal: group commit
     commit_rounds   decides which logs share a sync, and checkpoints the commit journal
-    journal_table   a small table in memory with a journal behind it
+    journal         records that say what changed, replayed at the start; tables with a journal behind them
     long_work       long jobs on files, run in steps by a worker thread
 """

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headpond.model.errors import DiskFull, HeadpondError, StorageFailed
+from headpond.storage.append import Appender
 from headpond.storage.disk import Disk, is_disk_full
 
 Waiter = Callable[[HeadpondError | None], None]
@@ -31,25 +32,11 @@ class Committer(Protocol):
     def take(self) -> Write: ...
 
 
-class Sharing(Protocol):
-    """What decides whether the write of a log can share a sync with others."""
+class Staging(Protocol):
+    """What a lane needs of a log, a journal or the stage files."""
 
     @property
-    def creates(self) -> str | None:
-        """The file that the next write creates; None if it creates none."""
-
-    @property
-    def shared_bytes(self) -> int | None:
-        """The number of staged bytes; None if the write needs its own syncs, or no sync."""
-
-
-class LaneStage(Protocol):
-    """What a lane needs of a log or a journal."""
-
-    @property
-    def staged_bytes(self) -> int: ...
-
-    def take(self) -> Any: ...
+    def appender(self) -> Appender[Any]: ...
 
 
 def as_error(error: OSError, what: str) -> HeadpondError:
@@ -65,22 +52,21 @@ class Lane:
     def __init__(
         self,
         name: str,
-        stage: LaneStage,
+        staging: Staging,
         on_done: Callable[[Any, OSError | None], bool],
         dirty: dict[Lane, None],
-        sharing: Sharing | None = None,
         *,
+        shares: bool = False,
         lazy: bool = False,
     ) -> None:
         """``on_done`` returns whether a failed write takes everything staged behind it with it.
 
-        ``dirty`` collects the lanes that have something to write, in that order. A ``lazy`` lane writes when a
-        waiter hurries.
+        ``dirty`` collects the lanes that have something to write, in that order. The writes of a lane that
+        ``shares`` can share a sync (commit_rounds.py). A ``lazy`` lane writes when a waiter hurries.
         """
         self.name = name
-        self.stage = stage
-        self.sharing = sharing
-        """The log; None for a journal."""
+        self.appender = staging.appender
+        self.shares = shares
         self.resume_us = 0
         """No write before this time: after a failure the lane pauses."""
         self.writes = 0
@@ -102,11 +88,11 @@ class Lane:
     @property
     def due(self) -> bool:
         """Whether something is staged and no write is under way."""
-        return self._under_way is None and self.stage.staged_bytes > 0
+        return self._under_way is None and self.appender.staged.bytes > 0
 
     def mark(self) -> None:
         """Something was staged without a waiter."""
-        if self.stage.staged_bytes > 0:
+        if self.appender.staged.bytes:
             self._hurried = True
             if self._under_way is None:
                 self._dirty[self] = None
@@ -116,22 +102,24 @@ class Lane:
 
         In a lazy lane a waiter without ``hurry`` waits until another one hurries.
         """
-        if hurry or not self._lazy:
-            self.mark()
-        if not staged and self._under_way is not None:
-            self._under_way.append(waiter)
-        elif self.stage.staged_bytes > 0:
+        pending, under_way = self.appender.staged.bytes > 0, self._under_way
+        if pending and (hurry or not self._lazy):
+            self._hurried = True
+            if under_way is None:
+                self._dirty[self] = None
+        if under_way is not None and not (staged and pending):
+            under_way.append(waiter)
+        elif pending:
             self._staged.append(waiter)
-        elif self._under_way is not None:
-            self._under_way.append(waiter)
         else:
             waiter(None)
 
     def take(self) -> Write:
         """The write to run now."""
-        assert self.due, "nothing to write, or a write is under way"
+        assert self._under_way is None, "a write is under way"
+        write: Write | None = self.appender.take()
+        assert write is not None, "nothing to write"
         self._dirty.pop(self, None)
-        write: Write = self.stage.take()
         self.writes += 1
         self._hurried = False
         self._under_way, self._staged = self._staged, []
@@ -142,7 +130,7 @@ class Lane:
         assert self._under_way is not None
         waiters, self._under_way = self._under_way, None
         dropped = self._on_done(write, error)
-        if self.stage.staged_bytes > 0 and (self._hurried or not self._lazy or error is not None):
+        if self.appender.staged.bytes and (self._hurried or not self._lazy or error is not None):
             self._dirty[self] = None
         else:
             self._dirty.pop(self, None)

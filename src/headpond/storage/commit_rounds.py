@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headpond.storage.append import STATUS_BYTES, Batch
 from headpond.storage.commit_journal import (
     COMMIT_OVERHEAD_BYTES,
     begin_generation,
@@ -29,7 +30,6 @@ from headpond.storage.commit_journal import (
 )
 from headpond.storage.commit_lane import Committer, Lane
 from headpond.storage.disk import Disk, DiskFile
-from headpond.storage.frame_write import STATUS_BYTES, FrameWrite
 
 WRITE_AGAIN_US = 500_000
 """The pause of a lane after a failed write."""
@@ -167,7 +167,7 @@ FULL_MAX = 2
 class RoundWrite:
     """The writes of all logs in one round."""
 
-    def __init__(self, generation: Generation, writes: list[tuple[Lane, FrameWrite]]) -> None:
+    def __init__(self, generation: Generation, writes: list[tuple[Lane, Batch]]) -> None:
         self.generation = generation
         self.writes = writes
         self.bytes = 0
@@ -177,8 +177,8 @@ class RoundWrite:
     def run(self, disk: Disk) -> None:
         """After an ``OSError`` nothing of the round counts, for any log."""
         number, frames = self.generation.number, []
-        shared: list[tuple[Lane, FrameWrite, list[bytes]]] = []
-        alone: list[tuple[Lane, FrameWrite]] = []
+        shared: list[tuple[Lane, Batch, list[bytes]]] = []
+        alone: list[tuple[Lane, Batch]] = []
         for lane, write in self.writes:
             try:
                 write.reserve(disk)
@@ -232,15 +232,16 @@ class Rounds:
         """The committers to write now, out of the ready lanes; the others wait here."""
         chosen: list[Committer] = []
         if self._held:  # their checkpoint may be done
-            ready, self._held = [*self._held, *ready], []
+            ready, self._held = list(dict.fromkeys((*self._held, *ready))), []
         for lane in ready:
-            log = lane.sharing
-            if log is None:
+            appender = lane.appender
+            batch = appender.staged
+            if not lane.shares:
                 chosen.append(lane)
-            elif log.creates is not None and self._speaks_of(log.creates):
+            elif batch.creates and self._names(batch.path):
                 self._held.append(lane)
                 self._close_active()
-            elif log.shared_bytes is None or log.shared_bytes > SHARED_BYTES_MAX:
+            elif batch.creates or batch.bytes > SHARED_BYTES_MAX or not (appender.sync and appender.proven):
                 self.waiting.pop(lane, None)
                 chosen.append(lane)
                 self.alone.add(lane)
@@ -248,23 +249,22 @@ class Rounds:
                 self.waiting[lane] = None
         if self.waiting and self._under_way is None:
             chosen += self._choose_shared()
-        if self.checkpoint.due(self._clock_us()):
+        if self.checkpoint.full and self.checkpoint.due(self._clock_us()):
             chosen.append(self.checkpoint)
         return chosen
 
     def _choose_shared(self) -> list[Committer]:
         """Writes few logs separately, many in a round."""
-        lanes = [lane for lane in self.waiting if lane.due]
+        lanes = list(self.waiting)
         self.waiting.clear()
-        if not lanes:
-            return []
         if len(self.alone) + len(lanes) > self._alone_max and self._have_room(lanes[0]):
             self._planned = lanes
             return [self]
         self.alone.update(lanes)
         return list(lanes)
 
-    def _speaks_of(self, path: str) -> bool:
+    def _names(self, path: str) -> bool:
+        """Whether the journal has commits for a file."""
         return any(path in generation.paths for generation in self._live())
 
     def _live(self) -> Iterable[Generation]:
@@ -298,7 +298,7 @@ class Rounds:
     def take(self) -> RoundWrite:
         generation = self._active
         assert generation is not None and self._under_way is None, "no round was planned"
-        writes: list[tuple[Lane, FrameWrite]] = []
+        writes: list[tuple[Lane, Batch]] = []
         room = generation.bytes_max - generation.at
         for lane in self._planned:
             room -= _bytes_of(lane)
@@ -306,7 +306,7 @@ class Rounds:
                 self.waiting[lane] = None  # the next round takes it
                 continue
             write = lane.take()
-            assert isinstance(write, FrameWrite)
+            assert isinstance(write, Batch)
             writes.append((lane, write))
             generation.paths.add(write.path)
         self._planned = []
@@ -338,7 +338,8 @@ class Rounds:
     def alone_done(self, lane: Lane) -> None:
         """A separate write of a log ended."""
         self.alone.discard(lane)
-        self.checkpoint.ended(lane)
+        if self.checkpoint.full:
+            self.checkpoint.ended(lane)
 
     def suspect(self, path: str) -> None:
         """A write or sync of this file failed: bytes that the system shows may be on no disk."""
@@ -363,5 +364,4 @@ class Rounds:
 
 def _bytes_of(lane: Lane) -> int:
     """The most bytes that a lane takes in the journal."""
-    assert lane.sharing is not None and lane.sharing.shared_bytes is not None
-    return lane.sharing.shared_bytes + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 256
+    return int(lane.appender.staged.bytes) + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 256

@@ -20,15 +20,16 @@ one before it if that still exists.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from headpond.model.errors import StorageFailed
+from headpond.model.errors import HeadpondError, StorageFailed
+from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
+from headpond.storage.commit_lane import Lane
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found
-from headpond.storage.frame_write import NEW_SUFFIX, STATUS_BYTES, FrameWrite, decode_status
 from headpond.storage.recovery import Recovery
 from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.storage.seal import Seal, SealedFile
@@ -40,6 +41,7 @@ DAMAGED_SUFFIX = ".damaged"
 SHARD_RECORD = 0
 SHARD_HEADER = 1
 NUMBER_MASK = 0xFFFFFFFF
+RESERVE_BYTES = 1024 * 1024
 _HEADER = struct.Struct("<BIQ")
 
 
@@ -232,31 +234,18 @@ class _Replay:
         found.number = number
 
 
-RESERVE_BYTES = 1024 * 1024
+class JournalBatch(Batch):
+    """Records for one write."""
 
+    __slots__ = ("bodies", "generation", "snapshot_bytes")
 
-class JournalWrite(FrameWrite):
-    """The records of one ``take``; ``run(disk)`` writes and syncs them."""
-
-    staged: _Staged
-
-
-class _Staged:
-    """Records for the next write."""
-
-    __slots__ = ("bodies", "bytes", "generation", "parts", "snapshot_bytes")
-
-    def __init__(self, generation: int | None = None) -> None:
-        self.parts: list[bytes] = []
+    def __init__(self) -> None:
+        super().__init__()
         self.bodies: list[bytes] = []
-        self.bytes = 0
-        self.generation = generation
-        """The generation that this write begins; None if it appends to the present one."""
+        """The appended records, without those of a snapshot."""
+        self.generation = 0
+        """The generation that it goes to."""
         self.snapshot_bytes = 0
-
-    def add(self, frame: bytes) -> None:
-        self.parts.append(frame)
-        self.bytes += len(frame)
 
 
 class FileJournal:
@@ -269,20 +258,17 @@ class FileJournal:
         """The durable length of the present generation."""
         self.snapshot_bytes = 0
         """The length of the snapshot at the start of the present generation; 0 if unknown."""
+        self.appender = Appender(JournalBatch, SHARD_RECORD, _reserve_to)
         self._disk = disk
         self._folder = folder
         self._generation = found.generation
         self._number = found.number
-        self._file = found.file
-        self._end = found.end
-        self._reserved_bytes = found.file.size() if found.file is not None else 0
-        self._status_owed: bytes | None = None
         self._bodies: list[bytes] | None = found.bodies
-        self._staged = _Staged(None if found.file is not None and found.generation else found.generation + 1)
         self._headed = False
         """Whether the header of this writer's epoch is in the file, or staged."""
         self._failed = False
-        self._under_way: JournalWrite | None = None
+        if found.file is not None:
+            self.appender.resume(self._path(found.generation), found.file, found.end)
         if found.report.damaged:  # the remaining records begin a sound generation
             self.compact(found.bodies)
             self._bodies = found.bodies
@@ -297,9 +283,8 @@ class FileJournal:
 
         The first record begins generation 1.
         """
-        if self._file is None and self._generation == 0 and not self._staged.parts:
-            self._staged = _Staged(0)
-            self._stage_header(self._staged)
+        if not self.appender.path and self._generation == 0 and not self.appender.staged.parts:
+            self._begin_generation(0)
             self._headed = False
 
     @property
@@ -308,22 +293,16 @@ class FileJournal:
         assert self._bodies is not None, "read the records before the first append"
         return iter(self._bodies)
 
-    @property
-    def staged_bytes(self) -> int:
-        return self._staged.bytes
-
     def append(self, body: bytes) -> None:
         """Stages a record. After ``failed``, call ``compact`` first."""
         if self._failed:
             raise StorageFailed(f"the journal {self._folder} lost a write and needs a snapshot before more")
         self._bodies = None
-        if self._staged.generation == 0:
-            self._staged = _Staged(1)
-        staged = self._staged
-        if not self._headed:
-            self._stage_header(staged)
-        staged.bodies.append(body)
-        self._stage_record(staged, body)
+        batch = self.appender.staged
+        if not batch.parts or batch.generation == 0:
+            batch = self._begin()
+        batch.bodies.append(body)
+        self._stage(batch, body)
 
     def compact(self, snapshot: Iterable[bytes]) -> None:
         """Stages a new generation that begins with ``snapshot``, and replaces the old one once it is durable.
@@ -332,93 +311,84 @@ class FileJournal:
         follow it in the new generation, so replaying a record whose effect is in the snapshot must change
         nothing.
         """
+        bodies = self.appender.staged.bodies
         self._bodies = None
-        bodies = self._staged.bodies
-        under_way = self._under_way
-        newest = under_way.staged.generation if under_way is not None else None
-        staged = self._staged = _Staged((newest or self._generation) + 1)
         self._failed = False
         self._number = 0
-        self._stage_header(staged)
+        batch = self._begin_generation(self._newest() + 1)
         for body in snapshot:
-            self._stage_record(staged, body)
-        staged.snapshot_bytes = staged.bytes
-        staged.bodies = bodies
+            self._stage(batch, body)
+        batch.snapshot_bytes = batch.bytes
+        batch.bodies = bodies
         for body in bodies:
-            self._stage_record(staged, body)
+            self._stage(batch, body)
 
-    def _stage_header(self, staged: _Staged) -> None:
-        generation = staged.generation or self._generation
-        header = encode_header(generation, self.epoch)
-        staged.add(encode(FrameType.RECORD, header, shard=SHARD_HEADER, segment=self._number & NUMBER_MASK))
-        self._headed = True
+    def _newest(self) -> int:
+        """The present generation, or the one that the write under way begins."""
+        under_way = self.appender.under_way
+        return self._generation if under_way is None else under_way.generation
 
-    def _stage_record(self, staged: _Staged, body: bytes) -> None:
-        staged.add(encode(FrameType.RECORD, body, shard=SHARD_RECORD, segment=self._number & NUMBER_MASK))
-        self._number += 1
+    def _begin(self) -> JournalBatch:
+        """The batch for the next record: it continues the present generation, if there is one with records."""
+        newest = self._newest()
+        if newest == 0 or self.appender.end is None:
+            return self._begin_generation(newest + 1)
+        self.appender.follow()
+        batch = self.appender.staged
+        batch.generation = newest
+        if not self._headed:
+            self._stage(batch, encode_header(newest, self.epoch), SHARD_HEADER)
+        return batch
 
-    def take(self) -> JournalWrite | None:
-        """Returns everything staged as one write, or None. One write at a time."""
-        assert self._under_way is None, "the write before is not done"
-        staged = self._staged
-        if not staged.parts:
-            return None
-        creating = staged.generation is not None
-        generation = staged.generation or self._generation
-        parts, size, offset = staged.parts, staged.bytes, 0 if creating else self._end
-        if self._status_owed is not None and not creating:
-            parts, size = [self._status_owed, *parts], size + STATUS_BYTES
-        self._status_owed = None
-        end = offset + size + STATUS_BYTES
-        write = JournalWrite(
-            folder=self._folder,
-            path=self._path(generation),
-            shard=SHARD_RECORD,
-            file=None if creating else self._file,
-            offset=offset,
-            parts=parts,
-            size=size,
-            end_entry=self._number,
-            reserve_to=self._reserve_for(end, generation, reserved=0 if creating else self._reserved_bytes),
-            removals=[self._path(self._generation)] if creating and (self._generation or self._file) else (),
-        )
-        write.staged = staged
-        self._under_way = write
-        self._staged = _Staged(1 if generation == 0 else None)
-        return write
+    def _begin_generation(self, generation: int) -> JournalBatch:
+        """A batch that begins a generation, in place of the staged one."""
+        batch = self.appender.staged = JournalBatch()
+        batch.generation = generation
+        self.appender.begin_file(self._path(generation))
+        if self.appender.path:
+            batch.removals.append(self._path(generation - 1))
+        self._stage(batch, encode_header(generation, self.epoch), SHARD_HEADER)
+        return batch
 
-    def _reserve_for(self, end: int, generation: int, *, reserved: int) -> int:
-        return 0 if end <= reserved or generation == 0 else -(-end // RESERVE_BYTES) * RESERVE_BYTES
+    def _stage(self, batch: JournalBatch, body: bytes, shard: int = SHARD_RECORD) -> None:
+        batch.add(encode(FrameType.RECORD, body, shard=shard, segment=self._number & NUMBER_MASK))
+        if shard == SHARD_HEADER:
+            self._headed = True
+        else:
+            self._number += 1
+        batch.end_entry = self._number
 
-    def committed(self, write: JournalWrite) -> None:
+    def take(self) -> JournalBatch | None:
+        """Everything staged as one write, or None. One write at a time."""
+        return self.appender.take()
+
+    def committed(self, write: JournalBatch) -> None:
         """The write is durable."""
-        assert write is self._under_way
-        self._under_way = None
-        if write.created:
-            if self._file is not None:
-                self._file.close()
-            assert write.staged.generation is not None
-            self._file, self._generation = write.file, write.staged.generation
-            self._reserved_bytes = 0
-            self.snapshot_bytes = write.staged.snapshot_bytes
-        self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
-        self._status_owed = write.status_owed
-        self._end = write.end + (0 if write.status_owed is not None else STATUS_BYTES)
-        self.size_bytes = self._end if self._generation else 0
+        self.appender.committed(write)
+        self._generation = write.generation
+        if write.creates:
+            self.snapshot_bytes = write.snapshot_bytes
+        self.size_bytes = self.appender.durable_end if self._generation else 0
 
-    def failed(self, write: JournalWrite, error: OSError) -> None:
+    def failed(self, write: JournalBatch) -> None:
         """The write did not become durable: drops it and everything staged since.
 
         The journal does not trust the file again: the caller has to ``compact`` into a new generation.
         """
-        assert write is self._under_way
-        self._under_way = None
-        self._staged = _Staged()
-        self._status_owed = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self.appender.failed(write)
         self._failed = True
+
+    def done(self, write: JournalBatch, error: OSError | None, snapshot: Callable[[], Iterable[bytes]]) -> None:
+        """The write ended. After a failure a new generation with the snapshot is staged in its place."""
+        if error is None:
+            self.committed(write)
+        else:
+            self.failed(write)
+            self.compact(snapshot())
+
+    def is_long(self, bytes_min: int) -> bool:
+        """Whether the journal is longer than ``bytes_min``, and far longer than its last snapshot."""
+        return self.size_bytes > max(bytes_min, 4 * self.snapshot_bytes)
 
     def close(self) -> SealedFile | None:
         """Writes what is staged and leaves the file synced, without reserved room. Does IO.
@@ -426,20 +396,81 @@ class FileJournal:
         Returns the entry for the seal. Does nothing while a write is under way: the next opening reads its
         result.
         """
-        if self._under_way is not None:
+        if self.appender.under_way is not None:
             return None
         write = self.take()
         if write is not None:
             write.run(self._disk)
             self.committed(write)
+        there = bool(self.appender.path) and not self._failed
         self._failed = True
-        if self._file is None:
-            return None
-        self._file.truncate(self._end)
-        self._file.sync()
-        self._file.close()
-        self._file = None
-        return SealedFile(self._path(self._generation), self._end, self._number)
+        self.appender.finish(self._disk)
+        path, end = self.appender.path, self.appender.durable_end
+        return SealedFile(path, end, self._number) if there else None
 
     def _path(self, generation: int) -> str:
         return f"{self._folder}/{file_name(generation)}"
+
+
+def _reserve_to(batch: JournalBatch, end: int) -> int:
+    return -(-end // RESERVE_BYTES) * RESERVE_BYTES if batch.generation else 0
+
+
+class TableState(Protocol):
+    def replay(self, body: bytes) -> None:
+        """Applies a record; one whose effect is already there changes nothing."""
+
+    def snapshot(self) -> Iterable[bytes]:
+        """The whole table as records."""
+
+    def on_damage(self, *, lost: bool) -> None:
+        """Rot has destroyed records (``lost``), or a write was torn that was never acknowledged."""
+
+
+class JournalTable:
+    """A small table in memory with a journal behind it: replayed at opening, changed, compacted."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        state: TableState,
+        dirty: dict[Lane, None],
+        *,
+        compact_bytes: int,
+        seal: Seal | None = None,
+    ) -> None:
+        self.journal = FileJournal.open(disk, folder, seal)
+        bodies = list(self.journal.records)
+        for body in bodies:
+            state.replay(body)
+        self.recovered = [f"{folder}: {line}" for line in self.journal.report.lines()]
+        self.journal.ensure_file()
+        self.lane = Lane(f"the journal {folder}", self.journal, self._wrote, dirty)
+        self._state = state
+        self._compact_bytes = compact_bytes
+        nothing_left = bool(self.journal.size_bytes) and not bodies  # every file begins with a record
+        self.lost = nothing_left or self.journal.report.lost
+        """Whether acknowledged records are lost."""
+        if self.recovered or nothing_left:
+            state.on_damage(lost=self.lost)
+            self._compact()
+
+    def change(self, bodies: list[bytes], durable: Callable[[HeadpondError | None], None]) -> None:
+        """Stages records; calls ``durable`` once they are on the disk, or with the error that prevented it."""
+        for body in bodies:
+            self.journal.append(body)
+        self.lane.wait(durable)
+
+    def compact_if_long(self) -> None:
+        """Call it after the waiters of a write: only then does the table agree with the journal."""
+        if self.journal.is_long(self._compact_bytes):
+            self._compact()
+
+    def _compact(self) -> None:
+        self.journal.compact(self._state.snapshot())
+        self.lane.mark()
+
+    def _wrote(self, write: JournalBatch, error: OSError | None) -> bool:
+        self.journal.done(write, error, self._state.snapshot)
+        return True

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headpond.model.errors import BadFrame
+from headpond.storage.append import PLACE_MASK, STATUS_BYTES, decode_status, encode_status
 from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import (
     CHUNK_BYTES,
@@ -33,7 +34,6 @@ from headpond.storage.frame_file import (
     read_frame,
     scan,
 )
-from headpond.storage.frame_write import PLACE_MASK, STATUS_BYTES, SyncStatus, decode_status, encode_status
 from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 
@@ -125,7 +125,7 @@ class Recovery:
             self._write_again(self.proven, self.end)
             if not cut:
                 return self.end
-            file.write_at(self.end, [encode_status(SyncStatus(self.end, end_entry), self._shard or 0)])
+            file.write_at(self.end, [encode_status(self.end, end_entry, self._shard or 0)])
             self.proven = self.end
             return self.end + STATUS_BYTES
         if self.tail is not None and cut:

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from headpond.storage.append import NEW_SUFFIX
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import Bad, scan
-from headpond.storage.frame_write import NEW_SUFFIX
 from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import Frame, FrameType, encode
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headpond.storage.disk import Disk
-from headpond.storage.log.shard_log import LogOptions, ShardLog, StoredRecord
+from headpond.storage.log.batch import LogOptions
+from headpond.storage.log.read import StoredRecord
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, FrameType, decode_at

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from headpond.model.errors import BadData
+from headpond.storage.append import encode_status
 from headpond.storage.frame_file import Found, scan
-from headpond.storage.frame_write import SyncStatus, encode_status
-from headpond.storage.log.shard_log import LogOptions, ShardLog
-from headpond.storage.log.walk import build_index
+from headpond.storage.log.batch import LogOptions
+from headpond.storage.log.read import build_index
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.record import RECORD_HEADER, RecordHeader, decode_record_header
@@ -313,7 +314,7 @@ def test_a_forged_record_in_a_message_is_not_served_though_its_status_says_nothi
     log = writer.log
     header = RecordHeader(log.entry_next + 1, 1, b"f" * 16, 2_000, 0)
     forged = encode(FrameType.SEGMENT, RECORD_HEADER.pack(*header) + b"forged", shard=SHARD, segment=9)
-    inner = bytes(30) + forged + encode_status(SyncStatus(0, log.entry_next + 2), SHARD)
+    inner = bytes(30) + forged + encode_status(0, log.entry_next + 2, SHARD)
     first = log.append(block=b"c" * 16, segment=0, count=1, origin_crc=0, stored_at_us=5, body=inner)
     commit(log, disk)
     writer.append(count=1)

@@ -10,8 +10,9 @@ import pytest
 
 from headpond.model.ranges import RangeSet
 from headpond.storage.frame_file import Found, scan
+from headpond.storage.log.batch import LogBatch, LogOptions
 from headpond.storage.log.index import FileIndex, load_index
-from headpond.storage.log.shard_log import LogOptions, LogWrite, ShardLog
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
 from headpond.wire.frame import FrameType
@@ -32,7 +33,7 @@ from tests.storage.log.logs import (
 )
 
 
-def fail(log: ShardLog, disk: MemoryDisk) -> tuple[LogWrite, OSError]:
+def fail(log: ShardLog, disk: MemoryDisk) -> tuple[LogBatch, OSError]:
     """Runs the staged write, which is to fail."""
     write = log.take()
     assert write is not None
@@ -54,7 +55,7 @@ def check_as_before(writer: Writer) -> None:
     log, rows = writer.log, writer.durable
     assert marked(log) == admitted(rows)
     assert log.entry_next == log.entry_durable == log.entry_taken == sum(row.count for row in rows)
-    assert log.staged_bytes == 0
+    assert log.appender.staged.bytes == 0
     assert read_all(log) == (readable(rows), [])
 
 
@@ -81,7 +82,7 @@ def test_a_failed_write_undoes_itself_and_all_later_appends(operation: Operation
     disk.fail_next(operation, error)
     write, caught = fail(writer.log, disk)
     writer.append(count=1)
-    writer.log.failed(write, caught)
+    writer.log.failed(write)
     assert caught.errno == error
     assert b"q" * 16 not in writer.log.marks
     check_as_before(writer)
@@ -101,8 +102,8 @@ def test_after_a_failure_the_log_continues_in_a_new_file_and_keeps_its_commits(
     for _ in range(4):
         writer.append()
     disk.fail_next(operation, error)
-    write, caught = fail(writer.log, disk)
-    writer.log.failed(write, caught)
+    write, _ = fail(writer.log, disk)
+    writer.log.failed(write)
     writer.staged.clear()
     check_as_before(writer)
     written_before = [one for one in disk.operations if one[0] == "write"]
@@ -130,8 +131,8 @@ def test_pages_that_a_failed_sync_lost_are_not_served_after_a_restart_unless_the
     for _ in range(3):
         writer.append(count=1)
     disk.fail_next("sync", errno.EIO)
-    write, caught = fail(writer.log, disk)
-    writer.log.failed(write, caught)
+    write, _ = fail(writer.log, disk)
+    writer.log.failed(write)
     # The process ends without another append, and the system still shows the bytes: a restart finds them whole.
     again = open_log(disk)
     rows, _ = read_all(again)
@@ -149,7 +150,7 @@ def test_a_full_disk_refuses_and_takes_more_when_there_is_room() -> None:
         writer.append(size=3_000, count=1)
         write, caught = fail(writer.log, disk)
         assert caught.errno == errno.ENOSPC
-        writer.log.failed(write, caught)
+        writer.log.failed(write)
         writer.staged.clear()
         check_as_before(writer)
         assert disk.free_bytes() >= 100, "what does not count keeps no room"
@@ -199,8 +200,8 @@ def test_a_drop_whose_write_failed_is_undone() -> None:
     before = log_files(disk)
     assert log.drop_before(log.entry_durable) == log.entry_first > 0
     disk.fail_next("sync", errno.EIO)
-    write, caught = fail(log, disk)
-    log.failed(write, caught)
+    write, _ = fail(log, disk)
+    log.failed(write)
     assert log.entry_first == 0 and log_files(disk) == before
     check_as_before(writer)
 
@@ -259,8 +260,8 @@ def test_a_new_file_takes_the_place_of_one_without_entries() -> None:
     writer.commit(disk)
     writer.append(count=0)
     disk.fail_next("sync", errno.EIO)
-    write, caught = fail(writer.log, disk)
-    writer.log.failed(write, caught)
+    write, _ = fail(writer.log, disk)
+    writer.log.failed(write)
     writer.staged.clear()
     writer.append(count=1)
     writer.commit(disk)
@@ -278,8 +279,8 @@ def without_entries(disk: MemoryDisk) -> Writer:
     writer.commit(disk)
     writer.append(count=1)
     disk.fail_next("sync", errno.EIO)
-    write, caught = fail(writer.log, disk)
-    writer.log.failed(write, caught)
+    write, _ = fail(writer.log, disk)
+    writer.log.failed(write)
     writer.staged.clear()
     return writer
 

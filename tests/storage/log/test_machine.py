@@ -13,7 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headpond.storage.log.shard_log import LogOptions, LogWrite, ShardLog
+from headpond.storage.log.batch import LogBatch, LogOptions
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk
 from tests.storage.log.logs import Row, Writer, admitted, marked, open_log, read_all, readable
 
@@ -25,7 +26,7 @@ class LogMachine(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         self.disk = MemoryDisk(seed)
         self.writer = Writer(open_log(self.disk, OPTIONS), random.Random(seed))
-        self.write: LogWrite | None = None
+        self.write: LogBatch | None = None
         self.in_write: list[Row] = []
         self.kept = 0
         self.drop_highest = 0
@@ -64,13 +65,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(operation=st.sampled_from(["write", "sync", "create", "rename", "sync_folder"]))
     def fail(self, operation: str) -> None:
         assert self.write is not None
-        if operation in ("create", "rename", "sync_folder") and not self.write.created:
+        if operation in ("create", "rename", "sync_folder") and not self.write.creates:
             operation = "sync"
         self.disk.fail_next(operation, errno.EIO)  # type: ignore[arg-type]
         try:
             self.write.run(self.disk)
-        except OSError as error:
-            self.writer.log.failed(self.write, error)
+        except OSError:
+            self.writer.log.failed(self.write)
         else:
             raise AssertionError("it was to fail")
         self.kept = self.writer.log.entry_first
@@ -85,7 +86,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.write is None)
     @rule()
     def restart(self) -> None:
-        committed = self.writer.log.staged_bytes > 0
+        committed = self.writer.log.appender.staged.bytes > 0
         self.writer.log.close()
         if committed:
             self.writer.durable += self.writer.staged

@@ -15,7 +15,7 @@ A, B = b"a" * 16, b"b" * 16
 def admit(marks: Marks, block: bytes, segment: int, at_us: int = 0, *, durable: bool = True) -> None:
     marks.admit(block, segment, origin_crc=segment + 1, first_entry=segment * 10, count=2, at_us=at_us)
     if durable:
-        marks.settle(block)
+        marks.settle([block])
 
 
 def test_the_next_segment_is_one_past_the_highest_whatever_holes_there_are() -> None:
@@ -63,7 +63,7 @@ def test_the_place_of_a_segment_that_is_not_durable_stays_in_memory() -> None:
     assert known is not None
     assert list(known.recent) == list(range(RECENT_MAX + 500))
     for _ in range(200):
-        marks.settle(A)
+        marks.settle([A])
     assert list(known.recent) == list(range(200, RECENT_MAX + 500))
     for segment in range(RECENT_MAX + 499, 199, -1):
         marks.withdraw(A, segment)
@@ -75,7 +75,7 @@ def test_a_block_with_pending_segments_is_not_forgotten() -> None:
     admit(marks, A, 0, durable=False)
     admit(marks, B, 0)
     assert marks.forget(90 * DAY_US, keep=B) == []
-    marks.settle(A)
+    marks.settle([A])
     assert marks.forget(90 * DAY_US, keep=B) == [A]
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from headpond.storage.log.shard_log import LogOptions
+from headpond.storage.log.batch import LogOptions
 from headpond.storage.memory_disk import Keep, MemoryDisk
 from tests.storage.log.logs import (
     FOLDER,

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from headpond.storage.disk import Disk
+from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.marks import DAY_US, RECENT_MAX
 from headpond.storage.log.segments import SCANNED_MAX
-from headpond.storage.log.shard_log import LogOptions, ShardLog
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.os_disk import OsDisk
 from tests.storage.log.logs import (
@@ -55,7 +56,7 @@ def test_a_staged_record_moves_the_marks_and_cannot_be_read(disk: Disk) -> None:
     assert log.read(0, 100) == ([], 0, [])
     assert disk.list(FOLDER) == []
     write = log.take()
-    assert write is not None and write.bytes > 0 and log.staged_bytes == 0
+    assert write is not None and write.bytes > 0 and log.appender.staged.bytes == 0
     assert (log.entry_taken, log.entry_durable) == (2, 0)
     write.run(disk)
     assert log.read(0, 100) == ([], 0, []), "durable is what was committed"
@@ -347,7 +348,7 @@ def test_a_failed_write_restores_the_end_of_a_block_that_it_continued() -> None:
     assert ended_us() is None
     write = log.take()
     assert write is not None
-    log.failed(write, OSError())
+    log.failed(write)
     assert ended_us() == 5 and log.marks.next(BLOCKS[0]) == 1
 
 

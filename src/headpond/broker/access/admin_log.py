@@ -17,7 +17,7 @@ import msgspec
 from headpond.broker.session import Session, shown
 from headpond.model.errors import BadFrame, HeadpondError
 from headpond.model.grant import redacted, without_secret
-from headpond.storage.journal_table import JournalTable
+from headpond.storage.journal import JournalTable
 from headpond.wire.control.access import AdminRecord, TokenCreated
 from headpond.wire.control.greeting import Control
 

@@ -21,7 +21,8 @@ from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
 from headpond.storage.commit_lane import Lane
 from headpond.storage.disk import Disk
-from headpond.storage.log.shard_log import LogOptions, ShardLog
+from headpond.storage.log.batch import LogOptions
+from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.seal import Seal
 from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
 from headpond.wire.title import Title

@@ -76,8 +76,8 @@ class Runs:
         try:
             write.run(self._disk)
             self._journal.committed(write)
-        except OSError as error:  # a full disk must not keep a node from starting: then nothing is claimed
-            self._journal.failed(write, error)
+        except OSError:  # a full disk must not keep a node from starting: then nothing is claimed
+            self._journal.failed(write)
             self.crashed = self.number
 
     def close(self) -> SealedFile | None:

@@ -29,7 +29,7 @@ from headpond.model.errors import (
 )
 from headpond.model.grant import ALL, Grant
 from headpond.model.names import Place, TopicPatterns
-from headpond.storage.log.shard_log import Run
+from headpond.storage.log.read import Run
 from headpond.wire.control.following import (
     SPANS_MAX,
     SUBSCRIPTIONS_MAX,

@@ -16,7 +16,7 @@ from headpond.broker.reading.fetch import Answer, Done, Refuse
 from headpond.broker.session import Session
 from headpond.model.errors import BadRequest, StorageFailed, TopicNotFound
 from headpond.model.ranges import RangeSet
-from headpond.storage.log.shard_log import Run
+from headpond.storage.log.read import Run
 from headpond.wire.control.following import DROPPED_MAX, ReadDropped, WholeSegments
 from headpond.wire.control.links import RecordHead
 

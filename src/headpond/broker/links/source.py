@@ -16,7 +16,8 @@ from headpond.broker.reading.fetch import Answer, Refuse
 from headpond.model.errors import BadRequest, LimitReached, StorageFailed, TopicNotFound
 from headpond.model.grant import ALL, Grant
 from headpond.model.names import Place, TopicPatterns
-from headpond.storage.log.shard_log import Run, ShardLog
+from headpond.storage.log.read import Run
+from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.links import BlockName, Followed, FollowTopics, Heads, ReadHeads
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from headpond.model.errors import (
 )
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
-from headpond.storage.log.read import StoredRecord
-from headpond.storage.log.shard_log import Run, ShardLog
+from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import Operation, Response, encode_control
 from headpond.wire.control.greeting import Control
 from headpond.wire.control.reading import (

@@ -28,8 +28,8 @@ from headpond.broker.staging.stage_file import (
     stored_chunk,
 )
 from headpond.model.errors import HeadpondError, StorageFailed
-from headpond.storage.disk import Disk, DiskFile
-from headpond.storage.frame_write import STATUS_BYTES, FrameWrite
+from headpond.storage.append import Appender, Batch
+from headpond.storage.disk import Disk
 from headpond.storage.seal import Seal, SealedFile
 
 Segment: TypeAlias = bytes
@@ -116,23 +116,15 @@ class StageMemory:
         chunk.segment = None
 
 
-class StageWrite(FrameWrite):
-    """Everything staged at one ``take``."""
+class StageBatch(Batch):
+    """Chunks and notes for one write."""
 
-    batch: _Batch
-
-
-class _Batch:
-    """What goes into the next write."""
-
-    __slots__ = ("bytes", "chunks", "creates", "ended", "finishes", "number", "offset", "parts")
+    __slots__ = ("chunks", "ended", "finishes", "number")
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.bytes = 0
+        super().__init__()
         self.number = 0
-        self.offset = 0
-        self.creates = False
+        """Of the file that it goes to."""
         self.chunks: list[StageState] = []
         self.finishes: list[StageState] = []
         self.ended: dict[bytes, set[int]] = {}
@@ -150,25 +142,19 @@ class Stages:
         self._of_writer: dict[str, dict[bytes, StageState]] = {}
         self._file_bytes = file_bytes
         self._preallocate_bytes = preallocate_bytes
+        """The step in which a file reserves room; 0 for none."""
         self._files: dict[int, set[bytes]] = {}
         """By number: the stages that have something in the file."""
         self._notes: dict[int, dict[bytes, set[int]]] = {}
         """By number: the stages whose end is noted in the file, each with the files that it stands in."""
-        self._carried: dict[int, _Batch] = {}
+        self._carried: dict[int, StageBatch] = {}
         """By number of a file that is to go: the batch in which its notes stand anew."""
         self._synced_bytes: dict[int, int] = {}
         """By number: how much of the file is durable."""
         self._removing: set[int] = set()
         self._number = 0
         """Of the file being written, or of the last one that was."""
-        self._file: DiskFile | None = None
-        self._end: int | None = None
-        """Where the next write goes; None where that is a new file."""
-        self._owed: bytes | None = None
-        """A STATUS that could not be written: the next write puts it in its place."""
-        self._reserved_bytes = 0
-        self._batch = _Batch()
-        self._under_way: StageWrite | None = None
+        self.appender = Appender(StageBatch, SHARD_RECORD, self._reserve_to)
 
     # --- opening ------------------------------------------------------------------------------------
 
@@ -287,7 +273,7 @@ class Stages:
         stage.finished = True
         stage.touched_us = now_us
         batch = self._begun()
-        self._put(batch, encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us)))
+        batch.add(encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us)))
         batch.finishes.append(stage)
 
     def drop(self, stages: Iterable[StageState]) -> None:
@@ -303,14 +289,14 @@ class Stages:
 
         What one of them notes of stages in files that stay is noted anew first; it goes when that is durable.
         """
-        under_way = self._under_way.batch if self._under_way is not None else None
-        needed = {batch.number for batch in (self._batch, under_way) if batch is not None and batch.parts}
-        if self._end is not None:
+        staged, under_way = self.appender.staged, self.appender.under_way
+        needed = {batch.number for batch in (staged, under_way) if batch is not None and batch.parts}
+        if self.appender.end is not None:
             needed.add(self._number)
         gone = []
         for number in [each for each, stages in self._files.items() if not stages and each not in needed]:
             carrier = self._carried.get(number)
-            if carrier is not None and carrier in (self._batch, under_way):
+            if carrier is not None and carrier in (staged, under_way):
                 continue
             there = (self._files.keys() | self._removing) - {number}
             ended = {
@@ -348,9 +334,9 @@ class Stages:
         stage.files.add(number)
         self._files.setdefault(number, set()).add(stage.uuid)
 
-    def _note_ends(self, ended: dict[bytes, set[int]]) -> _Batch:
+    def _note_ends(self, ended: dict[bytes, set[int]]) -> StageBatch:
         batch = self._begun()
-        self._put(batch, encode_note(StagesDropped(list(ended))))
+        batch.add(encode_note(StagesDropped(list(ended))))
         batch.ended |= ended
         self._notes.setdefault(batch.number, {}).update(ended)
         return batch
@@ -361,82 +347,41 @@ class Stages:
         stage.begun = True
         batch = self._begun()
         self._touch_file(stage, batch.number)
-        self._put(batch, encode_note(StageBegun(stage.uuid, stage.writer, stage.topic, stage.opened_us)))
+        batch.add(encode_note(StageBegun(stage.uuid, stage.writer, stage.topic, stage.opened_us)))
 
-    def _put(self, batch: _Batch, frame: bytes) -> None:
-        batch.parts.append(frame)
-        batch.bytes += len(frame)
-
-    def _begun(self) -> _Batch:
+    def _begun(self) -> StageBatch:
         """The batch that is being gathered; its first item decides into which file it goes."""
-        batch = self._batch
+        batch, under_way, end = self.appender.staged, self.appender.under_way, self.appender.end
         if batch.parts:
             return batch
-        under_way = self._under_way
-        end = self._end if under_way is None else under_way.end + STATUS_BYTES
-        number = self._number if under_way is None else under_way.batch.number
+        batch.number = self._number if under_way is None else under_way.number
         if end is None or end >= self._file_bytes:
-            batch.number, batch.offset, batch.creates = number + 1, 0, True
+            batch.number += 1
             self._files.setdefault(batch.number, set())
+            self.appender.begin_file(file_path(batch.number))
         else:
-            batch.number, batch.offset, batch.creates = number, end, False
+            self.appender.follow()
         return batch
 
     # --- writing ------------------------------------------------------------------------------------
 
-    @property
-    def staged_bytes(self) -> int:
-        return self._batch.bytes
-
-    def take(self) -> StageWrite | None:
-        assert self._under_way is None, "the write before is not done"
-        batch = self._batch
-        if not batch.parts:
-            return None
-        parts, size, offset = batch.parts, batch.bytes, batch.offset
-        if batch.creates:
-            self._owed, self._reserved_bytes = None, 0
-        elif self._owed is not None:
-            parts, size, offset = [self._owed, *parts], size + STATUS_BYTES, offset - STATUS_BYTES
-        end = offset + size + STATUS_BYTES
+    def _reserve_to(self, _batch: StageBatch, end: int) -> int:
         step = self._preallocate_bytes
-        write = StageWrite(
-            folder=FOLDER,
-            path=file_path(batch.number),
-            shard=SHARD_RECORD,
-            file=None if batch.creates else self._file,
-            offset=offset,
-            parts=parts,
-            size=size,
-            end_entry=0,
-            reserve_to=0 if end <= self._reserved_bytes else -(-end // step) * step,
-        )
-        write.batch = batch
-        self._under_way = write
-        self._batch = _Batch()
-        return write
+        return -(-end // step) * step if step else 0
 
-    def committed(self, write: StageWrite) -> None:
-        assert write is self._under_way
-        self._under_way = None
-        batch = write.batch
-        if batch.creates:
-            self._close_file()
-        self._number, self._file = batch.number, write.file
-        self._end = write.end + STATUS_BYTES
-        self._synced_bytes[batch.number] = write.end
-        self._owed = write.status_owed
-        self._reserved_bytes = max(self._reserved_bytes, write.reserve_to)
-        for stage in batch.chunks:
+    def committed(self, write: StageBatch) -> None:
+        self.appender.committed(write)
+        self._number = write.number
+        self._synced_bytes[write.number] = write.end
+        for stage in write.chunks:
             stage.durable += 1
-        for stage in batch.finishes:
+        for stage in write.finishes:
             stage.finish_durable = True
 
-    def failed(self, write: StageWrite) -> None:
+    def failed(self, write: StageBatch) -> None:
         """Neither it nor what came since counts; the file is not written again."""
-        assert write is self._under_way
-        self._under_way = None
-        for batch in (self._batch, write.batch):
+        staged = self.appender.staged
+        for batch in (staged, write):
             for stage in dict.fromkeys((*batch.chunks, *batch.finishes)):
                 before = stage.bytes
                 self._memory.forget(stage)
@@ -444,26 +389,15 @@ class Stages:
                 if stage.uuid in self._all:
                     self.bytes += stage.bytes - before
             self._number = max(self._number, batch.number)
-        ended = write.batch.ended | self._batch.ended
-        self._batch = _Batch()
-        self._close_file()
-        self._end = None
-        if ended:  # that these do not count must become durable all the same
+        self.appender.failed(write)
+        if ended := write.ended | staged.ended:  # that these do not count must become durable all the same
             self._note_ends(ended)
 
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def close(self) -> list[SealedFile]:
+    def close(self, disk: Disk) -> list[SealedFile]:
         """Leaves the files synced, without reserved room; returns how. Does IO."""
-        if self._under_way is None:
-            if self._file is not None and self._end is not None:
-                self._file.truncate(self._end)
-                self._file.sync()
-                self._synced_bytes[self._number] = self._end
-            self._close_file()
-            self._end = None
+        if self.appender.under_way is None:
+            if self.appender.end is not None:
+                self._synced_bytes[self._number] = self.appender.durable_end
+            self.appender.finish(disk)
         there = sorted(self._files.keys() & self._synced_bytes.keys())
         return [SealedFile(file_path(number), self._synced_bytes[number]) for number in there]

@@ -65,6 +65,7 @@ class StagingStores:
             preallocate_bytes=settings.log.preallocate_bytes,
             memory_bytes=settings.staging.memory_bytes,
         )
+        self._disk = disk
         self._compact_bytes = settings.journal_compact_bytes
         self._journal = journal = FileJournal.open(disk, "writers", seal)
         for body in journal.records:
@@ -103,11 +104,7 @@ class StagingStores:
     # --- committing ---------------------------------------------------------------------------------
 
     def _writers_wrote(self, write: Any, error: OSError | None) -> bool:
-        if error is None:
-            self._journal.committed(write)
-        else:
-            self._journal.failed(write, error)
-            self._journal.compact(list(self.writers.snapshot()))
+        self._journal.done(write, error, self.writers.snapshot)
         return False
 
     def _stages_wrote(self, write: Any, error: OSError | None) -> bool:
@@ -119,9 +116,8 @@ class StagingStores:
 
     def lane_wrote(self, lane: Lane) -> None:
         """A lane's write ended and those who waited were told."""
-        long = max(self._compact_bytes, 4 * self._journal.snapshot_bytes)
-        if lane is self._writers_lane and self._journal.size_bytes > long:
-            self._journal.compact(list(self.writers.snapshot()))
+        if lane is self._writers_lane and self._journal.is_long(self._compact_bytes):
+            self._journal.compact(self.writers.snapshot())
             lane.mark()
 
     @property
@@ -132,4 +128,4 @@ class StagingStores:
     def close(self) -> list[SealedFile]:
         """Closes the files in good order; returns how they are left. Does IO."""
         writers = self._journal.close()
-        return [*([] if writers is None else [writers]), *self.stages.close()]
+        return [*([] if writers is None else [writers]), *self.stages.close(self._disk)]

@@ -41,7 +41,7 @@ from headpond.broker.subscriptions.subscribe import (
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError, LeaseLost, StorageFailed
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord
 from headpond.wire.control.codec import encode_control, encode_refusal
 from headpond.wire.control.consuming import (
     Credit,

@@ -31,8 +31,7 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.model.identity import SEGMENT_NUMBER_MAX, Identity
-from headpond.storage.log.read import segment_of
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord, segment_of
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

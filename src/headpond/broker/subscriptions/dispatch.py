@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.model.entry_set import EntrySet, Span
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord
 
 if TYPE_CHECKING:
     from headpond.broker.subscriptions.subscription import Subscription

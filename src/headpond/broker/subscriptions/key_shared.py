@@ -29,9 +29,8 @@ from headpond.broker.subscriptions.dispatch import SPANS_MAX, Offer, Wanted, fir
 from headpond.broker.subscriptions.shared import SharedDispatch
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import HeadpondError
+from headpond.storage.log.read import Run, StoredRecord, segment_of
 from headpond.storage.log.read import StoredRecord as LogRecord
-from headpond.storage.log.read import segment_of
-from headpond.storage.log.shard_log import Run, StoredRecord
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
 

@@ -15,7 +15,7 @@ from headpond.broker.subscriptions.entry_tally import DAMAGED, EXPIRED, RETENTIO
 from headpond.broker.subscriptions.records import Missed, encode_change, unread
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet, Span
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.plain.expiry import expired_spans, expiries_us, may_expire
 from headpond.wire.record import RECORD_HEADER_BYTES

@@ -39,7 +39,7 @@ from headpond.model.errors import (
     SubscriptionMoved,
     SubscriptionNotFound,
 )
-from headpond.storage.log.shard_log import Run
+from headpond.storage.log.read import Run
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.consuming import (
     Browse,

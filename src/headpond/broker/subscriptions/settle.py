@@ -117,7 +117,7 @@ class Confirming:
     ) -> None:
         """Tells the consumer once what is staged now is durable; until then it counts as memory of its own."""
         session.unacked_bytes += cost_bytes
-        staged, known = self._lane.stage.staged_bytes > 0, attachment.confirmation
+        staged, known = self._lane.appender.staged.bytes > 0, attachment.confirmation
         if staged and known is not None and known.behind == self._lane.writes:
             known.take_in(number, late, cost_bytes)
             return

@@ -22,8 +22,7 @@ from headpond.broker.subscriptions.dispatch import (
     size_of,
 )
 from headpond.model.entry_set import Span
-from headpond.storage.log.read import segment_of
-from headpond.storage.log.shard_log import Run, StoredRecord
+from headpond.storage.log.read import Run, StoredRecord, segment_of
 from headpond.wire.plain.expiry import expiries_us
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import SubscriptionBusy, SubscriptionPassive
 from headpond.model.policy import AFTER_BACKLOG, Policy
 from headpond.model.ranges import RangeSet
-from headpond.storage.log.shard_log import Run
+from headpond.storage.log.read import Run
 from headpond.wire.typed.versions import SchemaVersions
 
 # What a subscription is beside those of other nodes: active, or the passive copy of one that lives elsewhere.

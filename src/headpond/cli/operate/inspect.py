@@ -24,9 +24,9 @@ from headpond.producer.refill.form import SUFFIX, Rejections, decode_body, read_
 from headpond.producer.refill.form import Status as RefillStatus
 from headpond.producer.refill.losses import Damage
 from headpond.producer.refill.scan import RefillImage, scan_refill
+from headpond.storage.append import SyncStatus, decode_status
 from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import Bad, Found, looks_torn, scan
-from headpond.storage.frame_write import SyncStatus, decode_status
 from headpond.storage.log.format import (
     Began,
     BlockEnded,

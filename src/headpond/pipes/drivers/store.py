@@ -120,7 +120,7 @@ class StreamStore:
                 try:
                     await asyncio.to_thread(write.run, self._disk)
                 except OSError as error:
-                    self._journal.failed(write, error)
+                    self._journal.failed(write)
                     self._fail(error)
                     break
                 self._journal.committed(write)

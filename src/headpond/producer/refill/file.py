@@ -16,9 +16,9 @@ from headpond.model.errors import BadFrame, BadRequest, Closed, DiskFull, Headpo
 from headpond.model.identity import SegmentKey
 from headpond.producer.refill.form import NOTE_SUFFIX
 from headpond.producer.refill.index import FrameSpan
+from headpond.storage.append import NEW_SUFFIX
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import CHUNK_BYTES, CRC_RESIDUE
-from headpond.storage.frame_write import NEW_SUFFIX
 from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, OVERHEAD_BYTES
 

@@ -24,8 +24,8 @@ from headpond.model.errors import BadFrame
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
 from headpond.producer.refill.form import SUFFIX
+from headpond.storage.append import NEW_SUFFIX
 from headpond.storage.disk import Disk
-from headpond.storage.frame_write import NEW_SUFFIX
 from headpond.wire.frame import (
     FILE_BODY_BYTES_MAX,
     HEADER_BYTES,

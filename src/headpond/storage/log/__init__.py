@@ -7,14 +7,11 @@ In reading order::
     marks         which segments of each block the shard has admitted
     incarnations  which runs of the node wrote which entries
     index         sparse index of a file: entry and time to offset
-    walk          iterates over the records of a file, around damage
-    read          checked reads of durable records: View, FileView, LogReader
-    heads         lists segments without their rows, for links between nodes
-    segments      finds an admitted segment that a sender sends again
-    replay        replays one file of a log at opening
+    read          checked reads of durable records: walk, View, FileView, LogReader
+    segments      finds an admitted segment that a sender sends again; lists segments for links between nodes
     rewrite       writes closed files of a state topic again without superseded rows
-    recover       opens a log: the last file in full, the heads of the others
-    append        the stage of appended records, the file they go to, and their write
+    recover       opens a log: replays the last file, reads the heads of the others
+    batch         the records of one write, with what undoes them
     shard_log     ShardLog: append, take, committed or failed, read
     latest_rows   the latest row of every key
     compact       one pass of compaction over a shard of a state topic

@@ -14,7 +14,7 @@ A file ``<first entry, 20 digits>.log`` holds frames, all with the log's shard i
               entries that compaction took out
               Kind 4, an incarnation began: name u64 | its first entry u64
               Kind 8, the tally of a block: block, msgpack (book.py)
-    STATUS    synced length u64 | next entry u64 (storage/frame_write.py)
+    STATUS    synced length u64 | next entry u64 (storage/append.py)
 
 The entries of a file end where the next file begins: later ones in it were never durable and do not count. A
 damaged TITLE costs nothing, a damaged MARKS a scan of the file before; damaged records are lost by exact range;

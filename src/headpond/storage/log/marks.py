@@ -7,6 +7,8 @@ and move back when a sync fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from headpond.model.errors import BadFrame
@@ -86,10 +88,10 @@ class Marks:
         count: int,
         at_us: int,
         code: str = "",
-    ) -> bool:
-        """Admits a new segment; call ``settle`` when it is durable. Returns whether it fills a hole.
+    ) -> tuple[bool, int | None]:
+        """Admits a new segment; call ``settle`` when it is durable. ``code`` is the reason of a refusal.
 
-        ``code`` is the reason of a refusal.
+        Returns whether it fills a hole, and the end of the block that it takes back.
         """
         known = self._blocks.get(block)
         if known is None:
@@ -98,20 +100,21 @@ class Marks:
         self.book.admitted(block, count, code, late=late, at_us=at_us)
         known.admitted.add(segment, segment + 1)
         known.touched_us = at_us
-        known.ended_us = None  # the producer continues a block that it had closed
+        ended_us, known.ended_us = known.ended_us, None  # the producer continues a block that it had closed
         known.recent[segment] = (origin_crc, first_entry, count)
         known.pending += 1
-        return late
+        return late, ended_us
 
-    def settle(self, block: bytes) -> None:
-        """The oldest pending segment of a block is durable: the files have it from now on."""
-        known = self._blocks.get(block)
-        if known is None:
-            return
-        known.pending = max(known.pending - 1, 0)
-        recent = known.recent
-        while len(recent) > max(RECENT_MAX, known.pending):
-            del recent[next(iter(recent))]
+    def settle(self, blocks: Iterable[bytes]) -> None:
+        """The oldest pending segment of each block is durable: the files have it from now on."""
+        for block in blocks:
+            known = self._blocks.get(block)
+            if known is None:
+                continue
+            known.pending = max(known.pending - 1, 0)
+            recent = known.recent
+            while len(recent) > max(RECENT_MAX, known.pending):
+                del recent[next(iter(recent))]
 
     def withdraw(self, block: bytes, segment: int, code: str = "", *, late: bool = False) -> None:
         """Undoes an ``admit`` whose sync failed."""

@@ -17,15 +17,26 @@ storage/recovery.py has the rule for each file. A log adds:
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headpond.model.entry_set import EntrySet
-from headpond.model.errors import BadFrame
-from headpond.storage.disk import Disk
-from headpond.storage.frame_write import NEW_SUFFIX
+from headpond.model.errors import BadData, BadFrame
+from headpond.model.ranges import RangeSet
+from headpond.storage.append import NEW_SUFFIX, decode_status
+from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.frame_file import Bad, Found
+from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
     INDEX_SUFFIX,
+    Began,
+    BlockEnded,
+    Dropped,
     FileHead,
     FileId,
+    Tallied,
+    decode_event,
+    decode_marks_body,
     expiry_name,
     file_name,
     index_name,
@@ -34,17 +45,328 @@ from headpond.storage.log.format import (
     parse_expiry_name,
     parse_file,
     peek_head,
+    title_of,
 )
-from headpond.storage.log.index import load_index
+from headpond.storage.log.incarnations import Incarnations
+from headpond.storage.log.index import Point, load_index
 from headpond.storage.log.marks import Marks
-from headpond.storage.log.read import FileView
-from headpond.storage.log.replay import RecoveredLog, Replay
+from headpond.storage.log.read import FileView, belongs, build_index
 from headpond.storage.log.rewrite import find_compacted
-from headpond.storage.log.walk import build_index
+from headpond.storage.recovery import Recovery
 from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
+from headpond.wire.frame import Frame, FrameType
+from headpond.wire.plain.expiry import expiries_us, last_us
+from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segments_of
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions, versions_of
+
+_SEGMENT = int(FrameType.SEGMENT)
+
+
+class FileDamage(NamedTuple):
+    """Bytes of a file that are no frames, and the entries that they held (often none)."""
+
+    file: str
+    offset: int
+    end: int
+    entries: tuple[int, int]
+    reason: str
+
+
+@dataclass
+class RecoveryReport:
+    """Torn, damaged and missing parts that opening a log found."""
+
+    torn: list[FileDamage] = field(default_factory=list)
+    """Bytes of writes that were never acknowledged."""
+    damaged: list[FileDamage] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    """Entries of missing files."""
+    new_incarnation: bool = False
+    blocks_forgotten: int = 0
+    """Silent blocks left out of heads since the opening, because a head would have been too long."""
+    files_read: int = 0
+
+    def lines(self) -> list[str]:
+        """One line of text per fault."""
+        found = []
+        for damage in (*self.torn, *self.damaged):
+            first, end = damage.entries
+            lost = f"entries {first} to {end - 1} are lost" if end > first else "no entry is lost"
+            found.append(f"{damage.file}, bytes {damage.offset} to {damage.end}: {damage.reason}; {lost}")
+        found += [f"a file is missing: entries {first} to {end - 1} are lost" for first, end in self.missing]
+        if self.blocks_forgotten:
+            found.append(f"{self.blocks_forgotten:,} silent blocks were forgotten early: there were too many")
+        if self.new_incarnation:
+            found.append("entries that may have been read are lost at the end: a new incarnation begins")
+        return found
+
+
+@dataclass
+class RecoveredLog:
+    """The state from which a log starts."""
+
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+    marks: Marks = field(default_factory=Marks)
+    incarnations: Incarnations = field(default_factory=Incarnations)
+    lost_from: int | None = None
+    """The first entry that is lost at the end and may have been read."""
+    kept: int = 0
+    next_entry: int = 0
+    stored_at_us: int = 0
+    """The time of the last record."""
+    damaged: RangeSet = field(default_factory=RangeSet)
+    files: list[FileView] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    """The index points of the last file."""
+    end_offset: int = 0
+    head_bytes: int = 0
+    """The end of the head of the last file."""
+    expires_us: int | None = 0
+    """When all messages of the last file have expired; 0 if it has none, None if some never do."""
+    file: DiskFile | None = None
+    """The last file; None if the next append has to begin a new one."""
+    named: bool = False
+    """Whether the name of the last file is durable for certain: a second write to it exists."""
+    outdated: bool = False
+    """Whether the title of the last file has other schemas than the topic now."""
+    compacted: EntrySet = field(default_factory=EntrySet)
+    """Entries that compaction has removed."""
+
+    def lose_from(self, entry: int) -> None:
+        self.lost_from = entry if self.lost_from is None else min(entry, self.lost_from)
+        self.report.new_incarnation = True
+
+
+class Replay:
+    """Applies one file to the state. ``limit`` is the end of its entries; None for the last file."""
+
+    def __init__(
+        self,
+        state: RecoveredLog,
+        disk: Disk,
+        folder: str,
+        its_id: FileId,
+        limit: int | None,
+        title: Title,
+        shard: int,
+        index_every_bytes: int,
+        sealed: SealedFile | None,
+    ) -> None:
+        self.state = state
+        self.name = file_name(*its_id)
+        self.path = f"{folder}/{self.name}"
+        self.first = its_id.first
+        self.compacted = its_id.generation > 0
+        self.limit = limit
+        self.title = title
+        self.shard = shard
+        self.index_every_bytes = index_every_bytes
+        self.bad: Bad | None = None
+        """Bad bytes whose entries are still unknown."""
+        self.lost_from: int | None = None
+        """The first entry lost in damage behind which no record has come yet."""
+        self.over = False
+        """Whether a record with entries of the next file has come: the rest of the file does not count."""
+        self.head_seen = False
+        self.in_head = True
+        """Whether only TITLE and MARKS have come."""
+        self.first_write_ended = state.named = False
+        state.points, state.expires_us = [], 0
+        self.schemas = versions_of(title)
+        self.file = open_salvaged(disk, self.path, writable=limit is None)
+        self.sealed = sealed
+        """The entry of this file in the seal of a clean stop."""
+        sealed_bytes = 0 if sealed is None else sealed.bytes
+        self.recovery = Recovery(self.file, shard=shard, accept=self._accept, sealed_bytes=sealed_bytes)
+
+    def run(self, *, trust_marks: bool) -> None:
+        self.state.report.files_read += 1
+        self._expect(self.first, 0, "records are missing before this file")
+        for item in self.recovery.items():
+            self._take(item, trust_marks=trust_marks)
+            if self.over:
+                break
+        if self.limit is None:
+            self._finish_last()
+        else:
+            self._finish_closed()
+
+    def _accept(self, offset: int, frame: Frame) -> bool:
+        if frame.type == FrameType.STATUS:
+            status = decode_status(frame.body)
+            return status is not None and status.end_entry >= self.state.next_entry
+        if frame.type == FrameType.RECORD:
+            event = decode_event(frame.body)
+            return event is not None and event.entry >= self.state.next_entry
+        if frame.type == FrameType.MARKS:
+            return self.in_head and _marks_of(frame.body, self.first)
+        return belongs(frame, self.state.next_entry)
+
+    def _take(self, item: Found | Bad, *, trust_marks: bool) -> None:
+        if isinstance(item, Bad):
+            self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
+            return
+        type_, body = item.frame.type, item.frame.body
+        if self.first_write_ended:
+            self.state.named = True
+        self.first_write_ended = self.first_write_ended or type_ == FrameType.STATUS
+        if type_ == _SEGMENT and len(body) >= RECORD_HEADER_BYTES:
+            self._take_record(item)
+        elif type_ == FrameType.STATUS:
+            self._take_status(item)
+        elif type_ == FrameType.RECORD:
+            self._take_event(item)
+        elif type_ == FrameType.TITLE:
+            self._take_title(body)
+        elif type_ == FrameType.MARKS and trust_marks and not self.head_seen:
+            self._take_marks(body)
+            self.state.head_bytes = item.end
+
+    def _take_record(self, item: Found) -> None:
+        header = decode_record_header(item.frame.body)
+        state = self.state
+        if self.limit is not None and header.end_entry > self.limit:
+            self.over = True
+            return
+        if header.first_entry < state.next_entry:
+            return
+        if self.bad is not None or header.first_entry > state.next_entry:
+            self._expect(header.first_entry, item.offset, "bytes are damaged")
+        self.lost_from, self.in_head = None, False
+        if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
+            state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
+        segment = item.frame.body[RECORD_HEADER_BYTES:]
+        unknown = header.count
+        for number, crc, first, count in segments_of(header, item.frame.segment, segment):
+            state.marks.admit(
+                header.block,
+                number,
+                origin_crc=crc,
+                first_entry=first,
+                count=count,
+                at_us=header.stored_at_us,
+                code="" if count else refusal_code(segment),
+            )
+            state.marks.settle((header.block,))
+            unknown -= count
+        if unknown:  # a stub of forgotten blocks
+            state.marks.book.stored_by_forgotten(unknown)
+        if header.count and state.expires_us is not None:
+            expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
+            state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)
+        state.next_entry = header.end_entry
+        state.stored_at_us = max(state.stored_at_us, header.stored_at_us)
+
+    def _take_status(self, item: Found) -> None:
+        status = decode_status(item.frame.body)
+        if status is None or (self.limit is not None and status.end_entry > self.limit):
+            return
+        self._take_end(status.end_entry, item.offset)
+
+    def _take_end(self, entry: int, offset: int) -> None:
+        """A STATUS or an event names the next entry."""
+        self.in_head = False
+        if entry > self.state.next_entry and self.lost_from is None:
+            self.lost_from = self.state.next_entry
+        self._expect(entry, offset, "bytes are damaged")
+
+    def _take_event(self, item: Found) -> None:
+        event = decode_event(item.frame.body)
+        if event is None:
+            return
+        self._take_end(event.entry, item.offset)
+        if isinstance(event, BlockEnded):
+            self.state.marks.end(event.block, event.at_us)
+        elif isinstance(event, Dropped):
+            self.state.kept = max(self.state.kept, event.kept)
+        elif isinstance(event, Began):
+            self.state.incarnations.add(event.name, event.first)
+        elif isinstance(event, Tallied):
+            self.state.marks.book.restore(event.block, event.tally)
+
+    def _take_title(self, body: bytes) -> None:
+        title = title_of(body)
+        if title is None:
+            return
+        if title.topic_uuid != self.title.topic_uuid:
+            raise BadData(f"{self.path} belongs to topic {title.topic}, not to {self.title.topic}")
+        self.state.outdated = title.schemas != self.title.schemas
+
+    def _take_marks(self, body: bytes) -> None:
+        head, damaged, incarnations, marks = decode_marks_body(body)
+        state = self.state
+        state.incarnations = incarnations
+        state.marks = Marks.decode(marks)
+        if state.marks.book.counted_from < 0:
+            state.marks.book.counted_from = head.first
+        state.kept = max(state.kept, head.kept)
+        state.stored_at_us = max(state.stored_at_us, head.stored_at_us)
+        for start, end in damaged:
+            state.damaged.add(start, end)
+        self.head_seen = True
+
+    def _expect(self, entry: int, offset: int, reason: str) -> None:
+        """The next entry is ``entry``: missing ones before it were lost in the bad bytes before ``offset``."""
+        state = self.state
+        bad = self.bad or Bad(offset, offset)
+        if entry > state.next_entry or self.bad is not None:
+            span = (state.next_entry, max(entry, state.next_entry))
+            state.report.damaged.append(FileDamage(self.name, bad.offset, bad.end, span, reason))
+            state.damaged.add(*span)
+            state.marks.book.lost += span[1] - span[0]
+        self.bad = None
+        state.next_entry = max(state.next_entry, entry)
+
+    def _finish_closed(self) -> None:
+        assert self.limit is not None
+        recovery = self.recovery
+        self.bad = recovery.tail or self.bad
+        if self.state.next_entry < self.limit:
+            reason = "bytes are damaged" if self.bad else "records are missing at the end"
+            self._expect(self.limit, recovery.end, reason)
+        self.file.close()
+
+    def _finish_last(self) -> None:
+        """Cuts off a torn tail and makes the rest durable. Damage at the end stays where it is."""
+        state, recovery = self.state, self.recovery
+        if recovery.unreadable or recovery.tail_damaged:
+            self._lose_tail(recovery.tail or Bad(0, recovery.file.size()))
+        elif recovery.tail is not None:
+            span, reason = (state.next_entry,) * 2, "a torn write, never recorded as synced, is cut off"
+            state.report.torn.append(FileDamage(self.name, *recovery.tail, span, reason))
+        lost_at_end = self.lost_from is not None
+        if self.lost_from is not None:
+            state.lose_from(self.lost_from)
+        cut = not recovery.unreadable and not (recovery.tail_damaged and lost_at_end)
+        state.end_offset = recovery.settle(state.next_entry, cut=cut)
+        if lost_at_end or not self.head_seen or self.compacted:
+            self.file.close()  # the log continues in a new file
+        else:
+            state.file = self.file.inner
+
+    def _lose_tail(self, tail: Bad) -> None:
+        """The end of the file is damaged. If nothing names its entries, the bound is one entry per byte."""
+        state, reason = self.state, "bytes are damaged"
+        if self.sealed is not None:
+            end_entry = max(self.sealed.next, state.next_entry)
+        elif self.recovery.tail_is_status and not self.recovery.unreadable:
+            end_entry = state.next_entry
+        else:
+            end_entry = state.next_entry + max(tail.end - tail.offset, 1)
+            reason = "bytes are damaged or cannot be read, and which entries they held is an upper bound"
+        self.bad = tail
+        if end_entry > state.next_entry and self.lost_from is None:
+            self.lost_from = state.next_entry
+        self._expect(end_entry, tail.end, reason)
+
+
+def _marks_of(body: bytes, first: int) -> bool:
+    try:
+        return decode_marks_body(body).head.first == first
+    except BadFrame:
+        return False
 
 
 def recover(

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadSegment, SegmentTooLarge
+from headpond.storage.append import NEW_SUFFIX, encode_status, write_whole
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found, scan
-from headpond.storage.frame_write import NEW_SUFFIX, SyncStatus, encode_status, write_whole
 from headpond.storage.log.format import (
     NO_BLOCK,
     BlockEnded,
@@ -166,7 +166,7 @@ class Rewrite:
             raise Unsound
         self._end_stub()
         at = self.bytes + self._held
-        self._add(encode_status(SyncStatus(at, self.end), place.shard))
+        self._add(encode_status(at, self.end, place.shard))
         self._flush(new)
         new.sync()
 

@@ -1,7 +1,11 @@
-"""Finds an admitted segment in the files of a log, for a sender that sends it again.
+"""Segments without their rows: one that a sender sends again, and lists of them for links between nodes.
 
-The heads of the files show which file has it, a scan of that file its place. The finder caches both, within
-bounds. It belongs to the thread that appends.
+``SegmentFinder`` finds an admitted segment. The heads of the files show which file has it, a scan of that file
+its place. It caches both, within bounds, and belongs to the thread that appends.
+
+``walk_heads`` lists block, number and checksum. The list includes refusals, and segments of a state topic whose
+rows compaction has all removed: their numbers are in use. Two nodes compare such lists before they send a
+message. Like a read, it runs in a worker thread over one ``View`` and checks every checksum.
 """
 
 from __future__ import annotations
@@ -12,17 +16,32 @@ from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.disk import DiskFile
 from headpond.storage.log.format import load_marks
+from headpond.storage.log.index import place_of
 from headpond.storage.log.marks import Marks, Stored
-from headpond.storage.log.read import FileView, LogReader, View
-from headpond.storage.log.walk import WalkBounds, walk
-from headpond.wire.frame import HEADER_BYTES, TRAILER
-from headpond.wire.record import RECORD_HEADER_BYTES, segments_of
+from headpond.storage.log.read import (
+    FileView,
+    FramedRecord,
+    LogReader,
+    Run,
+    Span,
+    View,
+    WalkBounds,
+    walk,
+)
+from headpond.wire.control.links import COMPACTED_AWAY, HEADS_MAX, RecordHead
+from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER
+from headpond.wire.record import RECORD_HEADER_BYTES, is_stub, segments_of
 
 SCANNED_MAX = 64
 SCANNED_SEGMENTS_MAX = 256 * 1024
 """How many pairs of file and block, and how many of their segments in total, the finder caches."""
 MARKED_MAX = 1024
-_CHUNK_BYTES = 1024 * 1024
+SCAN_BYTES_MAX = 32 * 1024 * 1024
+"""How many bytes one answer may read; the other node asks again for the rest."""
+CHUNK_BYTES = 1024 * 1024
+REFUSALS_MAX = 500
+"""How many refusals an answer lists at one entry, so that it always reaches the next; others are holes."""
+_LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 
 class _Scanned:
@@ -112,11 +131,11 @@ class SegmentFinder:
         if scanned.offset >= end_offset:
             return
         bounds = WalkBounds(scanned.offset, end_offset, scanned.entry, view.end_entry(number))
-        for item in walk(file, bounds, self._shard, _CHUNK_BYTES):
+        for item in walk(file, bounds, self._shard, CHUNK_BYTES):
             header = item.header
             scanned.entry = header.end_entry
             if header.block == block:
-                body = item.raw[HEADER_BYTES + RECORD_HEADER_BYTES : -TRAILER.size]
+                body = item.raw[_LEAD_BYTES : -TRAILER.size]
                 for number, *stored in segments_of(header, item.segment, body):
                     scanned.found[number] = (stored[0], stored[1], stored[2])
         scanned.offset = end_offset
@@ -125,3 +144,106 @@ class SegmentFinder:
         """Drops everything cached of a replaced file."""
         self._segments = {key: scanned for key, scanned in self._segments.items() if key[0] != first}
         self._marked = {key: ranges for key, ranges in self._marked.items() if key[0] != first}
+
+
+def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> Run:
+    """Adds the heads from the record that holds ``entry`` on; returns where to continue, and what is lost."""
+    lost: list[Span] = []
+    at = entry
+    if at < view.entry_first:
+        lost.append((at, view.entry_first))
+        at = view.entry_first
+    number = max(view.number_of(at), 0)
+    room = SCAN_BYTES_MAX
+    while number < len(view.files) and room > 0:
+        at, room = _walk_file(reader, view, number, shard, at, room, heads, lost)
+        if len(heads) >= HEADS_MAX:
+            break
+        number += 1
+    return Run([], at, lost)
+
+
+def _walk_file(
+    reader: LogReader,
+    view: View,
+    number: int,
+    shard: int,
+    at: int,
+    room: int,
+    heads: list[RecordHead],
+    lost: list[Span],
+) -> tuple[int, int]:
+    """The entry to continue from, and how many bytes may still be read."""
+    try:
+        file = reader.open_file(view.files[number])
+    except FileNotFoundError:
+        reader.check_replaced(view.files[number])
+        lost.append((at, view.end_entry(number)))
+        return view.end_entry(number), room
+    known = len(heads)
+    try:
+        spans: list[Span] = []
+        end = _walk_open(reader, view, number, file, shard, at, room, heads, spans)
+        if spans and reader.index_was_wrong(view, number, file):
+            del heads[known:]
+            spans = []
+            end = _walk_open(reader, view, number, file, shard, at, room, heads, spans)
+    finally:
+        file.close()
+    lost += spans
+    return end
+
+
+def _walk_open(
+    reader: LogReader,
+    view: View,
+    number: int,
+    file: DiskFile,
+    shard: int,
+    at: int,
+    room: int,
+    heads: list[RecordHead],
+    lost: list[Span],
+) -> tuple[int, int]:
+    limit = view.end_entry(number)
+    points, end_offset = reader.points_of(view, number, file)
+    point = place_of(points, at)
+    bounds = WalkBounds(0, end_offset, view.files[number].first, limit)
+    if point is not None:
+        bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
+    expected, refusals = at, 0
+    for item in walk(file, bounds, shard, CHUNK_BYTES):
+        header = item.header
+        if header.end_entry <= at and (header.count or header.first_entry < at):
+            continue
+        if header.count:
+            if len(heads) >= HEADS_MAX or room <= 0:
+                return expected, 0
+            if header.first_entry > expected:
+                lost.append((expected, header.first_entry))
+            expected, refusals = header.end_entry, 0
+        elif (refusals := refusals + 1) > REFUSALS_MAX:
+            continue
+        room -= len(item.raw)
+        body = item.raw[_LEAD_BYTES : -TRAILER.size]
+        if not is_stub(body):
+            heads.append(_head(item))
+            continue
+        for gone in segments_of(header, item.segment, body):
+            if gone.first_entry < at:
+                continue
+            if len(heads) >= HEADS_MAX:
+                return gone.first_entry, 0
+            place = (gone.first_entry, 0, header.block, gone.segment)
+            heads.append(RecordHead(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
+    if expected < limit:
+        lost.append((expected, limit))
+    return max(expected, limit), room
+
+
+def _head(item: FramedRecord) -> RecordHead:
+    header, raw = item.header, item.raw
+    refusal = raw[_LEAD_BYTES : -TRAILER.size] if not header.count else b""
+    size = len(raw) - OVERHEAD_BYTES
+    place = (header.first_entry, header.count, header.block, item.segment)
+    return RecordHead(*place, header.origin_crc, size, header.stored_at_us, bytes(refusal))

@@ -1,39 +1,41 @@
 """The log of one shard of a topic: admitted segments in order, durable before anyone reads them.
 
 ``append`` stages a record in memory and moves the marks in the same step. ``take`` returns everything staged as
-one ``LogWrite``, which a worker thread runs. ``committed`` makes it readable. ``failed`` sets marks and entries
+one ``LogBatch``, which a worker thread runs. ``committed`` makes it readable. ``failed`` sets marks and entries
 back to the durable ones, and the log never writes to that file again. Readers see durable files only, through
 one ``View`` that is replaced as a whole.
 
-``LogWrite.run``, ``read``, ``walk_heads`` and ``find_time`` may run in other threads at any time; everything
+``LogBatch.run``, ``read``, ``walk_heads`` and ``find_time`` may run in other threads at any time; everything
 else belongs to the thread that appends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import HeadpondError
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.ranges import RangeSet
 from headpond.model.topic_settings import TopicSettings
+from headpond.storage.append import Appender
 from headpond.storage.disk import Disk
-from headpond.storage.frame_write import STATUS_BYTES, FileRotation
-from headpond.storage.log.append import LogOptions, LogStage, LogWrite, Tail, rotation_of
+from headpond.storage.log.batch import ClosingFile, LogBatch, LogOptions
 from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
     Began,
     BlockEnded,
     Dropped,
+    Event,
     FileHead,
     MarksBody,
     Tallied,
+    encode_event,
     encode_head,
     file_name,
-    index_name,
 )
-from headpond.storage.log.heads import walk_heads
+from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.latest_rows import keyless_rows
 from headpond.storage.log.marks import DAY_US
 from headpond.storage.log.read import (
@@ -47,18 +49,15 @@ from headpond.storage.log.read import (
     View,
     segment_of,
 )
-from headpond.storage.log.recover import recover
-from headpond.storage.log.replay import FileDamage, RecoveredLog, RecoveryReport
+from headpond.storage.log.recover import RecoveredLog, recover
 from headpond.storage.log.rewrite import LogPlace
-from headpond.storage.log.segments import SegmentFinder
+from headpond.storage.log.segments import SegmentFinder, walk_heads
 from headpond.storage.seal import SealedFile
 from headpond.wire.control.links import RecordHead
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import versions_of
-
-__all__ = ["FileDamage", "LogOptions", "LogWrite", "RecoveryReport", "Run", "ShardLog", "StoredRecord"]
 
 MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
 """What the marks in the head of a file may take; the damaged spans and the frame itself fit beside them."""
@@ -105,15 +104,25 @@ class ShardLog:
         """The first entry that is kept."""
         self.entry_next = found.next_entry
         """The next entry to assign, staged ones counted."""
-        self.entry_taken = found.next_entry
-        """One past the last entry that ``take`` returned."""
         self.compacted = found.compacted
         """Entries that compaction took out; every subscription has settled them."""
         self._stored_at_us = found.stored_at_us
         self._tally_room = TALLY_BYTES
-        self._tail = Tail(found)
-        self._stage = LogStage()
-        self._under_way: LogWrite | None = None
+        self.appender = Appender(LogBatch, shard, self._reserve_to, self._leave_file)
+        self.appender.sync = options.sync
+        self._file_first = found.files[-1].first if found.files else -1
+        """The first entry of the file being written; -1 without a file."""
+        self._head_bytes = found.head_bytes
+        """The length of its head, which does not count for rotation."""
+        self._oldest_us: int | None = None
+        """The time of its first record."""
+        self._expires_us: int | None = None
+        """When all its messages have expired; 0 if it has none, None if some never do."""
+        if found.file is not None:
+            self.appender.resume(f"{folder}/{file_name(self._file_first)}", found.file, found.end_offset)
+            self.appender.release()  # thousands of logs do not hold a file each
+            self._oldest_us = found.points[0].stored_at_us if found.points else None
+            self._expires_us = found.expires_us
         self.bytes_written = 0
         """Since the log was opened."""
         self.bytes = 0
@@ -166,6 +175,12 @@ class ShardLog:
         return self._view.entry_durable
 
     @property
+    def entry_taken(self) -> int:
+        """One past the last entry that ``take`` returned."""
+        under_way = self.appender.under_way
+        return self._view.entry_durable if under_way is None else under_way.end_entry
+
+    @property
     def damaged(self) -> RangeSet:
         """Entries that fail their checksum or are missing; the log never serves them."""
         return self._reader.damaged
@@ -190,23 +205,6 @@ class ShardLog:
         reach = entry if end is None else max(entry, min(end, self.entry_durable))
         return entry <= self.entry_durable and reach <= last
 
-    @property
-    def staged_bytes(self) -> int:
-        """The number of bytes that ``take`` would return."""
-        return self._stage.bytes
-
-    @property
-    def creates(self) -> str | None:
-        """The file that the next write creates; None if it creates none."""
-        first = self._stage.head_first
-        return None if first is None else f"{self._folder}/{file_name(first)}"
-
-    @property
-    def shared_bytes(self) -> int | None:
-        """The number of staged bytes if the write can share its sync with other logs; None if it cannot."""
-        shared = self._stage.head_first is None and self._options.sync and self._tail.proven
-        return self._stage.bytes if shared else None
-
     def retitle(self, title: Title) -> None:
         """The title of the topic has changed: the next append begins a file with the new one."""
         self._title, self._retitled = title, True
@@ -215,13 +213,13 @@ class ShardLog:
     def follow(self, settings: TopicSettings) -> None:
         """Applies the settings of the topic from the next write on."""
         self._options = self._base_options.for_topic(settings)
+        self.appender.sync = self._options.sync
         self.of_state = settings.state
 
-    def release(self) -> bool:
-        """Closes the file between writes, so that others can be open; False if a write is under way."""
-        if self._under_way is None:
-            self._tail.release()
-        return self._under_way is None
+    def release(self) -> None:
+        """Closes the file between writes, so that others can be open."""
+        if self.appender.under_way is None:
+            self.appender.release()
 
     def forget_blocks(self, now_us: int) -> int:
         """Forgets blocks that have been closed or silent for long; returns how many."""
@@ -239,7 +237,7 @@ class ShardLog:
     @property
     def may_expire(self) -> bool:
         """Whether the expiry of its messages can delete some file."""
-        return bool(self._tail.expires_us) or any(file.expires_us is not None for file in self._view.files)
+        return bool(self._expires_us) or any(file.expires_us is not None for file in self._view.files)
 
     @property
     def place(self) -> LogPlace:
@@ -252,8 +250,8 @@ class ShardLog:
 
     def stored_files(self) -> list[StoredFile]:
         """The durable files, oldest first, with the facts for retention."""
-        # If the stage begins a new file, the tail no longer describes the last durable one.
-        expires_us = self._tail.expires_us if self._stage.head_first is None else None
+        # If the staged batch begins a file, the expiry no longer belongs to the last durable one.
+        expires_us = None if self.appender.staged.creates else self._expires_us
         return self._view.stored(self._stored_at_us, expires_us or None)
 
     # --- reading ------------------------------------------------------------------------------------
@@ -329,32 +327,36 @@ class ShardLog:
         have expired.
         """
         assert len(block) == BLOCK_BYTES and len(body) <= FILE_BODY_BYTES_MAX - RECORD_HEADER_BYTES
-        stage = self._stage
-        if not stage.parts:
-            self._begin(stage, stored_at_us, block)
+        batch, marks = self.appender.staged, self.marks
+        if not batch.parts:
+            self._begin(batch, stored_at_us, block)
         if count and not self._begun:
             self._begin_incarnation(stored_at_us)
         self._tally_room = min(self._tally_room + RECORD_HEADER_BYTES + len(body), TALLY_BYTES)
-        if self.marks.book.dirty:  # the producer of a block comes before its first record
+        if marks.book.dirty:  # the producer of a block comes before its first record
             self.stage_tallies(stored_at_us)
         if stored_at_us < self._stored_at_us:
             stored_at_us = self._stored_at_us
         self._stored_at_us = stored_at_us
         if count:
-            self._tail.append(stored_at_us, expires_us)
-        known = self.marks.get(block)
-        if known is not None and known.ended_us is not None:
-            stage.ended.append((block, known.ended_us))
-        first = self.entry_next
-        stage.note_point(first, stored_at_us, self._options.index_every_bytes)
+            if self._oldest_us is None:
+                self._oldest_us = stored_at_us
+            if self._expires_us is not None:
+                self._expires_us = None if expires_us is None else max(self._expires_us, expires_us)
+        first, offset = self.entry_next, batch.offset + batch.bytes
+        if offset >= batch.point_due:
+            batch.points.append(Point(first, stored_at_us, offset))
+            batch.point_due = offset + self._options.index_every_bytes
         header = RecordHeader(first, count, block, stored_at_us, origin_crc)
-        stage.add_record(header, self._shard, segment, body)
+        batch.add_record(header, self._shard, segment, body)
         code = "" if count else refusal_code(body)
-        late = self.marks.admit(
+        late, ended_us = marks.admit(
             block, segment, origin_crc=origin_crc, first_entry=first, count=count, at_us=stored_at_us, code=code
         )
-        stage.admitted.append((block, segment, code, late))
-        self.entry_next = first + count
+        if ended_us is not None:
+            batch.ended.append((block, ended_us))
+        batch.admitted.append((block, segment, code, late))
+        self.entry_next = batch.end_entry = first + count
         return first
 
     def stage_tallies(self, now_us: int, *, last: bool = False) -> None:
@@ -365,23 +367,27 @@ class ShardLog:
         """
         if self._tally_room <= 0 and not last:
             return
-        if self.marks.book.dirty and not self._stage.parts:
-            self._begin(self._stage, now_us)
-        before = self._stage.bytes
+        batch = self.appender.staged
+        if self.marks.book.dirty and not batch.parts:
+            self._begin(batch, now_us)
+        before = batch.bytes
         for block, tally in self.marks.book.take_dirty():
-            self._stage.add_event(Tallied(self.entry_next, block, tally), self._shard)
-            self._stage.tallied.append(block)
-        self._tally_room -= self._stage.bytes - before
+            self._add_event(Tallied(self.entry_next, block, tally))
+            batch.tallied.append(block)
+        self._tally_room -= batch.bytes - before
+
+    def _add_event(self, event: Event) -> None:
+        self.appender.staged.add(encode_event(event, self._shard))
 
     def append_end(self, block: bytes, at_us: int) -> None:
         """Stages the end of a block that its producer closed."""
-        stage = self._stage
-        if not stage.parts:
-            self._begin(stage, at_us, block)
+        batch = self.appender.staged
+        if not batch.parts:
+            self._begin(batch, at_us, block)
         known = self.marks.get(block)
-        stage.ended.append((block, known.ended_us if known is not None else None))
+        batch.ended.append((block, known.ended_us if known is not None else None))
         self.marks.end(block, at_us)
-        stage.add_event(BlockEnded(self.entry_next, block, at_us), self._shard)
+        self._add_event(BlockEnded(self.entry_next, block, at_us))
         self.stage_tallies(at_us)
 
     def drop_before(self, entry: int) -> int:
@@ -392,36 +398,36 @@ class ShardLog:
         are back. The last file is dropped too if no write to it is staged or under way: a new one without
         entries replaces it.
         """
-        files, stage = self._view.files, self._stage
+        files, batch = self._view.files, self.appender.staged
         count = 0
         while count + 1 < len(files) and files[count + 1].first <= entry:
             count += 1
-        idle = not stage.parts and self._under_way is None
+        idle = not batch.parts and self.appender.under_way is None
         everything = idle and count + 1 == len(files) and files[-1].first < self.entry_next <= entry
         count += everything
         if count == 0:
             return self.entry_first
         kept = self.entry_next if everything else files[count].first
-        if not stage.parts:
-            self._begin(stage, self._stored_at_us, kept=kept, new_file=everything)
-        if stage.kept_before is None:
-            stage.kept_before = self.entry_first
-        stage.removed += files[:count]
+        if not batch.parts:
+            self._begin(batch, self._stored_at_us, kept=kept, new_file=everything)
+        if batch.kept_before is None:
+            batch.kept_before = self.entry_first
+        batch.drop(files[:count], self._folder)
         self.entry_first = kept
-        stage.add_event(Dropped(self.entry_next, kept), self._shard)
+        self._add_event(Dropped(self.entry_next, kept))
         self._show(self._view._replace(files=files[count:], entry_first=kept))
         self._reader.forget_before(kept)
         return kept
 
     def rotate(self) -> bool:
         """Closes the file being written and begins a new one; False if a write to it is staged or under way."""
-        tail, stage = self._tail, self._stage
-        if stage.parts or self._under_way is not None:
-            self._retitled = True  # the next stage begins a new file
+        batch = self.appender.staged
+        if batch.parts or self.appender.under_way is not None:
+            self._retitled = True  # the next batch begins a new file
             return False
-        if tail.end is not None and self.entry_next > tail.first:
-            self._begin(stage, self._stored_at_us, new_file=True)
-            stage.add_event(Dropped(self.entry_next, self.entry_first), self._shard)
+        if self.appender.end is not None and self.entry_next > self._file_first:
+            self._begin(batch, self._stored_at_us, new_file=True)
+            self._add_event(Dropped(self.entry_next, self.entry_first))
         return True
 
     def lose_upto(self, entry: int) -> None:
@@ -430,7 +436,7 @@ class ShardLog:
         For a caller that knows positions ahead of the log, such as after the restore of an old copy of its
         folder.
         """
-        assert not self._stage.parts and self._under_way is None
+        assert not self.appender.staged.parts and self.appender.under_way is None
         if entry <= self.entry_next:
             return
         self._reader.lose(self.entry_next, entry)
@@ -438,8 +444,9 @@ class ShardLog:
         if self._lost_from is None:
             self._lost_from = self.entry_next
         self._begun = False
-        self.entry_next = self.entry_taken = entry
-        self._tail.leave()
+        self.entry_next = entry
+        self.appender.leave()
+        self._expires_us = None
         self._show(self._view._replace(entry_durable=entry))
 
     def stage_loss(self, now_us: int) -> bool:
@@ -449,43 +456,47 @@ class ShardLog:
         """
         if self._lost_from is None or self._begun:
             return False
-        self._begin(self._stage, self._stored_at_us)
+        self._begin(self.appender.staged, self._stored_at_us)
         self._begin_incarnation(now_us)
         return True
 
     def _begin_incarnation(self, now_us: int) -> None:
         first = self.entry_next if self._lost_from is None else self._lost_from
         name = self._incarnations.begin(now_us, first)
-        self._stage.add_event(Began(self.entry_next, name, first), self._shard)
-        self._begun = self._stage.begun = True
+        self._add_event(Began(self.entry_next, name, first))
+        self._begun = self.appender.staged.begun = True
 
     def _begin(
         self,
-        stage: LogStage,
+        batch: LogBatch,
         now_us: int,
         block: bytes | None = None,
         kept: int | None = None,
         *,
         new_file: bool = False,
     ) -> None:
-        """Decides to which file a stage goes. The head of a new file holds the marks before it.
+        """Decides to which file a batch goes. The head of a new file holds the marks before it.
 
         ``block`` is the block of the first record, ``kept`` the first kept entry if that changes. ``new_file``
         asks for a new file.
         """
-        tail = self._tail
-        if tail.end is not None:
-            size = tail.end - tail.head_bytes
-            due = new_file or self._retitled or self._options.full(size, tail.oldest_us, now_us)
+        batch.end_entry = first = self.entry_next
+        end, options = self.appender.end, self._options
+        if end is not None:
+            due = new_file or self._retitled or end - self._head_bytes >= options.rotate_bytes
+            if options.rotate_us and self._oldest_us is not None:
+                due = due or now_us - self._oldest_us >= options.rotate_us
             # A file without entries stays: the next one would have the same name.
-            if not due or self.entry_next <= tail.first:
-                stage.offset = tail.end
-                stage.point_due = self._point_due()
+            if not due or first <= self._file_first:
+                self.appender.follow()
+                points, under_way = self._view.points, self.appender.under_way
+                if under_way is not None and (under_way.points or under_way.creates):
+                    points = under_way.points
+                batch.point_due = points[-1].offset + options.index_every_bytes if points else 0
                 return
-        first = self.entry_next
         previous = [file.first for file in self._view.files if file.first < first]
-        if tail.end is not None:  # a write under way may create the file before this one
-            previous.append(tail.first)
+        if end is not None:  # a write under way may create the file before this one
+            previous.append(self._file_first)
         kept = self.entry_first if kept is None else kept
         head = FileHead(first, max(previous, default=None), kept, self._stored_at_us)
         # A log may stay open for years: it forgets old blocks whenever it writes its marks.
@@ -494,110 +505,73 @@ class ShardLog:
         self.report.blocks_forgotten += forgotten
         body = MarksBody(head, list(self.damaged), self._incarnations, marks)
         frames = encode_head(body, title=self._title, shard=self._shard, shard_power=self._shard_power)
-        stage.begin_file(first, frames, self._stored_at_us)
-        stage.closes_us = tail.begin()
+        self.appender.begin_file(f"{self._folder}/{file_name(first)}")
+        batch.add(frames)
+        batch.first, batch.floor_us = first, self._stored_at_us
+        batch.closes_us = self._expires_us or None
+        self._file_first, self._head_bytes = first, len(frames)
+        self._oldest_us, self._expires_us = None, 0
         self._retitled = False
-
-    def _point_due(self) -> int:
-        """The offset from which the index of the file being written needs another point."""
-        points = self._view.points
-        if self._under_way is not None and (self._under_way.stage.points or self._under_way.created):
-            points = self._under_way.stage.points
-        return points[-1].offset + self._options.index_every_bytes if points else 0
 
     # --- committing ---------------------------------------------------------------------------------
 
-    def take(self) -> LogWrite | None:
+    def take(self) -> LogBatch | None:
         """Returns everything staged as one write, or None. Call ``committed`` or ``failed`` before the next."""
-        assert self._under_way is None, "the write before is not done"
-        stage = self._stage
-        if not stage.parts:
-            return None
-        tail = self._tail
-        creating = stage.head_first is not None
-        first = stage.head_first if stage.head_first is not None else tail.first
-        offset, size, parts = stage.offset, stage.bytes, stage.parts
-        if tail.status_owed is not None and not creating:
-            offset, size, parts = offset - STATUS_BYTES, size + STATUS_BYTES, [tail.status_owed, *parts]
-        write = LogWrite(
-            folder=self._folder,
-            path=f"{self._folder}/{file_name(first)}",
-            shard=self._shard,
-            file=None if creating else tail.file,
-            reopen=not creating,
-            offset=offset,
-            parts=parts,
-            size=size,
-            end_entry=self.entry_next,
-            sync=self._options.sync,
-            reserve_to=self._options.reserve_for(
-                offset + size + STATUS_BYTES, reserved=0 if creating else tail.reserved_bytes
-            ),
-            rotation=self._rotation(first, stage) if creating else None,
-            removals=stage.removals(self._folder),
-            outdated=f"{self._folder}/{index_name(first)}",
-        )
-        write.stage = stage
-        self._under_way = write
-        self._stage = LogStage()
-        tail.first = first
-        tail.planned(write, stage.head_bytes)
-        self.entry_taken = self.entry_next
-        return write
+        return self.appender.take()
 
-    def _rotation(self, first: int, stage: LogStage) -> FileRotation | None:
-        sound, expires_us = self._tail.sound, stage.closes_us
-        return rotation_of(self._view, first, self._folder, self._shard, sound=sound, expires_us=expires_us)
+    def _reserve_to(self, _batch: LogBatch, end: int) -> int:
+        return self._options.reserve_to(end)
 
-    def committed(self, write: LogWrite) -> list[StoredRecord]:
+    def _leave_file(self, batch: LogBatch) -> None:
+        """A batch begins a file: says how to leave the one before, if that had entries and so another name."""
+        view = self._view
+        if view.files and view.files[-1].first != batch.first:
+            index = FileIndex(view.files[-1].first, view.entry_durable, view.end_offset, list(view.points))
+            sound = self.appender.sound
+            batch.closed_file = ClosingFile(self._folder, index, self._shard, sound, batch.closes_us)
+
+    def committed(self, write: LogBatch) -> list[StoredRecord]:
         """The write is durable: returns the records that readers can see now, in order, without refusals."""
-        assert write is self._under_way
-        self._under_way = None
-        stage, view = write.stage, self._view
-        end_offset = write.end + (STATUS_BYTES if write.status_owed is None else 0)
-        tail = self._tail
-        tail.wrote(write)
+        self.appender.committed(write)
+        view = self._view
+        files, points = view.files, view.points
         self.bytes_written += write.bytes
-        if write.created:
-            self._reader.forget(tail.first)
-            self._finder.forget(tail.first)
-            files = tuple(file for file in view.files if file.first < tail.first)
+        if write.creates:
+            self._reader.forget(write.first)
+            self._finder.forget(write.first)
+            files = tuple(file for file in files if file.first < write.first)
             if files and files[-1] == view.files[-1]:
-                closed = files[-1]._replace(bytes=view.end_offset, expires_us=stage.closes_us)
+                closed = files[-1]._replace(bytes=view.end_offset, expires_us=write.closes_us)
                 files = (*files[:-1], closed)
-            files = (*files, FileView(tail.first, stage.floor_us, 0))
-            points = stage.points
+            files = (*files, FileView(write.first, write.floor_us, 0))
+            points = write.points
         else:
-            files, points = view.files, view.points
-            points += stage.points
-        self._show(View(files, self.entry_first, write.end_entry, end_offset, points))
-        for admitted in stage.admitted:
-            self.marks.settle(admitted[0])
-        return stage.records
+            points += write.points
+        self._show(View(files, self.entry_first, write.end_entry, self.appender.durable_end, points))
+        self.marks.settle(map(itemgetter(0), write.admitted))
+        return write.records
 
-    def failed(self, write: LogWrite, error: OSError) -> None:
+    def failed(self, write: LogBatch) -> None:
         """The write did not become durable: undoes it and everything staged since.
 
         The log does not write to the file again: the next append begins a new one at ``entry_durable``, and
         recovery ignores the entries of the old one from there on.
         """
-        assert write is self._under_way
-        self._under_way = None
-        for stage in (self._stage, write.stage):  # newest first
-            self._undo(stage)
-        self._stage = LogStage()
-        self.entry_next = self.entry_taken = self._view.entry_durable
-        self._tail.failed(write)
+        for batch in (self.appender.staged, write):  # newest first
+            self._undo(batch)
+        self.appender.failed(write)
+        self.entry_next = self._view.entry_durable
+        self._expires_us = None
 
-    def _undo(self, stage: LogStage) -> None:
-        stage.take_back(self.marks)
-        if stage.begun:
+    def _undo(self, batch: LogBatch) -> None:
+        batch.withdraw_from(self.marks)
+        if batch.begun:
             self._incarnations.take_back()
             self._begun = False
-        if stage.kept_before is not None:
-            self.entry_first = stage.kept_before
-            files = (*stage.removed, *self._view.files)
-            self._show(self._view._replace(files=files, entry_first=stage.kept_before))
+        if batch.kept_before is not None:
+            self.entry_first = batch.kept_before
+            files = (*batch.removed, *self._view.files)
+            self._show(self._view._replace(files=files, entry_first=batch.kept_before))
 
     def _show(self, view: View) -> None:
         """Replaces the view for readers."""
@@ -612,16 +586,15 @@ class ShardLog:
         Returns the entry for the seal. Does nothing while a write is under way: the next opening reads its
         result.
         """
-        if self._under_way is not None:
+        if self.appender.under_way is not None:
             return None
         self.stage_tallies(self._stored_at_us, last=True)
         write = self.take()
         if write is not None:
             write.run(self._disk)
             self.committed(write)
-        path = f"{self._folder}/{file_name(self._tail.first)}"
+        self.appender.finish(self._disk)
         view = self._view
-        self._tail.finish(self._disk, path, view.end_offset, self.entry_durable, self._shard)
         if not view.files:
             return None
         last = f"{self._folder}/{view.files[-1].name}"

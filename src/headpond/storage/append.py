@@ -1,0 +1,339 @@
+"""Appending to frame files: the one way in which logs, journals and stage files become durable.
+
+An ``Appender`` owns the file that is written now, the batch for its next write, the write under way, and the
+durable end. Its user adds frames to ``staged``; ``take`` turns that batch into the write under way, which a
+worker thread runs while the next batch fills; then ``committed`` or ``failed`` follows. After a failure the
+appender never writes to that file again: the system may show bytes that are on no disk.
+
+The order of steps in ``Batch.run`` makes a write safe:
+
+- into an existing file: reserve room, one gathering write, one sync, then a STATUS behind it that says so. The
+  STATUS itself is not synced; the next sync covers it.
+- into a new file: the same under a name that recovery ignores (``.new``), then rename, then the sync of the
+  folder. A file that recovery finds has a whole head.
+- files that the batch replaces are removed last, when it is durable.
+- in a round of many files: reserve room, then the sync of the commit journal, then everything with its STATUS
+  into the file, which a checkpoint syncs later (commit_journal.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from headpond.storage.disk import Disk, DiskFile, is_disk_full
+from headpond.wire.frame import OVERHEAD_BYTES, FrameType, encode
+
+STATUS_BODY = struct.Struct("<QQ")
+"""Body of a STATUS frame in a file: synced length u64 | one past the last entry before it u64."""
+STATUS_BYTES = OVERHEAD_BYTES + STATUS_BODY.size
+PLACE_MASK = 0xFFFFFFFF
+NEW_SUFFIX = ".new"
+
+
+class SyncStatus(NamedTuple):
+    """The body of a STATUS: all frames before it, up to ``end_entry``, were durable when it was written."""
+
+    synced_bytes: int
+    """The offset of the frame itself, which exposes a copy elsewhere; 0 behind a write without a sync.
+
+    The segment number in the frame's header is the offset in either case (mod 2**32).
+    """
+    end_entry: int
+
+
+def encode_status(offset: int, end_entry: int, shard: int = 0, *, synced: bool = True) -> bytes:
+    """The STATUS frame for ``offset``."""
+    body = STATUS_BODY.pack(offset if synced else 0, end_entry)
+    return encode(FrameType.STATUS, body, shard=shard, segment=offset & PLACE_MASK)
+
+
+def decode_status(body: bytes) -> SyncStatus | None:
+    """None for a body of another form."""
+    return SyncStatus._make(STATUS_BODY.unpack(body)) if len(body) == STATUS_BODY.size else None
+
+
+class Batch:
+    """Frames for one write to one file: collected in memory, then written and synced by ``run``.
+
+    A taken batch carries everything that its write needs, so a worker thread runs it.
+    """
+
+    __slots__ = (
+        "bytes",
+        "creates",
+        "end",
+        "end_entry",
+        "file",
+        "offset",
+        "parts",
+        "path",
+        "removals",
+        "reserve_to",
+        "shard",
+        "status_owed",
+        "sync",
+    )
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.bytes = 0
+        self.path = ""
+        self.offset = 0
+        self.creates = False
+        """Whether it begins the file."""
+        self.end_entry = 0
+        """One past the last entry of the file, for its STATUS."""
+        self.removals: list[str] = []
+        """Files to remove when it is durable."""
+        self.status_owed: bytes | None = None
+        """The STATUS, if writing it failed: the next batch writes it at its place."""
+        # ``take`` sets the rest.
+        self.end = 0
+        """The offset of its STATUS."""
+        self.file: DiskFile | None = None
+        """None if ``run`` has to create or open it, and stores it here."""
+        self.shard = 0
+        self.sync = True
+        """False leaves the sync to the operating system (durability ``os``)."""
+        self.reserve_to = 0
+
+    def add(self, frame: bytes) -> None:
+        self.parts.append(frame)
+        self.bytes += len(frame)
+
+    def run(self, disk: Disk) -> None:
+        """Writes and syncs; after an ``OSError`` nothing of it counts."""
+        if self.creates:
+            self._create(disk)
+        else:
+            file = self.file
+            if file is None:
+                file = self.file = disk.open(self.path, writable=True)
+            try:
+                self._write(file, self.parts)
+            except OSError as error:
+                if is_disk_full(error):  # give the room back
+                    with contextlib.suppress(OSError):
+                        file.truncate(self.offset)
+                raise
+            status = encode_status(self.end, self.end_entry, self.shard, synced=self.sync)
+            try:
+                file.write_at(self.end, [status])
+            except OSError:  # the frames before it are durable all the same
+                self.status_owed = status
+        if self.removals:
+            self._remove(disk)
+
+    def _create(self, disk: Disk) -> None:
+        folder, path = self.path.rpartition("/")[0], self.path + NEW_SUFFIX
+        if disk.exists(path):
+            disk.remove(path)
+        file = disk.create(path)
+        try:
+            # A new file is synced whatever the durability: recovery depends on its head.
+            self.sync = True
+            # The STATUS goes with the rest: the file gets its name only when all of it is synced.
+            self._write(file, self.whole())
+            self.before_name(disk)
+            disk.rename(path, self.path)
+            disk.sync_folder(folder)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                disk.remove(path)
+            raise
+        self.file = file
+        self.after_name(disk)
+
+    def before_name(self, disk: Disk) -> None:
+        """For a subclass: the new file is synced and gets its name next."""
+
+    def after_name(self, disk: Disk) -> None:
+        """For a subclass: the new file is durable under its name. Must not fail."""
+
+    def _write(self, file: DiskFile, parts: Sequence[bytes]) -> None:
+        if self.reserve_to:
+            # Without reserved room a write is slower, not wrong; a full disk fails the write itself.
+            with contextlib.suppress(OSError):
+                file.preallocate(self.reserve_to)
+        file.write_at(self.offset, parts)
+        if self.sync:
+            file.sync()
+
+    def _remove(self, disk: Disk) -> None:
+        for path in self.removals:
+            with contextlib.suppress(OSError):  # the next opening removes the rest
+                disk.remove(path)
+
+    # --- as part of a round, whose commit journal has the bytes -------------------------------------
+
+    def reserve(self, disk: Disk) -> None:
+        """Reserves room, so that no later step fails for lack of it."""
+        if self.file is None:
+            self.file = disk.open(self.path, writable=True)
+        if self.reserve_to:
+            self.file.preallocate(self.reserve_to)
+
+    def whole(self) -> list[bytes]:
+        """All bytes for ``offset``: the staged frames, and the STATUS that says that they are durable."""
+        return [*self.parts, encode_status(self.end, self.end_entry, self.shard, synced=self.sync)]
+
+    def put(self, disk: Disk, whole: Sequence[bytes]) -> None:
+        """Writes bytes that the commit journal has made durable, without a sync."""
+        assert self.file is not None, "``reserve`` opens the file"
+        self.file.write_at(self.offset, whole)
+        self._remove(disk)
+
+
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
+
+
+class Appender(Generic[AnyBatch]):
+    """The end of a log, of a journal or of the stage files. One thread stages, takes and reports.
+
+    Its user decides, before the first frame of a batch, whether the batch continues the file (``follow``) or
+    begins another one (``begin_file``).
+    """
+
+    def __init__(
+        self,
+        new_batch: Callable[[], AnyBatch],
+        shard: int,
+        reserve_to: Callable[[AnyBatch, int], int],
+        on_new_file: Callable[[AnyBatch], None] | None = None,
+    ) -> None:
+        """``reserve_to`` returns up to where to reserve room for a batch that ends at an offset; 0 for none.
+
+        ``on_new_file`` completes a batch that begins a file, when it is taken.
+        """
+        self.staged = new_batch()
+        self.under_way: AnyBatch | None = None
+        self.path = ""
+        """The file being written; empty without one."""
+        self.file: DiskFile | None = None
+        """The open file. Between writes it may be closed; the next write opens it again."""
+        self.end: int | None = None
+        """The offset of the next batch, behind the write under way; None if it has to begin a file."""
+        self.durable_end = 0
+        """The end of the durable frames of the file."""
+        self.sound = False
+        """Whether the file may be written to again."""
+        self.proven = True
+        """Whether the file ends with a STATUS that proves its sync."""
+        self.sync = True
+        """False for durability ``os``."""
+        self._new_batch = new_batch
+        self._shard = shard
+        self._reserve_to = reserve_to
+        self._on_new_file = on_new_file
+        self._reserved_bytes = 0
+        self._status_owed: bytes | None = None
+        self._durable_entry = 0
+
+    def resume(self, path: str, file: DiskFile, end: int) -> None:
+        """Continues a file that recovery has read and made durable up to ``end``."""
+        self.path, self.file = path, file
+        self.end = self.durable_end = end
+        self._reserved_bytes = file.size()
+        self.sound = True
+
+    def follow(self) -> None:
+        """The staged batch continues the file."""
+        assert self.end is not None
+        self.staged.path, self.staged.offset = self.path, self.end
+
+    def begin_file(self, path: str) -> None:
+        """The staged batch begins a file."""
+        self.staged.path, self.staged.creates = path, True
+
+    def take(self) -> AnyBatch | None:
+        """The staged batch to run, None if it is empty; ``committed`` or ``failed`` comes before the next."""
+        assert self.under_way is None, "the write before is not done"
+        batch = self.staged
+        if not batch.parts:
+            return None
+        reserved_bytes = 0
+        if batch.creates:
+            if self._on_new_file is not None:
+                self._on_new_file(batch)
+        else:
+            batch.file, reserved_bytes = self.file, self._reserved_bytes
+            if self._status_owed is not None:
+                batch.parts.insert(0, self._status_owed)
+                batch.offset -= STATUS_BYTES
+                batch.bytes += STATUS_BYTES
+        self._status_owed = None
+        batch.shard, batch.sync = self._shard, self.sync
+        batch.end = batch.offset + batch.bytes
+        self.path, self.end = batch.path, batch.end + STATUS_BYTES
+        if self.end > reserved_bytes:
+            batch.reserve_to = self._reserve_to(batch, self.end)
+        self.under_way, self.staged = batch, self._new_batch()
+        return batch
+
+    def committed(self, batch: AnyBatch) -> None:
+        """The write is durable."""
+        assert batch is self.under_way
+        self.under_way = None
+        if batch.creates:
+            self.release()
+            self._reserved_bytes, self.sound = 0, True
+        self.file = batch.file
+        if batch.reserve_to:
+            self._reserved_bytes = batch.reserve_to
+        self._status_owed = batch.status_owed
+        self._durable_entry = batch.end_entry
+        self.durable_end = batch.end if batch.status_owed is not None else batch.end + STATUS_BYTES
+        self.proven = batch.sync and batch.status_owed is None
+
+    def failed(self, batch: AnyBatch) -> None:
+        """The write did not become durable: drops it and everything staged since; the next begins a file."""
+        assert batch is self.under_way
+        self.under_way = None
+        self.staged = self._new_batch()
+        if batch.file is not None and batch.file is not self.file:
+            batch.file.close()
+        if not batch.creates:
+            self.sound = False
+        self.leave()
+
+    def leave(self) -> None:
+        """The next batch begins a file."""
+        self.release()
+        self.end = None
+        self._status_owed = None
+
+    def release(self) -> None:
+        """Closes the file; the next write opens it again. Only the write under way may still use it."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def finish(self, disk: Disk) -> None:
+        """Leaves the file synced, without reserved room and with a STATUS at its end. Does IO."""
+        end = self.durable_end
+        done = self.file is None and self.proven and self._reserved_bytes <= end
+        if self.end is not None and not done:
+            file = self.file = self.file or disk.open(self.path, writable=True)
+            file.truncate(end)
+            file.sync()
+            if not self.proven:
+                file.write_at(end, [encode_status(end, self._durable_entry, self._shard)])
+                file.sync()
+        self.leave()
+
+
+def write_whole(disk: Disk, path: str, data: bytes) -> None:
+    """Replaces a file that can be derived again, in one step and without a sync."""
+    new_path = path + NEW_SUFFIX
+    if disk.exists(new_path):
+        disk.remove(new_path)
+    file = disk.create(new_path)
+    try:
+        file.write_at(0, [data])
+    finally:
+        file.close()
+    disk.rename(new_path, path)
