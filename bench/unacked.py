@@ -99,7 +99,7 @@ class Reader:
 
     def redeliver_us(self) -> float:
         """Of one entry, when all that were refused fall due."""
-        (cursor,) = next(iter(self.shell.core.subscriptions.all())).cursors
+        (cursor,) = next(iter(self.shell.core.stores.subscriptions.all())).cursors
         due = len(cursor.unacked_log.entries)
         began = time.process_time()
         self.shell.wait(round(DELAY_S * 2e6))
@@ -110,7 +110,7 @@ class Reader:
 
     def lose_us(self) -> float:
         """Of one entry, when the consumer's connection is lost and all that it held is to go to the next."""
-        held = len(next(iter(self.shell.core.subscriptions.all())).cursors[0].held)
+        held = len(next(iter(self.shell.core.stores.subscriptions.all())).cursors[0].held)
         began = time.process_time()
         self.shell.core.disconnected(len(self.shell.clients))
         self.shell.drain()

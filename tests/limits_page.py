@@ -14,9 +14,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 from litestar.params import KwargDefinition
 
-from headpond.broker import dispatch as asking
+from headpond.broker import operations
 from headpond.broker.access import tokens
-from headpond.broker.catalog import requests as tenancy_requests
+from headpond.broker.catalog import place_requests
 from headpond.broker.ingest import admission
 from headpond.broker.ingest import ingest as producing
 from headpond.broker.links import source as peer_source
@@ -295,7 +295,7 @@ def page() -> str:
         (name, bound(kind), meta.description or "" if (meta := meta_of(kind)) else "")
         for name, kind in kinds().items()
     )
-    requests = Limits().window_bytes // asking.REQUEST_COST_BYTES
+    requests = Limits().window_bytes // operations.REQUEST_COST_BYTES
     return f"""\
 # Limits on input
 
@@ -335,9 +335,9 @@ Values inside these:
 
 | what | at most | checked in |
 |---|---|---|
-| unanswered requests | {requests:,} (`limits.window_bytes`); then the node stops reading | asking.py |
-| requests that wait to read a log | {fetching.READS_MAX}; one reads at a time | fetching.py |
-| `read_ends` requests that wait | {fetching.WATCHES_MAX} | fetching.py |
+| unanswered requests | {requests:,} (`limits.window_bytes`); then the node stops reading | broker/operations.py |
+| requests that wait to read a log | {fetching.READS_MAX}; one reads at a time | broker/reading/fetch.py |
+| `read_ends` requests that wait | {fetching.WATCHES_MAX} | broker/reading/fetch.py |
 | `follow_topics` requests that wait | {peer_source.WAITING_MAX} | broker/links/source.py |
 | consumers | {subscribing.CONSUMERS_MAX:,} | broker/subscriptions/subscribe.py |
 | credit of a consumer | {size(attachment.CREDIT_BYTES_MAX)} | attachment.py |
@@ -352,7 +352,7 @@ Values inside these:
 | ledger notes of refused segments | the size of the stored messages, plus {size(log_state.TALLY_BYTES)} | log.py |
 | a span that a set of entries is built from | {number(entry_set.SPAN_ENTRIES_MAX)} | model/entry_set.py |
 | tokens within reach of a tenant's admin | {tokens.REACHED_MAX:,} | tokens.py |
-| tenants, products and components of a node | {tenancy_requests.PLACES_MAX:,} | broker/catalog/requests.py |
+| tenants, products and components of a node | {place_requests.PLACES_MAX:,} | broker/catalog/place_requests.py |
 
 ## From another node
 

@@ -28,7 +28,7 @@ def subscribe(node: MemoryNode, name: str = NAME, **more: Any) -> None:
 
 
 def of(node: MemoryNode, name: str = NAME) -> Subscription:
-    found = node.shell.core.subscriptions.get(node.topic().uuid, name)
+    found = node.shell.core.stores.subscriptions.get(node.topic().uuid, name)
     assert found is not None, f"{node.name} has no subscription {name}"
     return found
 
@@ -79,7 +79,7 @@ def deliveries(node: MemoryNode, name: str = NAME) -> dict[Row, int]:
 
 def alike(a: MemoryNode, b: MemoryNode, name: str = NAME) -> bool:
     """Whether both say the same of every message that both have."""
-    if not b.has(TOPIC) or b.shell.core.subscriptions.get(b.topic().uuid, name) is None:
+    if not b.has(TOPIC) or b.shell.core.stores.subscriptions.get(b.topic().uuid, name) is None:
         return False
     there = {row for shard in range(len(b.topic().shards)) for row in rows(b, shard).values()}
     owed = {row: count for row, count in deliveries(a, name).items() if row in there}

@@ -52,12 +52,12 @@ class MemoryNode:
         self.admin.request(CreateTopic(topic, shards, **more))  # type: ignore[arg-type]
 
     def topic(self, name: str = TOPIC) -> Topic:
-        found = self.shell.core.catalog.by_name(name)
+        found = self.shell.core.stores.catalog.by_name(name)
         assert found is not None, f"{self.name} has no topic {name}"
         return found
 
     def has(self, name: str) -> bool:
-        return self.shell.core.catalog.by_name(name) is not None
+        return self.shell.core.stores.catalog.by_name(name) is not None
 
     def produce(
         self, block: bytes, segments: range, *, topic: str = TOPIC, shard: int = 0, text: str = ""

@@ -171,7 +171,8 @@ def test_no_frame_reaches_outside_the_scope(node: GuardedNode, frame_type: int) 
         node.shell.work_all()
     its_own: dict[str, list[str]] = {"topics": [], "places": [], "subscriptions": []}
     assert node.state | its_own == before | its_own
-    assert node.shell.core.counters["segments_in_holes"] == 0, "nobody declared anything of another's topic"
+    holes = node.shell.core.context.counters["segments_in_holes"]
+    assert holes == 0, "nobody declared anything of another's topic"
     assert not stranger.take(Deliver) and not stranger.take(Settled)
     subscribed = stranger.take(Subscribed)
     assert [each.topic for each in subscribed] == (["beta/x/y/z"] if frame_type == FrameType.SUBSCRIBE else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.broker.dispatch import REQUEST_COST_BYTES
+from headpond.broker.operations import REQUEST_COST_BYTES
 from headpond.broker.reading.fetch import READS_MAX
 from headpond.broker.subscriptions.attachment import Attachment, Deadlines
 from headpond.model.entry_set import EntrySet

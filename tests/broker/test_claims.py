@@ -36,7 +36,7 @@ def claim(client: CoreClient, sender: Sender, number: int, segments: int) -> Non
 
 
 def log_of(shell: CoreShell) -> ShardLog:
-    (topic,) = shell.core.catalog
+    (topic,) = shell.core.stores.catalog
     return topic.shards[0].log
 
 

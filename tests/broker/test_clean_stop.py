@@ -58,7 +58,7 @@ def leave(*, clean: bool) -> Left:
     good = node.token(["consume"], [TOPIC])
     ended = read_result(admin.request(CreateToken("leaver", ["admin"], ["*"])), TokenCreated)
     admin.request(RevokeToken(ended.info.token))
-    topic = node.shell.core.catalog.by_uuid(node.uuid)
+    topic = node.shell.core.stores.catalog.by_uuid(node.uuid)
     assert topic is not None
     incarnation = topic.shards[0].log.incarnation
     if clean:
@@ -96,7 +96,7 @@ def damage(disk: MemoryDisk, path: str, lost_bytes: int, how: str) -> None:
 
 
 def log_of(shell: CoreShell, left: Left) -> ShardLog:
-    topic = shell.core.catalog.by_uuid(left.uuid)
+    topic = shell.core.stores.catalog.by_uuid(left.uuid)
     assert topic is not None, "the topic is gone"
     return topic.shards[0].log
 
@@ -138,7 +138,7 @@ def test_a_clean_stop_and_start_finds_nothing_and_the_seal_is_gone_while_the_nod
     disk = stopped.disk.copy()
     assert SEAL_FILE in disk.paths()
     shell = opened(disk)
-    assert shell.core.recovered == [] and SEAL_FILE not in disk.paths()
+    assert shell.core.stores.recovered == [] and SEAL_FILE not in disk.paths()
     assert shell.core.stores.last_stop == "clean"
     assert not refused(shell, stopped.good) and refused(shell, stopped.revoked)
     check_log(stopped, log_of(shell, stopped), STORED)
@@ -158,15 +158,15 @@ def test_after_a_clean_stop_damage_at_the_end_of_any_file_is_named_by_its_range(
                 continue
             shell = opened(disk)
             name = path.rpartition("/")[2]
-            named = [line for line in shell.core.recovered if name in line]
+            named = [line for line in shell.core.stores.recovered if name in line]
             assert any("damaged" in line or "lost" in line for line in named), (path, lost_bytes)
-            assert not any("torn" in line for line in shell.core.recovered)
+            assert not any("torn" in line for line in shell.core.stores.recovered)
             check_log(stopped, log_of(shell, stopped), STORED)
             assert refused(shell, stopped.revoked), "a revoked token is good again"
             if lost_bytes != 40:
                 continue
             again = opened(disk)
-            left = [line for line in again.core.recovered if not line.startswith("stages/")]
+            left = [line for line in again.core.stores.recovered if not line.startswith("stages/")]
             assert left == [], "what was found is repaired"
             check_log(stopped, log_of(again, stopped), STORED)
             assert refused(again, stopped.revoked)
@@ -180,7 +180,8 @@ def test_after_a_crash_rot_at_the_end_of_any_file_is_named_by_its_range(killed: 
             damage(disk, path, lost_bytes, "garbage")
             shell = opened(disk)
             name = path.rpartition("/")[2]
-            assert any(name in line and "damaged" in line for line in shell.core.recovered), (path, lost_bytes)
+            recovered = shell.core.stores.recovered
+            assert any(name in line and "damaged" in line for line in recovered), (path, lost_bytes)
             check_log(killed, log_of(shell, killed), STORED)
             assert refused(shell, killed.revoked), "a revoked token is good again"
 
@@ -192,9 +193,8 @@ def test_a_journal_that_is_gone_is_noticed(stopped: Left, killed: Left, clean: b
         disk = left.disk.copy()
         disk.remove_tree(folder)
         shell = opened(disk)
-        assert any(line.startswith(f"{folder}: ") and "missing" in line for line in shell.core.recovered), (
-            folder
-        )
+        recovered = shell.core.stores.recovered
+        assert any(line.startswith(f"{folder}: ") and "missing" in line for line in recovered), folder
         check_log(left, log_of(shell, left), STORED)
         (fault,) = shell.connect().take(ConnectionFault)
         assert fault.error.code == "token-needed", "the node is not open to everybody"
@@ -204,7 +204,7 @@ def test_the_last_file_of_a_log_that_is_gone_is_lost_by_its_entries(stopped: Lef
     disk = stopped.disk.copy()
     disk.remove(stopped.log_path)
     shell = opened(disk)
-    assert any(f"entries 0 to {STORED - 1} are lost" in line for line in shell.core.recovered)
+    assert any(f"entries 0 to {STORED - 1} are lost" in line for line in shell.core.stores.recovered)
     check_log(stopped, log_of(shell, stopped), STORED)
 
 

@@ -23,7 +23,7 @@ NOTHING: list[tuple[int, int, int]] = []
 
 
 def only(it: CoreShell) -> Subscription:
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     return subscription
 
 
@@ -261,10 +261,10 @@ def test_a_consumer_that_knows_more_than_a_restored_copy_has_is_refused_by_name(
     for _ in range(more):  # the first of them is the same segment as before, in the same place, stored later
         it.now_us += 5000
         writer.write(3)
-    before = len(list(it.core.subscriptions.all()))
+    before = len(list(it.core.stores.subscriptions.all()))
     back = Kind(it, "shared", "non_resilient", instance=b"me", seen=[(0, 3, 6)], known=known)
     assert back.error().code == "incarnation-changed"
-    assert len(list(it.core.subscriptions.all())) == before
+    assert len(list(it.core.stores.subscriptions.all())) == before
     assert Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING).entries() == list(
         range(3 + 3 * more)
     )
@@ -272,7 +272,7 @@ def test_a_consumer_that_knows_more_than_a_restored_copy_has_is_refused_by_name(
 
 def test_what_retention_deleted_is_no_sign_of_a_restored_copy() -> None:
     it, _, known = stored(3, 2)
-    (topic,) = it.core.catalog
+    (topic,) = it.core.stores.catalog
     log = topic.shards[0].log
     log.entry_first = 6
     assert Kind(it, "shared", "non_resilient", instance=b"me", known=known).standing().active
@@ -324,4 +324,4 @@ def test_who_asks_twice_is_refused_the_second_time_and_attached_the_first() -> N
 
 
 def attached(it: CoreShell) -> int:
-    return sum(len(each.attachments) for each in it.core.subscriptions.all())
+    return sum(len(each.attachments) for each in it.core.stores.subscriptions.all())

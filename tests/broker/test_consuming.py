@@ -307,7 +307,7 @@ def test_attempts_of_refused_messages_are_kept_over_a_restart() -> None:
     it.work_all()
     reader.settle(nacked=[(0, 0.0)])
     restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us + 20_000)
-    (subscription,) = restarted.core.subscriptions.all()
+    (subscription,) = restarted.core.stores.subscriptions.all()
     assert subscription.cursors[0].deliveries(0) == 2
     assert Reader(restarted).got() == [(1, 1), (0, 3)], "the backlog first"
 
@@ -335,7 +335,7 @@ def test_damaged_entries_are_told_and_the_subscription_goes_on_behind_them() -> 
     writer = Writer(it)
     for _ in range(5):
         writer.write(2, size=100)
-    log = it.core.catalog.by_name("default/default/default/orders").shards[0].log  # type: ignore[union-attr]
+    log = it.core.stores.catalog.by_name("default/default/default/orders").shards[0].log  # type: ignore[union-attr]
     (path,) = [f"{log._folder}/{name}" for name in disk.list(log._folder)]
     third = log.read(4, 1).records[0]
     whole = b"".join(third.parts)
@@ -411,7 +411,7 @@ def test_a_subscription_that_can_take_nothing_is_not_looked_at_when_something_is
     writer.write(1)
     writer.write(1)
     assert reader.entries() == [0], "that took all of its credit"
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     looks: list[int] = []
     takers = subscription.dispatch.takers
 

@@ -94,12 +94,12 @@ def test_it_is_settled_only_when_its_copy_is_durable_and_a_crash_between_makes_n
     reader = Trier(it)
     reader.refuse(0, 1)
     reader.settle(nacked=[(0, 0.0)], durable=False)
-    topic = it.core.catalog.by_name("default/default/default/orders.dead")
+    topic = it.core.stores.catalog.by_name("default/default/default/orders.dead")
     steps = 0
     while topic is None or topic.shards[0].log.entry_durable == 0:
         assert shown_now(it) == 0, "not dead before its copy is on the disk"
         it.work()
-        topic = it.core.catalog.by_name("default/default/default/orders.dead")
+        topic = it.core.stores.catalog.by_name("default/default/default/orders.dead")
         steps += 1
     assert steps > 2
     disk.crash(keep="none")  # that it is settled was not written yet
@@ -112,7 +112,7 @@ def test_it_is_settled_only_when_its_copy_is_durable_and_a_crash_between_makes_n
 
 
 def shown_now(it: CoreShell) -> int:
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     return subscription.dead
 
 
@@ -157,7 +157,7 @@ def test_without_a_dead_letter_topic_it_is_only_put_aside() -> None:
     reader = Trier(it, Policy(max_attempts=1, dead_letter=""))
     reader.refuse(0, 1)
     assert shown(it).dead == 1
-    assert it.core.catalog.by_name("default/default/default/orders.dead") is None
+    assert it.core.stores.catalog.by_name("default/default/default/orders.dead") is None
     assert it.connect().request(Redrive("orders", "s")) == {"redriven": 1}
     assert reader.got() == [(0, 1), (1, 1), (0, 1)]
 
@@ -246,11 +246,11 @@ def test_a_dead_letter_topic_deleted_while_the_original_is_read_takes_nothing_wi
     reader = Trier(it)
     reader.refuse(0, 2)
     reader.refuse(1, 1)
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     reader.settle(nacked=[(1, 0.0)], durable=False)
     assert subscription.burying, "the original is asked for"
     it.connect().send(Request(1, DeleteTopic("orders.dead")))
-    while it.core.catalog.by_name("default/default/default/orders.dead") is not None:
+    while it.core.stores.catalog.by_name("default/default/default/orders.dead") is not None:
         it.work(len(it.pending) - 1)  # the deletion overtakes the reading
     it.work_all()
     assert (shown(it).dead, shown(it).bury_fault) == (1, "topic orders.dead was deleted meanwhile")

@@ -219,7 +219,7 @@ def test_what_the_source_has_dropped_is_owed_to_nobody_and_what_it_never_had_is(
         assert kept > 0
         subscribe(a)
         async with linked(follow(a, b)):
-            await until(lambda: len(b.shell.core.subscriptions) == 1 and len(settled(b)) == kept)
+            await until(lambda: len(b.shell.core.stores.subscriptions) == 1 and len(settled(b)) == kept)
         assert settled(b) == {(X, entry // 3, entry % 3) for entry in range(kept)}
 
     run(scenario)
@@ -291,7 +291,7 @@ def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves
             assert len(settled(b, "audit-1")) == 1
 
     run(scenario)
-    assert len(b.shell.core.subscriptions) == 2
+    assert len(b.shell.core.stores.subscriptions) == 2
     with pytest.raises(BadRequest, match="names no subscriptions"):
         b.admin.request(AddPeer("headpond://a:1", ["*"], subscriptions=["a*b"]))
 

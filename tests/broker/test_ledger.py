@@ -259,7 +259,7 @@ def test_an_acknowledgement_from_before_a_crash_counts_as_no_copy() -> None:
     world.read("billing")
     world.crash()
     world.client.request(SeekSubscription("t", "audit", "latest"))
-    world.shell.core.subscriptions.get(world.uuid, "billing").paused = True  # type: ignore[union-attr]
+    world.shell.core.stores.subscriptions.get(world.uuid, "billing").paused = True  # type: ignore[union-attr]
     world.read("billing").send(Settle(1, 1, 0, [(0, 6)]))
     account = subscription(world)
     assert (account.acknowledged, account.elsewhere, account.reached_since, account.delivered) == (6, 6, 0, 0)

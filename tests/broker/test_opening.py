@@ -33,12 +33,12 @@ def test_a_topic_whose_catalog_record_rotted_is_taken_back_from_its_logs() -> No
     data = disk.open(f"catalog/{name}").read_at(0, 1 << 16)
     disk.flip(f"catalog/{name}", data.index(sender.info.uuid))
     again = opened(disk)
-    assert any("bring it back" in line for line in again.core.recovered)
+    assert any("bring it back" in line for line in again.core.stores.recovered)
     assert read_result(again.connect().request(ShowTopic("orders")), TopicInfo).uuid == sender.info.uuid
     assert Reader(again).entries() == [0, 1, 2, 3]
     assert Sender(again).ask(0, rows=4) == AckItem(0, "duplicate", 0)
     again.work_all()
-    assert opened(disk).core.recovered == [], "it is in the catalog again"
+    assert opened(disk).core.stores.recovered == [], "it is in the catalog again"
 
 
 def test_a_catalog_that_is_gone_is_made_again_from_the_logs() -> None:
@@ -49,7 +49,7 @@ def test_a_catalog_that_is_gone_is_made_again_from_the_logs() -> None:
     again = opened(disk)
     assert Reader(again).entries() == [0, 1]
     again.work_all()
-    assert opened(disk).core.recovered == [], "it is in the catalog again"
+    assert opened(disk).core.stores.recovered == [], "it is in the catalog again"
 
 
 def test_a_folder_that_no_topic_claims_is_reported_and_left_alone() -> None:
@@ -57,7 +57,7 @@ def test_a_folder_that_no_topic_claims_is_reported_and_left_alone() -> None:
     opened(disk).connect().request(ListTopics())
     disk.create(f"{TOPICS_FOLDER}/{'ab' * 16}/00000/{0:020d}.log").close()
     again = opened(disk)
-    assert [line for line in again.core.recovered if "belongs to no topic" in line]
+    assert [line for line in again.core.stores.recovered if "belongs to no topic" in line]
     assert disk.list(TOPICS_FOLDER) == ["ab" * 16]
 
 
@@ -85,7 +85,7 @@ def test_positions_ahead_of_a_restored_log_begin_a_new_incarnation_and_no_entry_
     (before,) = read_result(sender.client.request(ShowTopic("orders")), TopicInfo).shard_list
     disk.remove_tree(f"{TOPICS_FOLDER}/{sender.info.uuid.hex()}")
     again = CoreShell(disk, seed=9, settings=PLAIN, now_us=shell.now_us + 1)
-    assert any("new incarnation" in line for line in again.core.recovered)
+    assert any("new incarnation" in line for line in again.core.stores.recovered)
     assert Sender(again, b"n" * 16).ask(0) == AckItem(0, "stored", 5)
     assert Reader(again).entries() == [5]
     ask = FetchEntries(sender.info.uuid, 0, 5, None, before.incarnation)

@@ -152,7 +152,7 @@ def test_other_content_that_comes_between_offer_and_record_is_a_conflict() -> No
         send(b, uuid, 0, crc, 1, rows)
     done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 1)))
     assert (done["records"], done["duplicates"], done["conflicts"]) == (1, 1, 1)
-    assert b.shell.core.counters["peer_conflicts"] == 1
+    assert b.shell.core.context.counters["peer_conflicts"] == 1
 
 
 def test_an_offer_that_comes_in_two_requests_is_one() -> None:

@@ -94,7 +94,7 @@ def test_a_topic_made_later_follows_and_others_do_not() -> None:
             await rest()
 
     run(scenario)
-    assert [topic.name for topic in b.shell.core.catalog] == ["shop/p/c/new"]
+    assert [topic.name for topic in b.shell.core.stores.catalog] == ["shop/p/c/new"]
 
 
 def test_dead_letters_follow_where_they_are_named() -> None:

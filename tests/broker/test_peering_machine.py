@@ -86,7 +86,7 @@ class World:
             return
         first = self.next[block, shard]
         segments = range(first, first + self.random.randrange(1, 5))
-        node.shell.core.catalog.by_name(TOPIC)
+        node.shell.core.stores.catalog.by_name(TOPIC)
         admission = node.topic().shards[shard].admission
         if admission.next(block) < first:  # what came before went by another path, or is gone
             admission.declare(block, first)

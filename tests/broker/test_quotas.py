@@ -44,7 +44,8 @@ class Sender:
     @property
     def waits_us(self) -> int:
         """For how long the node does not read from it."""
-        session = self._shell.core._sessions[self.client._number]
+        session = self._shell.core.sessions.get(self.client._number)
+        assert session is not None
         return max(0, session.resume_us - self._shell.now_us)
 
 
@@ -79,7 +80,7 @@ def test_who_sends_more_messages_than_a_second_may_have_waits_for_their_worth(
     assert sender.waits_us == 0
     sender.send(b"x")
     assert sender.waits_us == SECOND_US // 10
-    assert usage(shell).quota_slowed == 2 and shell.core.counters["quota_slowed"] == 2
+    assert usage(shell).quota_slowed == 2 and shell.core.context.counters["quota_slowed"] == 2
 
 
 @pytest.mark.parametrize("name", ["tenant_bytes_s", "connection_bytes_s"])
@@ -156,7 +157,7 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_until_there_is_room(s
     shell.connect().request(CreateTopic("acme/shop/till/other"))
     quota(shell, tenant_stored_bytes=100_000)
     assert sender.send(b"x" * 4000).outcome == "stored", "the same segment, once there is room"
-    assert shell.core.counters["quota_refused_stored_bytes"] == usage(shell).quota_refused > 0
+    assert shell.core.context.counters["quota_refused_stored_bytes"] == usage(shell).quota_refused > 0
 
 
 def test_what_is_staged_counts_as_stored(shell: CoreShell) -> None:

@@ -137,7 +137,7 @@ def test_soft_ttl_waits_for_the_slowest_subscription() -> None:
     world.wait(3)
     assert (world.kept, world.end) == (40, 40), "the last file goes too"
     assert world.lost("slow") == world.lost("quick") == []
-    assert world.shell.core.counters["messages_dropped_soft_ttl"] == 40
+    assert world.shell.core.context.counters["messages_dropped_soft_ttl"] == 40
 
 
 def test_soft_ttl_deletes_nothing_that_waits_to_come_again() -> None:
@@ -170,8 +170,8 @@ def test_hard_ttl_deletes_what_was_not_read_and_says_which() -> None:
     assert (info.lost, info.unsettled, info.positions) == (10, 10, [10])
     world.wait(5)
     assert world.lost("slow") == [(0, 0, 20, "retention")], "ranges that touch are one"
-    assert world.shell.core.counters["files_dropped_hard_ttl"] == 2
-    assert world.shell.core.counters["messages_lost_retention"] == 20
+    assert world.shell.core.context.counters["files_dropped_hard_ttl"] == 2
+    assert world.shell.core.context.counters["messages_lost_retention"] == 20
 
 
 def test_what_a_consumer_had_in_hand_when_it_was_deleted_is_lost_if_it_gives_it_back() -> None:
@@ -213,7 +213,7 @@ def test_max_bytes_keeps_a_shard_about_as_large_as_it_says() -> None:
     shard = read_result(world.client.request(ShowTopic("t")), TopicInfo).shard_list[0]
     assert 300 * 1024 < shard.bytes <= 512 * 1024
     assert world.lost("slow") == [(0, 0, shard.entry_first, "retention")]
-    assert world.shell.core.counters["messages_dropped_max_bytes"] == shard.entry_first
+    assert world.shell.core.context.counters["messages_dropped_max_bytes"] == shard.entry_first
 
 
 def test_settings_that_change_take_effect() -> None:
@@ -351,7 +351,7 @@ def test_a_file_goes_when_every_message_in_it_has_expired(restart: bool) -> None
     world.wait(20)
     assert world.kept == 4, "one message of the last file lasts"
     assert (world.show("s").expired, world.lost("s")) == (4, [])
-    assert world.shell.core.counters["files_dropped_ttl"] == 2
+    assert world.shell.core.context.counters["files_dropped_ttl"] == 2
     left = [path for path in world.disk.paths() if path.endswith(".expires")]
     assert left == [], "what was noted beside the files went with them"
 
@@ -472,7 +472,7 @@ def test_a_subscription_that_nobody_reads_is_removed_when_its_time_is_over(
     with pytest.raises(SubscriptionNotFound):
         world.show("left")
     assert world.show("kept").consumers and kept is not None
-    assert world.shell.core.counters["subscriptions_expired"] == 2
+    assert world.shell.core.context.counters["subscriptions_expired"] == 2
     world.restart(keep_all=False)
     with pytest.raises(SubscriptionNotFound):
         world.show("never")

@@ -30,7 +30,7 @@ def shell(**limits: int) -> CoreShell:
 
 
 def log_of(it: CoreShell) -> ShardLog:
-    topic = it.core.catalog.by_name("default/default/default/orders")
+    topic = it.core.stores.catalog.by_name("default/default/default/orders")
     assert topic is not None
     return topic.shards[0].log
 
@@ -197,7 +197,7 @@ def test_a_delay_holds_also_when_the_message_came_back_before_it_was_said() -> N
     it.work_all()
     it.wait(1_000_000)
     it.work_all()
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     assert 0 in subscription.cursors[0].unacked_log.entries
 
 
@@ -278,5 +278,6 @@ def test_a_title_that_repeats_itself_only_switches() -> None:
     sender.ask(0)
     sender.client.send(sender.title)
     assert sender.ask(1) == AckItem(1, "stored", 1)
-    session = it.core._sessions[1]
+    session = it.core.sessions.get(1)
+    assert session is not None
     assert list(session.blocks) == [BLOCK]

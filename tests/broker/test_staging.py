@@ -87,7 +87,7 @@ class Node:
 
     @property
     def counters(self) -> dict[str, int]:
-        return self.shell.core.counters
+        return self.shell.core.context.counters
 
     def restarted(self) -> Node:
         self.disk.crash(keep="none")
@@ -416,7 +416,7 @@ def test_damage_in_a_stage_file_costs_the_stages_that_it_hit() -> None:
     path = "stages/00000001.stages"
     node.disk.flip(path, node.disk.contents(path).index(b"rot rot"))
     node = node.restarted()
-    assert any("stages/00000001.stages" in line for line in node.shell.core.recovered)
+    assert any("stages/00000001.stages" in line for line in node.shell.core.stores.recovered)
     with pytest.raises(StageMismatch, match="not finished"):
         node.commit(0, good, bad)
     assert node.commit(0, good).rows == 1

@@ -117,7 +117,7 @@ def test_what_was_read_and_put_aside_is_owed_until_it_was_offered_again() -> Non
         world.store((b"k", b"%d" % number))
     reader.get()
     reader.settle(*range(4))
-    subscription = world.shell.core.subscriptions.get(world.uuid, "s")
+    subscription = world.shell.core.stores.subscriptions.get(world.uuid, "s")
     assert subscription is not None
     subscription.cursors[0].dead.add(1, 2)
     assert world.compact() == 2
@@ -177,10 +177,10 @@ def test_a_shard_is_compacted_by_itself_when_enough_is_new() -> None:
     world.shell.work_all()
     shard = world.info().shard_list[0]
     assert shard.compacted >= 30
-    assert world.shell.core.counters["compactions"] == 1
+    assert world.shell.core.context.counters["compactions"] == 1
     world.shell.wait(6_000_000)
     world.shell.work_all()
-    assert world.shell.core.counters["compactions"] == 1, "nothing is new"
+    assert world.shell.core.context.counters["compactions"] == 1, "nothing is new"
 
 
 def test_a_row_without_a_key_is_refused_with_its_place_and_the_next_segment_is_taken() -> None:

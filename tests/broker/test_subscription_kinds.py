@@ -128,7 +128,7 @@ def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_i
     one.settle(nacked=[(0, 0.0), (1, 0.0)])
     other.seconds(1)
     assert sorted(other.got()) == [(n, 2) for n in range(6)], "its program may have had the others, too"
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     assert [subscription.cursors[0].deliveries(n) for n in range(6)] == [1, 1, 0, 0, 0, 0]
 
 
@@ -175,7 +175,7 @@ def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> N
 def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(kind: str) -> None:
     it = shell()
     reader = Kind(it, kind, "resilient")
-    (attachment,) = next(it.core.subscriptions.all()).attachments
+    (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
     attachment.credit_bytes = 0  # what was sent ahead took all of it, and cannot be handed out
     for attempt in (2, 3):
@@ -193,7 +193,7 @@ def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(ki
 def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_is_no_room() -> None:
     it = shell()
     reader = Kind(it, "unique", "resilient")
-    (attachment,) = next(it.core.subscriptions.all()).attachments
+    (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
     attachment.credit_bytes = 0
     it.core.set_writable(reader.number, False)
@@ -211,7 +211,7 @@ def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
     writer = Writer(it)
     writer.write(6)
     one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
-    active = next(it.core.subscriptions.all()).attachments[0]
+    active = next(it.core.stores.subscriptions.all()).attachments[0]
     active.credit_bytes = 0
     writer.write(3)
     assert one.entries() == list(range(6))
@@ -282,7 +282,7 @@ def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
     for number in range(50):
         admin.request(CreateSubscription("orders", f"idle-{number}"))
     asked: list[str] = []
-    for subscription in it.core.subscriptions.all():
+    for subscription in it.core.stores.subscriptions.all():
         subscription.dispatch.want = lambda *_: asked.append("want")  # type: ignore[method-assign]
     due_us = it.core.due_us
     writer.write(5)
@@ -293,7 +293,7 @@ def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
 def test_a_million_unsettled_entries_cost_little() -> None:
     it = shell(1)
     Kind(it, "unique", "non_resilient")
-    (subscription,) = it.core.subscriptions.all()
+    (subscription,) = it.core.stores.subscriptions.all()
     cursor, (reader,) = subscription.cursors[0], subscription.attachments
     cursor.take([(1, 1_000_001)])
     reader.hold(0, [(1, 1_000_001)])
@@ -314,7 +314,7 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
     reader = Kind(it, kind, "non_resilient")
     for at in range(0, rows * segments, rows):
         reader.settle(acked=[(entry, entry + 1) for entry in range(at, at + rows, 2)])
-    cursor = next(it.core.subscriptions.all()).cursors[0]
+    cursor = next(it.core.stores.subscriptions.all()).cursors[0]
     noted: list[Change] = []
     append = it.core.stores.settlements.append
 
@@ -327,7 +327,7 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
     assert [type(each) for each in noted].count(CameBack) == 1
     assert (len(cursor.ready), cursor.deliveries(1)) == (rows * segments // 2, 1)
     again = CoreShell(it.disk, seed=2, settings=PLAIN)
-    restored = next(again.core.subscriptions.all()).cursors[0]
+    restored = next(again.core.stores.subscriptions.all()).cursors[0]
     assert [(count, len(entries)) for count, entries in restored.returned()] == [(1, rows * segments // 2)]
     assert restored.deliveries(1) == 1
     assert restored.deliveries(2) == 0

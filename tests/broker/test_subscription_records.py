@@ -36,7 +36,7 @@ def test_of_a_key_a_record_is_read_and_sent_once_and_its_rows_follow(keeps: bool
     for _ in range(2):
         writer.write(rows, keys=[b"k"] * rows)
     reader = Kind(it, "key_shared", "resilient", keeps=keeps)
-    cursor = next(it.core.subscriptions.all()).cursors[0]
+    cursor = next(it.core.stores.subscriptions.all()).cursors[0]
     frames, reads, woken = len(reader.client.take(Frame)), 0, 0
     for entry in range(2 * rows):
         (deliver,) = reader.client.take(Deliver)

@@ -91,7 +91,7 @@ def test_a_topic_inherits_from_all_levels_and_each_value_says_from_where() -> No
         (None, "component", "acme/shop/web"),
         ("os", "component", "acme/shop/web"),
     ]
-    effective = shell.core.catalog.by_name(ORDERS)
+    effective = shell.core.stores.catalog.by_name(ORDERS)
     assert effective is not None and effective.settings().hard_ttl == 7 * 86_400.0
 
 
@@ -122,13 +122,13 @@ def test_what_a_later_version_wrote_survives_a_compaction() -> None:
     disk = MemoryDisk()
     shell, client = started(disk, journal_compact_bytes=256)
     client.request(CreatePlace("tenant", "acme"))
-    holding = next(iter(shell.core.catalog.tree))
+    holding = next(iter(shell.core.stores.catalog.tree))
     holding.own["colour"] = "blue"
     for _ in range(30):
         client.request(ChangeSettings("tenant", "acme", {"hard_ttl": 60}))
     disk.crash(keep="none")
     shell, client = started(disk)
-    assert next(iter(shell.core.catalog.tree)).own == {"colour": "blue", "hard_ttl": 60.0}
+    assert next(iter(shell.core.stores.catalog.tree)).own == {"colour": "blue", "hard_ttl": 60.0}
     assert origins(place(client, "tenant", "acme"), "hard_ttl") == [(60.0, "tenant", "acme")]
 
 
@@ -155,7 +155,7 @@ def test_what_is_on_its_way_when_durability_changes_does_not_claim_too_much() ->
     info = read_result(client.request(CreateTopic(ORDERS)), TopicInfo)
     send(shell, client, info, 0)
     client.send(title_frame(BLOCK, info.uuid, topic=info.topic), segment_frame([b"x"], segment=1))
-    catalog_topic = shell.core.catalog.by_name(ORDERS)
+    catalog_topic = shell.core.stores.catalog.by_name(ORDERS)
     assert catalog_topic is not None
     catalog_topic.own["durability"] = "os"
     catalog_topic.settings_changed()

@@ -158,7 +158,7 @@ def test_one_that_goes_on_over_many_connections_is_refused_for_a_while(shell: Co
 
 def send_block(client: CoreClient, shell: CoreShell, tenant: str, number: int, segment: int = 0) -> str:
     """The answer to a segment of a producer's run."""
-    topic = shell.core.catalog.by_name(f"{tenant}/p/c/t")
+    topic = shell.core.stores.catalog.by_name(f"{tenant}/p/c/t")
     assert topic is not None
     title = encode_title(number.to_bytes(16, "big"), 0, Title(topic.name, topic.uuid))
     client.send(encode(FrameType.TITLE, title), segment_frame([b"x"], segment=segment))

@@ -288,7 +288,7 @@ def test_a_tokens_journal_that_rotted_does_not_open_the_node() -> None:
     whole = file.read_at(0, file.size())
     file.write_at(40, [bytes(byte ^ 0xFF for byte in whole[40:200])])
     again = CoreShell(node.disk, seed=2)
-    assert any("tokens" in line for line in again.core.recovered)
+    assert any("tokens" in line for line in again.core.stores.recovered)
     assert end(again.connect()) == "token-needed"
     assert end(CoreShell(node.disk, seed=3).connect()) == "token-needed"
 
@@ -318,7 +318,7 @@ def test_a_torn_write_that_nobody_was_told_of_revokes_nothing() -> None:
     torn = encode(FrameType.RECORD, b"half a frame")[:-6]
     file.write_at(len(file.read_at(0, file.size()).rstrip(b"\0")), [torn])
     again = CoreShell(node.disk, seed=2)
-    assert any("torn write" in line for line in again.core.recovered)
+    assert any("torn write" in line for line in again.core.stores.recovered)
     assert end(again.connect(node.admin_text)) == ""
 
 

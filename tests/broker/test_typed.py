@@ -47,7 +47,7 @@ def shell(**limits: int) -> CoreShell:
 
 def stored(it: CoreShell, shard: int = 0) -> tuple[list[Any], list[int]]:
     """The values in the log, in the newest schema, and the schema version of each record."""
-    (topic,) = [topic for topic in it.core.catalog if topic.schemas is not None]
+    (topic,) = [topic for topic in it.core.stores.catalog if topic.schemas is not None]
     assert isinstance(topic.schemas, SchemaVersions)
     segments = [
         b"".join(record.parts)[11 + RECORD_HEADER_BYTES : -4]
@@ -80,7 +80,7 @@ def test_a_record_can_be_read_without_those_before_it() -> None:
     sender = TypedSender(shell())
     sender.send([row(1, "long-lived-word")])
     sender.send([row(2, "long-lived-word")])
-    (topic,) = sender.shell.core.catalog
+    (topic,) = sender.shell.core.stores.catalog
     assert topic.schemas is not None
     (record,) = topic.shards[0].log.read(1, 2**20).records
     batch = decode_typed_record(b"".join(record.parts)[11 + RECORD_HEADER_BYTES : -4], topic.schemas)
@@ -493,7 +493,7 @@ def test_a_typed_topic_is_taken_back_with_all_its_schemas_when_the_catalog_is_go
     disk.crash()
     disk.remove_tree("catalog")
     again = CoreShell(disk, seed=3)
-    assert any("bring it back" in line for line in again.core.recovered)
+    assert any("bring it back" in line for line in again.core.stores.recovered)
     values = [{"at": 1, "value": 1, "host": "a", "x": None}, {"at": 2, "value": 2, "host": "b", "x": None}]
     assert stored(again) == (values, [1, 2])
     assert TypedSender(again, WIDER, block=b"n" * 16).info.schema_version == 2

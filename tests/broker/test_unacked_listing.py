@@ -21,7 +21,7 @@ def skipped(it: CoreShell, start: tuple[int, int] = (0, 0), limit: int = 1000) -
 def test_each_unacked_entry_is_listed_with_its_attempts_and_what_it_waits_for() -> None:
     it = shell(6)
     reader = Kind(it, "unique", "non_resilient")
-    (attachment,) = next(it.core.subscriptions.all()).attachments
+    (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
     attachment.credit_bytes = 0  # from here on nobody has room
     reader.settle(nacked=[(0, 60.0), (2, 0.0)])

@@ -158,7 +158,7 @@ class ClientWorld:
         self._begin_block()
 
     def _begin_block(self) -> None:
-        topic = next(each for each in self.node.core.catalog if each.name.endswith(f"/{TOPIC}"))
+        topic = next(each for each in self.node.core.stores.catalog if each.name.endswith(f"/{TOPIC}"))
         self._ends = [shard.log.entry_durable for shard in topic.shards]
         self._segments = [0] * self.shards
         self._writer = self.node.connect(asyncio.Protocol()).number

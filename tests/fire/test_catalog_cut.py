@@ -49,7 +49,7 @@ SCRIPT: list[Operation] = [
 
 def state(shell: CoreShell) -> Any:
     """All that the catalog says, but for uuids, times and whether somebody is there now."""
-    catalog = shell.core.catalog
+    catalog = shell.core.stores.catalog
     places = [(str(each.place), dict(each.own)) for each in catalog.tree]
     topics = [
         (
@@ -108,7 +108,7 @@ def test_a_deletion_that_the_power_cut_short_is_finished_at_the_next_opening(kee
         shell = CoreShell(disk, seed=3, settings=TINY)
         client = shell.connect()
         client.request(CreateTopic("acme/shop/web/orders"))
-        (uuid,) = (topic.uuid.hex() for topic in shell.core.catalog)
+        (uuid,) = (topic.uuid.hex() for topic in shell.core.stores.catalog)
         file = disk.create(f"topics/{uuid}/00000/00000000000000000000.log")
         file.sync()
         disk.sync_folder(f"topics/{uuid}/00000")
@@ -120,6 +120,6 @@ def test_a_deletion_that_the_power_cut_short_is_finished_at_the_next_opening(kee
             answered = False
         disk.crash(keep=keep)
         shell = CoreShell(disk, seed=4, settings=TINY)
-        there = len(shell.core.catalog) == 1
+        there = len(shell.core.stores.catalog) == 1
         assert not (answered and there)
         assert there or not [path for path in disk.paths() if uuid in path], "no folder without its topic"

@@ -178,7 +178,7 @@ def test_a_file_that_the_journal_speaks_of_is_not_replaced_before_the_journal_ha
     shell = CoreShell(disk, seed=1, settings=ROUNDS)
     info = read_result(shell.connect().request(ShowTopic("t")), TopicInfo)
     assert [(shard.entry_next, shard.damaged) for shard in info.shard_list] == [(1, [])] * 2
-    assert shell.core.recovered == []
+    assert shell.core.stores.recovered == []
 
 
 def test_a_rotten_frame_of_the_journal_is_reported_and_costs_no_other_log_anything() -> None:
@@ -192,4 +192,4 @@ def test_a_rotten_frame_of_the_journal_is_reported_and_costs_no_other_log_anythi
     disk.crash(keep="none")
     disk.flip(path, 40)
     world._open()
-    assert any("commit journal" in line for line in world.shell.core.recovered)
+    assert any("commit journal" in line for line in world.shell.core.stores.recovered)

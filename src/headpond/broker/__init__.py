@@ -1,17 +1,19 @@
 """The node's rules, without sockets, threads or clocks: bytes and completions in, effects out.
 
-A message meets ``ingest``, the log of its shard in ``storage``, and ``subscriptions``, in this order.
+A message passes ``ingest``, the log of its shard in ``storage``, and ``subscriptions``, in this order.
 ``reading`` reads by position, ``staging`` holds batches until they are committed, ``links`` copies between
-nodes, ``catalog`` keeps topics, ``access`` decides who may do what, ``ledger`` counts. ``core`` wires them.
+nodes, ``catalog`` has the topics, ``access`` decides what a token allows, ``ledger`` counts.
 
 In reading order::
 
-    settings  A node's settings: defaults, a TOML file, and what the command line says on top
-    alarms    When the parts of the broker want to act next
-    effects   What the core asks its shell to do. The shell does it in order and reports back where told to
-    session   One connection as the node knows it: its conversation, its producer's context, its consumers
-    stores    Everything durable of a node: its catalog, its logs and its settlement journal, opened and commi
-    requests  Administration: topics and subscriptions created, shown and removed
-    dispatch  What a client asks: judged, carried out, and answered or refused, each question for itself
-    core      The node's core: everything it decides, nothing it does itself
+    settings    A node's settings: defaults, a TOML file, and options of the command line
+    alarms      When the parts of the broker act next
+    effects     What the shell does for the core, and how it reports back
+    context     What every part uses: clocks, settings, counters, alarms, effects
+    steps       Operations that wait, written as generators
+    session     One connection as the node knows it: its conversation, its blocks, its consumers
+    sessions    All connections: what is sent to them, and how they end
+    stores      Everything durable of a node, opened as one consistent whole and committed in lanes
+    operations  A request, from its check against the token to its answer
+    core        Wires the parts, and passes each input to the part that handles it
 """

@@ -8,14 +8,12 @@ leaves a new seal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 from headpond.broker.access.admin_log import AdminLog
 from headpond.broker.access.tokens import Tokens
-from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import (
     TOPICS_FOLDER,
     Catalog,
@@ -28,11 +26,12 @@ from headpond.broker.catalog.topics import (
 )
 from headpond.broker.catalog.topics import decode_change as decode_catalog_change
 from headpond.broker.catalog.topics import encode_change as encode_catalog_change
+from headpond.broker.context import Context
 from headpond.broker.ingest.admission import Admission
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.links.link_table import PeerLinks
-from headpond.broker.settings import Settings
 from headpond.broker.staging.stores import Errand, StagingStores
+from headpond.broker.steps import Wait, on_disk
 from headpond.broker.subscriptions.journal import Subscriptions
 from headpond.broker.subscriptions.records import Missed, Seen, Tallied, encode_change, unread
 from headpond.broker.subscriptions.records import decode_change as decode_settlement
@@ -122,12 +121,9 @@ class Stores:
     def __init__(
         self,
         disk: Disk,
-        settings: Settings,
-        now_us: Callable[[], int],
-        clock_us: Callable[[], int],
-        alarms: Alarms,
+        context: Context,
     ) -> None:
-        """``now_us`` is the time of day, ``clock_us`` one that is never set back."""
+        settings, now_us, clock_us = context.settings, context.now_us, context.clock_us
         self.catalog = Catalog(settings.topic_defaults(), clock_us())
         self.subscriptions = Subscriptions(now_us, clock_us)
         self.recovered: list[str] = []
@@ -138,7 +134,7 @@ class Stores:
         self.settings = settings
         self._now_us = now_us
         self._clock_us = clock_us
-        self._alarm = alarms.add(self._try_again)
+        self._alarm = context.alarms.add(self._try_again)
         self._gone: dict[bytes, Topic] = {}
         """Deleted topics with a write under way."""
         self._dirty: dict[Lane, None] = {}
@@ -401,13 +397,10 @@ class Stores:
 
     # --- changes ------------------------------------------------------------------------------------
 
-    def change_catalog(self, body: bytes, durable: Callable[[HeadpondError | None], None]) -> None:
+    def change_catalog(self, body: bytes) -> Wait[None]:
+        """Writes a change down; the caller applies it once it is on the disk."""
         self._catalog_journal.append(body)
-        self._catalog_lane.wait(durable)
-
-    def change_settlements(self, body: bytes, durable: Callable[[HeadpondError | None], None]) -> None:
-        self.settlements.append(body)
-        self.settlement_lane.wait(durable)
+        return on_disk(self._catalog_lane)
 
     def note_catalog(self, change: CatalogChange) -> None:
         """Stages a change that nobody waits for."""
@@ -429,11 +422,12 @@ class Stores:
                 self.settlements.append(body)
             self.settlement_lane.mark()
 
-    def topic_created(self, created: TopicCreated) -> None:
+    def topic_created(self, created: TopicCreated) -> Topic:
         """Its record is durable: the topic exists from now on."""
         topic = self.catalog.apply(created)
         assert topic is not None
         self._open_shards(topic)
+        return topic
 
     def topic_altered(self, altered: TopicAltered) -> Topic | None:
         """Its record is durable: what is stored from now on has the new schema."""

@@ -154,7 +154,7 @@ def run(
             )
         except OSError as error:
             raise open_error(folder, error) from error
-        for line in core.recovered:
+        for line in core.stores.recovered:
             logger.warning("%s", line)
         try:
             check_secure(settings, guarded=core.stores.tokens.guarded)

@@ -164,7 +164,7 @@ class Server:
         goodbye = NodeStopping("the node is shutting down")
         goodbye.successor = self._settings.successor
         for number in list(self._connections):
-            self.core.refuse(number, goodbye)
+            self.core.sessions.refuse(number, goodbye)
         self.drain()
         await asyncio.sleep(0.05)
         for connection in list(self._connections.values()):
@@ -197,7 +197,7 @@ class Server:
         limit = self._settings.limits.connections
         if len(self._connections) > limit:
             error = LimitReached(f"this node takes at most {limit} connections (limits.connections)")
-            self.core.refuse(self._least_wanted(connection).number, error)
+            self.core.sessions.refuse(self._least_wanted(connection).number, error)
             self.drain()
         self._strangers[connection.number] = connection
 
@@ -275,7 +275,7 @@ class Server:
                     error = TimedOut(f"nothing was heard for {limits.idle_s:g} s")
                 else:
                     continue
-                self.core.refuse(connection.number, error)
+                self.core.sessions.refuse(connection.number, error)
             if self._paused:
                 self._resume_reading()
             self.drain()
@@ -296,7 +296,7 @@ class Server:
                 break
             self._partial_bytes -= slow.partial_bytes
             slow.partial_bytes = 0
-            self.core.refuse(slow.number, error)
+            self.core.sessions.refuse(slow.number, error)
         self.drain()
 
     # --- effects ------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class Server:
         connection.transport.writelines(send.parts)
         if connection.transport.get_write_buffer_size() > self._settings.limits.unsent_bytes:
             logger.warning("connection %d does not read what it is sent; closed", connection.number)
-            self.core.counters["connections_refused_unsent"] += 1
+            self.core.context.counters["connections_refused_unsent"] += 1
             connection.transport.abort()
 
     def _set_timer(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from headpond.broker.session import Session, shown
+from headpond.broker.steps import Wait
 from headpond.model.errors import BadFrame, HeadpondError
 from headpond.model.grant import redacted, without_secret
 from headpond.storage.journal import JournalTable
@@ -100,19 +101,15 @@ class AdminLogger:
         self._left_out = 0
 
     def write(
-        self,
-        session: Session,
-        operation: Control,
-        error: HeadpondError | None,
-        done: Callable[[], None],
-        result: Any = None,
-    ) -> None:
-        """Notes what came of an operation; ``done`` is called once that is on the disk, or cannot be."""
+        self, session: Session, operation: Control, error: HeadpondError | None, result: Any = None
+    ) -> Wait[None]:
+        """Records the outcome of an operation; the wait is over once that is on the disk, or cannot be."""
+        wait: Wait[None] = Wait()
         now_us = self._now_us()
         if error is not None and not self._room(now_us):
             self._left_out += 1
-            done()
-            return
+            wait.done(None)
+            return wait
         detail = _detail(operation, result) if error is None else error.message
         if self._left_out:
             detail = f"{self._left_out} refusals before this were left out; {detail}"
@@ -136,7 +133,8 @@ class AdminLogger:
             record.result,
         )
         self._log.add(record)
-        self._kept.change([_encoder.encode(record)], lambda failed: done())
+        self._kept.change([_encoder.encode(record)], lambda failed: wait.done(None))
+        return wait
 
     def _room(self, now_us: int) -> bool:
         if not 0 <= now_us - self._window_us < WINDOW_US:

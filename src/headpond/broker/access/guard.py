@@ -13,13 +13,15 @@ every connection of that token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headpond.broker.access.admin_log import AdminLogger
+from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.rights import check, check_frame, keeps, reaches_stage, rule_of
 from headpond.broker.access.tokens import Token
+from headpond.broker.context import Context
 from headpond.broker.session import Session
+from headpond.broker.sessions import Sessions
+from headpond.broker.stores import Stores
 from headpond.model.errors import (
     HeadpondError,
     NotAllowed,
@@ -32,23 +34,19 @@ from headpond.model.grant import ALL
 from headpond.wire.control.greeting import Control, Hello
 from headpond.wire.control.staging import ListWriters, ShowWriter
 
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
-
 LOOK_US = 30_000_000
 """How often expiries are looked at, at the least: the time of day may be set."""
 
-Answer = Callable[[Any], None]
-Refuse = Callable[[HeadpondError], None]
-
 
 class Guard:
-    def __init__(self, node: NodeCore, sessions: dict[int, Session]) -> None:
-        self._node = node
+    def __init__(self, context: Context, sessions: Sessions, stores: Stores, quotas: Quotas) -> None:
+        self._context = context
         self._sessions = sessions
-        self._tokens = node.stores.tokens
-        self._log = AdminLogger(node.stores.admin_log, node.stores.admin_log_kept, node.now_us)
-        self._alarm = node.alarms.add(self._on_time)
+        self._catalog = stores.catalog
+        self._tokens = stores.tokens
+        self._stages = stores.staging.stages
+        self._quotas = quotas
+        self._alarm = context.alarms.add(self._on_time)
 
     # --- coming and going ---------------------------------------------------------------------------
 
@@ -60,14 +58,14 @@ class Guard:
         try:
             if not hello.token:
                 raise TokenNeeded("this node asks for a token, and none was given")
-            token = self._tokens.find(hello.token, self._node.now_us())
-            self._node.quotas.greet(session, token.grant)
+            token = self._tokens.find(hello.token, self._context.now_us())
+            self._quotas.greet(session, token.grant)
         except HeadpondError as error:
-            self._node.counters[f"greetings_refused_{error.code}"] += 1
+            self._context.counters[f"greetings_refused_{error.code}"] += 1
             raise
         session.grant, session.token, session.token_name = token.grant, token.id, token.made.name
         session.expires_us = token.made.expires_at_us
-        token.used_at_us = self._node.now_us()
+        token.used_at_us = self._context.now_us()
         token.connections.add(session.connection)
         self._arm(session)
 
@@ -79,32 +77,32 @@ class Guard:
     def revoked(self, token: Token) -> None:
         """Its end is durable: so are its connections'."""
         for connection in sorted(token.connections):
-            self._node.refuse(connection, TokenRevoked(f"token {token.id} ({token.made.name}) was revoked"))
+            self._sessions.refuse(connection, TokenRevoked(f"token {token.id} ({token.made.name}) was revoked"))
 
     def closed_to_all(self) -> None:
         """The first token is there: whoever came in without one goes."""
         error = TokenNeeded("this node has tokens now, and this connection was opened without one")
-        for session in list(self._sessions.values()):
+        for session in self._sessions:
             if session.greeted and not session.token:
-                self._node.refuse(session.connection, error)
+                self._sessions.refuse(session.connection, error)
 
     # --- time ---------------------------------------------------------------------------------------
 
     def _arm(self, session: Session) -> None:
         if session.expires_us is not None:
-            left_us = min(max(session.expires_us - self._node.now_us(), 0), LOOK_US)
-            self._alarm.by(self._node.clock_us() + left_us)
+            left_us = min(max(session.expires_us - self._context.now_us(), 0), LOOK_US)
+            self._alarm.by(self._context.clock_us() + left_us)
 
     def _on_time(self) -> None:
         """Ends connections whose token is over."""
-        for session in list(self._sessions.values()):
+        for session in self._sessions:
             if self._expired(session):
-                self._node.refuse(session.connection, self._over(session))
+                self._sessions.refuse(session.connection, self._over(session))
             else:
                 self._arm(session)
 
     def _expired(self, session: Session) -> bool:
-        return session.expires_us is not None and self._node.now_us() >= session.expires_us
+        return session.expires_us is not None and self._context.now_us() >= session.expires_us
 
     def _over(self, session: Session) -> TokenExpired:
         return TokenExpired(f"token {session.token} ({session.token_name}) has expired")
@@ -122,7 +120,7 @@ class Guard:
         try:
             check(session.grant, operation, self._name_of)
         except NotAllowed:
-            self._node.counters["operations_not_allowed"] += 1
+            self._context.counters["operations_not_allowed"] += 1
             raise
 
     def check_stages(self, session: Session, stages: list[bytes]) -> None:
@@ -133,40 +131,19 @@ class Guard:
 
     def sees_stage(self, session: Session, uuid: bytes) -> bool:
         """Whether a stage is within the session's reach, or does not exist."""
-        stage = self._node.stores.staging.stages.get(uuid)
+        stage = self._stages.get(uuid)
         return stage is None or reaches_stage(session.grant, stage.writer, self._name_of(stage.topic))
 
     def _name_of(self, uuid: bytes) -> str | None:
-        topic = self._node.catalog.by_uuid(uuid)
+        topic = self._catalog.by_uuid(uuid)
         return None if topic is None else topic.name
 
-    def replies(
-        self, session: Session, operation: Control, answer: Answer, refuse: Refuse
-    ) -> tuple[Answer, Refuse]:
-        """How an operation is answered: without what the token may not see, and noted where it counts."""
-        rule = rule_of(operation)
-        if rule.logged:
-
-            def answer_logged(result: Any) -> None:
-                self._log.write(session, operation, None, lambda: answer(result), result)
-
-            def refuse_logged(error: HeadpondError) -> None:
-                self._log.write(session, operation, error, lambda: refuse(error))
-
-            return answer_logged, refuse_logged
-        if isinstance(operation, ShowWriter) and session.grant is not ALL:
-
-            def answer_if_seen(result: Any) -> None:
-                if keeps(session.grant, ListWriters(), result):
-                    answer(result)
-                else:
-                    refuse(NotAllowed(f"writer {result.writer!r} has topics that the token does not reach"))
-
-            return answer_if_seen, refuse
-        if rule.listing and session.grant is not ALL:
-
-            def answer_seen(result: list[Any]) -> None:
-                answer([each for each in result if keeps(session.grant, operation, each)])
-
-            return answer_seen, refuse
-        return answer, refuse
+    def visible(self, session: Session, operation: Control, result: Any) -> Any:
+        """The part of a result that the session's token may see."""
+        if session.grant is ALL:
+            return result
+        if isinstance(operation, ShowWriter) and not keeps(session.grant, ListWriters(), result):
+            raise NotAllowed(f"writer {result.writer!r} has topics that the token does not reach")
+        if rule_of(operation).listing:
+            return [each for each in result if keeps(session.grant, operation, each)]
+        return result

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from headpond.broker.access.guard import Guard
 from headpond.broker.access.tokens import Token, TokenChange, TokenEnded, encode_change, make_token
+from headpond.broker.context import Context
+from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import Session
-from headpond.model.errors import BadRequest, HeadpondError, NotAllowed, TokenNotFound
+from headpond.broker.steps import Handler, Reply, Steps, journaled
+from headpond.broker.stores import Stores
+from headpond.model.errors import BadRequest, NotAllowed, TokenNotFound
 from headpond.model.grant import ALL, Grant, without_secret
+from headpond.storage.disk import Disk
 from headpond.wire.control.access import (
     AccessInfo,
+    AdminRecord,
     CreateToken,
     ListAdminLog,
     ListTokens,
@@ -24,39 +30,34 @@ from headpond.wire.control.access import (
 )
 from headpond.wire.control.codec import Operation
 
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
-
 RECOVERED_MAX = 100
-
-Answer = Callable[[Any], None]
-Refuse = Callable[[HeadpondError], None]
 
 
 class TokenRequests:
-    def __init__(self, node: NodeCore, guard: Guard) -> None:
-        self._node = node
+    def __init__(
+        self, context: Context, disk: Disk, stores: Stores, guard: Guard, watermark: Watermark
+    ) -> None:
+        self._context = context
+        self._disk = disk
+        self._stores = stores
+        self._tokens = stores.tokens
         self._guard = guard
-        self._tokens = node.stores.tokens
+        self._watermark = watermark
+        self.handlers: Mapping[type[Operation], Handler] = {
+            CreateToken: self._create,
+            ListTokens: self._list,
+            ShowToken: lambda session, ask: token_info(self._find(session, ask.token)),
+            RevokeToken: self._revoke,
+            ShowAccess: self._access,
+            ListAdminLog: self._admin_log,
+        }
 
-    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation if it is one about access."""
-        if isinstance(operation, CreateToken):
-            self._create(session, operation, answer, refuse)
-        elif isinstance(operation, ListTokens):
-            answer([token_info(token) for token in self._tokens if self._sees(session, token)])
-        elif isinstance(operation, ShowToken):
-            answer(token_info(self._find(session, operation.token)))
-        elif isinstance(operation, RevokeToken):
-            self._revoke(session, operation, answer, refuse)
-        elif isinstance(operation, ShowAccess):
-            answer(self._access(session))
-        elif isinstance(operation, ListAdminLog):
-            records = self._node.stores.admin_log.records
-            answer(records[max(0, len(records) - operation.count) :])
-        else:
-            return False
-        return True
+    def _list(self, session: Session, ask: ListTokens) -> list[TokenInfo]:
+        return [token_info(token) for token in self._tokens if self._sees(session, token)]
+
+    def _admin_log(self, session: Session, ask: ListAdminLog) -> list[AdminRecord]:
+        records = self._stores.admin_log.records
+        return records[max(0, len(records) - ask.count) :]
 
     def _sees(self, session: Session, token: Token) -> bool:
         return session.grant is ALL or session.grant.covers(token.grant)
@@ -78,7 +79,7 @@ class TokenRequests:
 
     # --- making -------------------------------------------------------------------------------------
 
-    def _create(self, session: Session, ask: CreateToken, answer: Answer, refuse: Refuse) -> None:
+    def _create(self, session: Session, ask: CreateToken) -> Steps[Any]:
         grant = Grant.parse(ask.rights, ask.scopes, ask.producer, ask.subscription)
         if not ask.name or not ask.name.isprintable():
             raise BadRequest("a token's name is printable and not empty")
@@ -91,7 +92,7 @@ class TokenRequests:
         if not first and not session.grant.covers(grant):
             within = ", ".join(map(str, session.grant.scopes))
             raise NotAllowed(f"an admin of {within} can make tokens within that alone")
-        now_us = self._node.now_us()
+        now_us = self._context.now_us()
         expires_us = None if ask.lasts_s is None else now_us + math.ceil(ask.lasts_s * 1e6)
         if session.expires_us is not None and (expires_us is None or expires_us > session.expires_us):
             left_s = max(0, session.expires_us - now_us) // 1_000_000
@@ -100,52 +101,35 @@ class TokenRequests:
                 hint="Give it a shorter time with --expires, or have it made with a token that lasts longer.",
             )
         secret, made = make_token(
-            grant, ask.name, self._node.new_uuid, at_us=now_us, by=session.token, expires_us=expires_us
+            grant, ask.name, self._context.new_uuid, at_us=now_us, by=session.token, expires_us=expires_us
         )
         changes: list[TokenChange] = [*self._tokens.room(session.grant), made]
+        yield from self._write(changes)
+        token = self._tokens.get(made.id)
+        assert token is not None
+        created = TokenCreated(secret, token_info(token))
+        return Reply(created, self._guard.closed_to_all) if first else created
 
-        def durable(error: HeadpondError | None) -> None:
-            if error is not None:
-                refuse(error)
-                return
-            for change in changes:
-                self._tokens.apply(change)
-            token = self._tokens.get(made.id)
-            assert token is not None
-            answer(TokenCreated(secret, token_info(token)))
-            if first:  # the answer goes out before
-                self._after_answer(self._guard.closed_to_all)
-
-        self._node.stores.tokens_kept.change([encode_change(change) for change in changes], durable)
-
-    def _revoke(self, session: Session, ask: RevokeToken, answer: Answer, refuse: Refuse) -> None:
+    def _revoke(self, session: Session, ask: RevokeToken) -> Steps[Any]:
         token = self._find(session, ask.token)
-        ended = TokenEnded(token.id, self._node.now_us())
+        yield from self._write([TokenEnded(token.id, self._context.now_us())])
+        revoked = {"token": token.id, "revoked": True, "connections": len(token.connections)}
+        if session.token == token.id:  # the client gets the answer before its connection ends
+            return Reply(revoked, lambda: self._guard.revoked(token))
+        self._guard.revoked(token)
+        return revoked
 
-        def durable(error: HeadpondError | None) -> None:
-            if error is not None:
-                refuse(error)
-                return
-            self._tokens.apply(ended)
-            connections = len(token.connections)
-            answer({"token": token.id, "revoked": True, "connections": connections})
-            if session.token == token.id:  # it hears of it first
-                self._after_answer(lambda: self._guard.revoked(token))
-            else:
-                self._guard.revoked(token)
-
-        self._node.stores.tokens_kept.change([encode_change(ended)], durable)
-
-    def _after_answer(self, act: Callable[[], None]) -> None:
-        """The answer waits for the log of administration, so what is to come after it waits there too."""
-        self._node.stores.admin_log_kept.lane.wait(lambda error: act())
+    def _write(self, changes: list[TokenChange]) -> Steps[None]:
+        yield journaled(self._stores.tokens_kept, [encode_change(change) for change in changes])
+        for change in changes:
+            self._tokens.apply(change)
 
     # --- showing ------------------------------------------------------------------------------------
 
-    def _access(self, session: Session) -> AccessInfo:
+    def _access(self, session: Session, ask: ShowAccess) -> AccessInfo:
         grant, everything = session.grant, session.grant.covers(ALL)
         try:
-            free_bytes = self._node.disk.free_bytes() if everything else None
+            free_bytes = self._disk.free_bytes() if everything else None
         except OSError:
             free_bytes = None
         return AccessInfo(
@@ -157,12 +141,12 @@ class TokenRequests:
             grant.producer,
             grant.subscription,
             session.expires_us,
-            self._node.now_us(),
+            self._context.now_us(),
             free_bytes,
-            self._node.settings.limits.free_bytes_min if everything else None,
-            self._node.watermark.lack() is not None if everything else None,
-            self._node.stores.last_stop if everything else "",
-            self._node.recovered[:RECOVERED_MAX] if everything else [],
+            self._context.settings.limits.free_bytes_min if everything else None,
+            self._watermark.lack() is not None if everything else None,
+            self._stores.last_stop if everything else "",
+            self._stores.recovered[:RECOVERED_MAX] if everything else [],
         )
 
 

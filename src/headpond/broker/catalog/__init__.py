@@ -2,11 +2,11 @@
 
 In reading order::
 
-    changes        The records of the catalog journal: msgpack by position, the tag first. Version 1
-    tree           The tree of places: tenants, products and components, and what each says about the topics b
-    topics         Topics: what the catalog journal says exists, and the open logs of each
-    topic_changes  A change of a topic that is durable, and everybody in memory who has to hear of it
-    requests       Administration of the tree: places created, shown, given settings, deleted with everything
-    retain         Retention at work: files are dropped, subscriptions told, abandoned ones removed, old block
-    compact        Compaction at work: which shards of state topics are due, one look at them every few second
+    changes         The records of the catalog journal
+    tree            Tenants, products and components, and the settings that topics below them inherit
+    topics          Topics: what the catalog journal says exists, and the open logs of each
+    topic_requests  Topics opened, created, altered, deleted, and the parts that hear of it
+    place_requests  Tenants, products and components created, shown, given settings, deleted
+    retain          Retention: which files and subscriptions go, and who hears of it
+    compact         Compaction of state topics: which shards are due, and by hand
 """

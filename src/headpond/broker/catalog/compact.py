@@ -8,15 +8,14 @@ is decided in storage/log/compact.py, in steps that long_work.py gives to a work
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
 
-from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
+from headpond.broker.steps import Steps, Wait, gathered, on_disk
 from headpond.broker.stores import Stores
 from headpond.model.entry_set import EntrySet
-from headpond.model.errors import BadRequest, HeadpondError, LimitReached, StorageFailed
+from headpond.model.errors import BadRequest, HeadpondError, LimitReached, StorageFailed, TopicNotFound
 from headpond.storage.log.compact import Compaction, CompactionResult, StateScan
 from headpond.storage.long_work import Place
 from headpond.wire.control.catalog import ShardCompaction, TopicCompaction
@@ -32,26 +31,19 @@ JOBS_MAX = 8
 ASKED_MAX = 64
 """Topics that are compacted by hand at a time: each of their shards is a pass that waits."""
 
-Ended = Callable[[int, CompactionResult], None]
-"""Hears the number of a shard and what became of its pass."""
-
 
 class Compacting:
     def __init__(
         self,
+        context: Context,
         stores: Stores,
-        counters: Counter[str],
-        *,
-        now_us: Callable[[], int],
-        clock_us: Callable[[], int],
-        alarms: Alarms,
     ) -> None:
         self._stores = stores
-        self._counters = counters
-        self._now_us = now_us
-        self._clock_us = clock_us
-        self._alarm = alarms.add(self._on_time, while_stopping=False)
-        self._alarm.by(clock_us() + LOOK_EVERY_US)
+        self._counters = context.counters
+        self._now_us = context.now_us
+        self._clock_us = context.clock_us
+        self._alarm = context.alarms.add(self._on_time, while_stopping=False)
+        self._alarm.by(context.clock_us() + LOOK_EVERY_US)
         self._looked_to: dict[Place, int] = {}
         """Up to which entry the last pass looked."""
         self._rests_us: dict[Place, int] = {}
@@ -123,10 +115,8 @@ class Compacting:
 
     # --- by hand ------------------------------------------------------------------------------------
 
-    def compact(
-        self, topic: Topic, answer: Callable[[TopicCompaction], None], refuse: Callable[[HeadpondError], None]
-    ) -> None:
-        """Compacts all of a topic now, its last files too: those are closed first. Answered when it is done."""
+    def compact(self, topic: Topic) -> Steps[TopicCompaction]:
+        """Compacts the whole topic now, the files being written too."""
         if not topic.is_state:
             raise BadRequest(
                 f"topic {topic.shown} is no state topic: nothing in it is superseded",
@@ -135,41 +125,36 @@ class Compacting:
         if self._asked >= ASKED_MAX:
             raise LimitReached(f"{ASKED_MAX} topics are being compacted; try again")
         self._asked += 1
-        results: dict[int, CompactionResult] = {}
-
-        def ended(number: int, result: CompactionResult) -> None:
-            results[number] = result
-            if len(results) < len(topic.shards):
-                return
+        try:
+            shards = range(len(topic.shards))
+            results = yield gathered([self._compact_shard(topic, number) for number in shards])
+        finally:
             self._asked -= 1
-            failed = [each.fault for each in results.values() if each.failed]
-            if failed:
-                why = next(filter(None, failed), "it was deleted")
-                refuse(StorageFailed(f"not all of topic {topic.shown} could be compacted: {why}"))
-            else:
-                answer(TopicCompaction(topic.name, [_told(*item) for item in sorted(results.items())]))
+        failures = [each for each in results if isinstance(each, HeadpondError)]
+        if failures:
+            raise StorageFailed(f"not all of topic {topic.shown} could be compacted: {failures[0].message}")
+        return TopicCompaction(topic.name, [_shown(*item) for item in enumerate(results)])
 
-        for number in range(len(topic.shards)):
-            self._close_last(topic, number, ended, CLOSE_TRIES, None)
-
-    def _close_last(
-        self, topic: Topic, number: int, ended: Ended, tries: int, error: HeadpondError | None
-    ) -> None:
-        """Closes the file being written; what is on its way to it comes first."""
+    def _compact_shard(self, topic: Topic, number: int) -> Steps[CompactionResult]:
         shard = topic.shards[number]
-        if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            ended(number, CompactionResult(failed=True, fault=error.message if error is not None else ""))
-        elif shard.log.rotate() or tries == 0:
-            shard.lane.wait(partial(self._rotated, topic, number, ended))
-        else:
-            shard.lane.wait(partial(self._close_last, topic, number, ended, tries - 1))
+        for _ in range(CLOSE_TRIES):  # a write that is under way ends before the file can be closed
+            if shard.log.rotate():
+                break
+            yield on_disk(shard.lane)
+            self._check_there(topic)
+        yield on_disk(shard.lane)
+        self._check_there(topic)
+        wait: Wait[CompactionResult] = Wait()
+        self._begin(topic, number, wait.done, thorough=True)
+        result: CompactionResult = yield wait
+        if result.failed:
+            raise StorageFailed(result.fault or "it was deleted")
+        return result
 
-    def _rotated(self, topic: Topic, number: int, ended: Ended, error: HeadpondError | None) -> None:
-        if error is not None or self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            ended(number, CompactionResult(failed=True, fault=error.message if error is not None else ""))
-        else:
-            self._begin(topic, number, lambda result: ended(number, result), thorough=True)
+    def _check_there(self, topic: Topic) -> None:
+        if self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            raise TopicNotFound("it was deleted")
 
 
-def _told(number: int, result: CompactionResult) -> ShardCompaction:
+def _shown(number: int, result: CompactionResult) -> ShardCompaction:
     return ShardCompaction(number, result.bytes_before, result.bytes_after, result.taken_out)

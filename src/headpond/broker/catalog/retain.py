@@ -8,11 +8,10 @@ are removed, and only then are subscriptions told what they lost.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.entry_tally import EXPIRED, RETENTION
@@ -34,21 +33,17 @@ GRACE_US = 600_000_000
 class Retaining:
     def __init__(
         self,
+        context: Context,
         stores: Stores,
         consuming: Consuming,
-        counters: Counter[str],
-        *,
-        now_us: Callable[[], int],
-        clock_us: Callable[[], int],
-        alarms: Alarms,
     ) -> None:
         self._stores = stores
         self._consuming = consuming
-        self._counters = counters
-        self._now_us = now_us
-        self._clock_us = clock_us
-        self._began_us = clock_us()
-        self._alarm = alarms.add(self._on_time, while_stopping=False)
+        self._counters = context.counters
+        self._now_us = context.now_us
+        self._clock_us = context.clock_us
+        self._began_us = context.clock_us()
+        self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         self._alarm.by(self._began_us + TICK_US)
         self._forget_us = self._began_us + FORGET_EVERY_US
         self._left: Iterator[tuple[Topic, int]] = iter(())

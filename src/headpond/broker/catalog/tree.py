@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headpond.broker.catalog.changes import PlaceCreated, SettingsChanged
+from headpond.model.errors import PlaceNotFound
 from headpond.model.names import DEFAULT_PART, Place
 from headpond.model.topic_settings import NODE, Level, Value
 
@@ -68,6 +69,21 @@ class Tree:
             if (holding := self._holdings.get(each)) is not None and holding.own
         ]
         return [*found, self._node]
+
+    def creates_on_first_use(self, place: Place) -> bool:
+        """Whether something that a client uses is created below what exists of the places above ``place``."""
+        levels = self.levels(place)
+        setting = next((each for each in levels if "create_on_first_use" in each.values), None)
+        return bool(setting.values["create_on_first_use"]) if setting is not None else True
+
+    def check_room(self, place: Place) -> None:
+        """Raises ``PlaceNotFound`` if a place above this one is missing and is not created with it."""
+        missing = self.missing(place)
+        if missing is not None and not self.creates_on_first_use(place):
+            raise PlaceNotFound(
+                f"there is no {missing.shown}, and it is not created on first use here",
+                hint=f"`headpond {missing.level} create {missing}` creates it; so does create_on_first_use.",
+            )
 
     def snapshot(self) -> Iterator[PlaceCreated]:
         for holding in self:

@@ -7,23 +7,26 @@ is in typed_blocks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import msgspec
 
 from headpond.broker.access.quotas import Quotas
-from headpond.broker.catalog.topics import Catalog, Shard
+from headpond.broker.catalog.topic_requests import TopicListener
+from headpond.broker.catalog.topics import Catalog, Shard, Topic
+from headpond.broker.context import Context
 from headpond.broker.ingest.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
+from headpond.broker.ingest.producers import fenced
 from headpond.broker.ingest.titles import NAME_LENGTH_MAX, Titles
 from headpond.broker.ingest.typed_blocks import TypedBlocks, judge_schema
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import BlockContext, Session
-from headpond.broker.settings import Limits
+from headpond.broker.sessions import Sessions
 from headpond.model.errors import (
     BadRequest,
     BadSegment,
     Conflict,
+    Fenced,
     Gap,
     HeadpondError,
     KeyMissing,
@@ -59,31 +62,26 @@ FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge, KeyMissing, ValueMissing)
 """Faults of the segment itself: the same bytes can never be taken."""
 
 
-class Producing:
+class Producing(TopicListener):
     def __init__(
-        self,
-        catalog: Catalog,
-        counters: Counter[str],
-        *,
-        now_us: Callable[[], int],
-        send: Callable[[Session, list[bytes]], None],
-        limits: Limits,
-        watermark: Watermark,
-        quotas: Quotas,
+        self, context: Context, sessions: Sessions, catalog: Catalog, watermark: Watermark, quotas: Quotas
     ) -> None:
+        limits = context.settings.limits
+        self._sessions = sessions
         self._catalog = catalog
-        self._counters = counters
+        self._counters = context.counters
         self._typed = TypedBlocks(
-            counters, connection_bytes_max=limits.connection_decoder_bytes, bytes_max=limits.decoder_bytes
+            context.counters,
+            connection_bytes_max=limits.connection_decoder_bytes,
+            bytes_max=limits.decoder_bytes,
         )
-        self._now_us = now_us
+        self._now_us = context.now_us
         self._watermark = watermark
         self._quotas = quotas
-        self._titles = Titles(catalog, counters)
-        self._send = send
+        self._titles = Titles(catalog, context.counters)
         self.unacked_bytes = 0
         """Bytes of segments taken in and not answered yet, in all sessions."""
-        self._answers: dict[tuple[int, bytes, int, str], tuple[Session, list[AckItem]]] = {}
+        self._answers: dict[tuple[int, bytes, int, str], list[AckItem]] = {}
 
     # --- context ------------------------------------------------------------------------------------
 
@@ -315,23 +313,24 @@ class Producing:
     ) -> None:
         durability = durability or _durability(context)
         key = (session.connection, context.block, shard, durability)
-        _, items = self._answers.setdefault(key, (session, []))
+        items = self._answers.setdefault(key, [])
         items.append(item)
         if len(items) >= ANSWERS_MAX:
             del self._answers[key]
-            self._send(session, [encode_control(Ack(context.block, shard, durability, items))])
+            ack = encode_control(Ack(context.block, shard, durability, items))
+            self._sessions.send(session.connection, [ack])
 
     def flush(self) -> None:
         """Sends the answers gathered since the last call, one frame a block and shard."""
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
-        frames: dict[int, tuple[Session, list[bytes]]] = {}
-        for (connection, block, shard, durability), (session, items) in answers.items():
+        frames: dict[int, list[bytes]] = {}
+        for (connection, block, shard, durability), items in answers.items():
             ack = encode_control(Ack(block, shard, durability, items))
-            frames.setdefault(connection, (session, []))[1].append(ack)
-        for session, parts in frames.values():
-            self._send(session, parts)
+            frames.setdefault(connection, []).append(ack)
+        for connection, parts in frames.items():
+            self._sessions.send(connection, parts)
 
     def on_snapshot(self, session: Session, frame: Frame) -> None:
         """Encoder state of a typed block: the decoder begins anew, and what lies before it is a declared hole.
@@ -346,6 +345,31 @@ class Producing:
             self._counters["snapshots_ignored"] += 1
         elif self._typed.on_snapshot(session, context, frame):
             self._declare(context, topic.shards[frame.shard], frame.segment)
+
+    # --- other parts' changes -----------------------------------------------------------------------
+
+    def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
+        for context in self._contexts(topic):
+            context.refusal = error
+
+    def fence(self, topic: Topic, producer: str, epoch: int | None) -> None:
+        """A new epoch of a producer is on the disk: refuses what older ones send. None: it was removed."""
+        known = topic.producers.get(producer)
+        for context in self._contexts(topic):
+            if context.producer != producer or context.late:
+                continue
+            if known is not None and context.epoch != epoch:
+                context.refusal = fenced(known, topic.shown, context.epoch)
+            elif known is None and context.epoch:
+                context.refusal = Fenced(f"producer {producer!r} of {topic.shown} was removed")
+
+    def open_blocks(self, topic: Topic) -> set[bytes]:
+        """The blocks of a topic that connections have open."""
+        return {context.block for context in self._contexts(topic)}
+
+    def _contexts(self, topic: Topic) -> Iterator[BlockContext]:
+        contexts = (context for session in self._sessions for context in session.blocks.values())
+        return (context for context in contexts if context.topic is topic)
 
     def on_disconnect(self, session: Session) -> None:
         self._typed.decoders.drop_connection(session.connection)

@@ -16,9 +16,10 @@ A producer without a name is nobody's second instance: it has multiple access an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.changes import (
     ProducerChange,
     ProducerGranted,
@@ -27,7 +28,10 @@ from headpond.broker.catalog.changes import (
     ProducerSeen,
     encode_change,
 )
+from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
+from headpond.broker.ingest.ingest import Producing
 from headpond.broker.ingest.producers import (
     ACCESSES,
     MULTIPLE,
@@ -39,6 +43,9 @@ from headpond.broker.ingest.producers import (
     fenced,
 )
 from headpond.broker.session import Session
+from headpond.broker.sessions import Sessions
+from headpond.broker.steps import Handler, Steps
+from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
     HeadpondError,
@@ -61,167 +68,141 @@ from headpond.wire.control.producing import (
     ShowProducer,
 )
 
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
-
 EPOCHS_AHEAD_MAX = 1_000_000
 """How far above the one known here an epoch may be that was granted elsewhere, or before a restore: nobody
 takes the highest there is and leaves none for others."""
 
-Answer = Callable[[Any], None]
-Refuse = Callable[[HeadpondError], None]
-
 
 class ProducerRequests:
-    """``topic_of`` finds a topic by its name, or raises; ``may_create`` says whether first use is enough."""
-
     def __init__(
-        self, node: NodeCore, topic_of: Callable[[str], Topic], may_create: Callable[[Topic], bool]
+        self,
+        context: Context,
+        sessions: Sessions,
+        stores: Stores,
+        quotas: Quotas,
+        topics: TopicRequests,
+        producing: Producing,
     ) -> None:
-        self._node = node
-        self._topic = topic_of
-        self._may_create = may_create
+        self._context = context
+        self._sessions = sessions
+        self._stores = stores
+        self._catalog = stores.catalog
+        self._quotas = quotas
+        self._topics = topics
+        self._producing = producing
+        self.handlers: Mapping[type[Operation], Handler] = {
+            OpenProducer: self._open,
+            CloseProducer: self._close,
+            CreateProducer: self._create,
+            ListProducers: self._list,
+            ShowProducer: lambda session, ask: self._info(*self._find(ask.topic, ask.producer)),
+            DeleteProducer: self._delete,
+        }
 
-    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation if it is one about producers."""
-        if isinstance(operation, OpenProducer):
-            self._open(session, operation, answer, refuse)
-        elif isinstance(operation, CloseProducer):
-            self._close(operation, answer)
-        elif isinstance(operation, CreateProducer):
-            self._create(session, operation, answer, refuse)
-        elif isinstance(operation, ListProducers):
-            topics = [self._topic(operation.topic)] if operation.topic else list(self._node.catalog)
-            answer([self._info(topic, known) for topic in topics for known in topic.producers])
-        elif isinstance(operation, ShowProducer):
-            answer(self._info(*self._find(operation.topic, operation.producer)))
-        elif isinstance(operation, DeleteProducer):
-            self._delete(operation, answer, refuse)
-        else:
-            return False
-        return True
+    def _list(self, session: Session, ask: ListProducers) -> list[ProducerInfo]:
+        topics = [self._topics.find(ask.topic)] if ask.topic else list(self._catalog)
+        return [self._info(topic, known) for topic in topics for known in topic.producers]
 
     def on_disconnect(self, session: Session) -> None:
         """Whatever was open over the connection is lost; leases stand for a while."""
         for topic_uuid, producer, instance in session.producers:
-            topic = self._node.catalog.by_uuid(topic_uuid)
+            topic = self._catalog.by_uuid(topic_uuid)
             known = topic.producers.get(producer) if topic is not None else None
             if topic is None or known is None:
                 continue
             presence = known.present.get(instance)
             if presence is not None and presence.connection == session.connection:
                 del known.present[instance]
-                known.lease.lose(session.connection, self._node.heard_us(session))
+                known.lease.lose(session.connection, self._sessions.heard_us(session))
                 self._seen(topic, known, instance, free=False)
 
     # --- registering --------------------------------------------------------------------------------
 
     def _find(self, topic_name: str, producer: str) -> tuple[Topic, Registration]:
-        topic = self._topic(topic_name)
+        topic = self._topics.find(topic_name)
         known = topic.producers.get(producer)
         if known is None:
             raise ProducerNotFound(f"topic {topic.shown} has no producer {producer[:80]!r}")
         return topic, known
 
-    def _create(self, session: Session, ask: CreateProducer, answer: Answer, refuse: Refuse) -> None:
-        topic = self._topic(ask.topic)
+    def _create(self, session: Session, ask: CreateProducer) -> Steps[ProducerInfo]:
+        topic = self._topics.find(ask.topic)
         _check_name(ask.producer)
         if ask.access not in ACCESSES:
             raise BadRequest(f"access {ask.access[:80]!r}: it is one of {', '.join(ACCESSES)}")
         known = topic.producers.get(ask.producer)
-        if known is not None:
-            self._check_same(topic, known, ask)
-            answer(self._info(topic, known))
-            return
-        self._check_limit(session, topic)
-        registered = ProducerRegistered(topic.uuid, ask.producer, ask.access, self._node.now_us())
-
-        def made() -> None:
+        if known is None:
+            self._check_limit(session, topic)
+            now_us = self._context.now_us()
+            yield from self._write(topic, ProducerRegistered(topic.uuid, ask.producer, ask.access, now_us))
             known = topic.producers.get(ask.producer)
             assert known is not None
-            if known.access != ask.access:
-                raise _mismatch(topic, known, ask.access)
-            answer(self._info(topic, known))
-
-        self._write(topic, registered, made, refuse)
-
-    def _check_same(self, topic: Topic, known: Registration, ask: CreateProducer) -> None:
-        if not ask.exist_ok:
+        elif not ask.exist_ok:
             raise ProducerExists(
                 f"topic {topic.shown} has a producer {ask.producer!r} with {known.access} access"
             )
         if known.access != ask.access:
             raise _mismatch(topic, known, ask.access)
+        return self._info(topic, known)
 
     def _check_limit(self, session: Session, topic: Topic) -> None:
-        limit = self._node.settings.limits.producers
-        if sum(len(topic.producers) for topic in self._node.catalog) >= limit:
+        limit = self._context.settings.limits.producers
+        if sum(len(topic.producers) for topic in self._catalog) >= limit:
             raise LimitReached(f"this node holds at most {limit:,} registered producers (limits.producers)")
-        have = sum(len(each.producers) for each in self._node.catalog.of_tenant(topic.tenant))
-        self._node.quotas.create(session, topic.tenant, "producers", have)
+        have = sum(len(each.producers) for each in self._catalog.of_tenant(topic.tenant))
+        self._quotas.create(session, topic.tenant, "producers", have)
 
-    def _delete(self, ask: DeleteProducer, answer: Answer, refuse: Refuse) -> None:
+    def _delete(self, session: Session, ask: DeleteProducer) -> Steps[dict[str, Any]]:
         topic, known = self._find(ask.topic, ask.producer)
         if known.present:
             who = ", ".join(sorted({each.client for each in known.present.values()}))
             raise ProducerBusy(
                 f"producer {known.producer!r} of {topic.shown} is open at {who}", hint="Close it there first."
             )
-        epoch = known.lease.epoch
-
-        def removed() -> None:
-            self._node.changes.fence(topic, ask.producer, None)
-            answer({"topic": topic.name, "producer": ask.producer, "deleted": True})
-
-        self._write(topic, ProducerRemoved(topic.uuid, ask.producer, epoch), removed, refuse)
+        yield from self._write(topic, ProducerRemoved(topic.uuid, ask.producer, known.lease.epoch))
+        self._producing.fence(topic, ask.producer, None)
+        return {"topic": topic.name, "producer": ask.producer, "deleted": True}
 
     # --- opening ------------------------------------------------------------------------------------
 
-    def _open(self, session: Session, ask: OpenProducer, answer: Answer, refuse: Refuse) -> None:
-        topic = self._topic(ask.topic)
+    def _open(self, session: Session, ask: OpenProducer) -> Steps[ProducerOpened]:
+        topic = self._topics.find(ask.topic)
         _check_name(ask.producer)
         if ask.access not in ("", *ACCESSES):
             raise BadRequest(f"access {ask.access[:80]!r}: it is one of {', '.join(ACCESSES)}")
         known = topic.producers.get(ask.producer)
-        if known is not None and ask.access not in ("", known.access):
-            raise _mismatch(topic, known, ask.access)
         if known is None:
-            self._open_new(session, topic, ask, answer, refuse)
-        elif known.access == MULTIPLE:
+            access = ask.access or MULTIPLE
+            try:
+                self._check_first_use(session, topic, ask)
+            except HeadpondError:
+                if access == SINGLE:
+                    raise
+                return ProducerOpened(MULTIPLE, 0, 0.0, False)  # it may send, without a registration
+            now_us = self._context.now_us()
+            yield from self._write(topic, ProducerRegistered(topic.uuid, ask.producer, access, now_us))
+            known = topic.producers.get(ask.producer)
+            assert known is not None
+        # Two clients may have registered the name at once: what is registered now decides for both.
+        if ask.access not in ("", known.access):
+            raise _mismatch(topic, known, ask.access)
+        if known.access == MULTIPLE:
             self._enter(session, topic, known, ask)
-            answer(ProducerOpened(MULTIPLE, 0, 0.0, True))
-        else:
-            self._ask_lease(session, topic, known, ask, answer, refuse)
+            return ProducerOpened(MULTIPLE, 0, 0.0, True)
+        return (yield from self._open_single(session, topic, known, ask))
 
-    def _open_new(
-        self, session: Session, topic: Topic, ask: OpenProducer, answer: Answer, refuse: Refuse
-    ) -> None:
-        access = ask.access or MULTIPLE
-        try:
-            self._check_limit(session, topic)
-            if not self._may_create(topic):
-                raise ProducerNotFound(
-                    f"topic {topic.shown} has no producer {ask.producer[:80]!r}, "
-                    "and none is registered on first use"
-                )
-        except HeadpondError:
-            if access == SINGLE:
-                raise
-            answer(ProducerOpened(MULTIPLE, 0, 0.0, False))  # it may send; nobody looks after its name
-            return
-        registered = ProducerRegistered(topic.uuid, ask.producer, access, self._node.now_us())
-        # The lease is asked for once the name is there: two that register it at once are told apart by that.
-        self._write(topic, registered, lambda: self._open(session, ask, answer, refuse), refuse)
+    def _check_first_use(self, session: Session, topic: Topic, ask: OpenProducer) -> None:
+        self._check_limit(session, topic)
+        if not self._catalog.tree.creates_on_first_use(topic.place):
+            raise ProducerNotFound(
+                f"topic {topic.shown} has no producer {ask.producer[:80]!r}, "
+                "and none is registered on first use"
+            )
 
-    def _ask_lease(
-        self,
-        session: Session,
-        topic: Topic,
-        known: Registration,
-        ask: OpenProducer,
-        answer: Answer,
-        refuse: Refuse,
-    ) -> None:
+    def _open_single(
+        self, session: Session, topic: Topic, known: Registration, ask: OpenProducer
+    ) -> Steps[ProducerOpened]:
+        """Keeps or grants the lease of single access, or raises who has it."""
         if ask.elsewhere and not ask.epoch:
             who = f"producer {known.producer!r} of {topic.shown} has single access here"
             raise ProducerBusy(f"{who}, and no epoch was granted at its first destination")
@@ -234,89 +215,63 @@ class ProducerRequests:
         if ask.elsewhere:
             verdict, epoch = lease.follow(ask.instance, ask.epoch), ask.epoch
         else:
-            verdict = lease.ask(ask.instance, ask.epoch, self._node.clock_us(), round(lease_s * 1e6))
+            verdict = lease.ask(ask.instance, ask.epoch, self._context.clock_us(), round(lease_s * 1e6))
             epoch = topic.producers.next_epoch(lease, ask.epoch)
-
-        def held() -> None:
-            self._enter(session, topic, known, ask)
-            answer(ProducerOpened(SINGLE, lease.epoch, lease_s, True))
-
-        def granted() -> None:
-            lease.heard_us = self._node.clock_us()  # if its connection went meanwhile
-            self._node.changes.fence(topic, known.producer, lease.epoch)
-            self._node.counters["leases_granted"] += 1
-            held()
-
-        if verdict is Verdict.KEEP:
-            held()
-        elif verdict is Verdict.FENCED:
+        if verdict is Verdict.FENCED:
             raise fenced(known, topic.shown, ask.epoch)
-        elif verdict is Verdict.BUSY:
+        if verdict is Verdict.BUSY:
             raise _busy(topic, known, lease_s - left_s, left_s)
-        else:
+        if verdict is not Verdict.KEEP:
+            now_us = self._context.now_us()
+            grant = ProducerGranted(topic.uuid, known.producer, epoch, session.client, ask.instance, now_us)
             lease.granting = ask.instance
-            grant = ProducerGranted(
-                topic.uuid, known.producer, epoch, session.client, ask.instance, self._node.now_us()
-            )
-            self._write(topic, grant, granted, refuse, ended=lambda: setattr(lease, "granting", b""))
+            try:
+                yield from self._write(topic, grant)
+            finally:
+                lease.granting = b""
+            lease.heard_us = self._context.clock_us()  # its connection may have ended meanwhile
+            self._producing.fence(topic, known.producer, lease.epoch)
+            self._context.counters["leases_granted"] += 1
+        self._enter(session, topic, known, ask)
+        return ProducerOpened(SINGLE, lease.epoch, lease_s, True)
 
     def _left_s(self, topic: Topic, lease: Lease) -> float:
         """How long a lease still stands if nothing more is heard of its holder."""
-        session = None if lease.connection is None else self._node.session(lease.connection)
+        session = None if lease.connection is None else self._sessions.get(lease.connection)
         if session is not None:
-            lease.heard_us = self._node.heard_us(session)
-        return lease.left_s(self._node.clock_us(), round(topic.settings().producer_lease * 1e6))
+            lease.heard_us = self._sessions.heard_us(session)
+        return lease.left_s(self._context.clock_us(), round(topic.settings().producer_lease * 1e6))
 
     def _enter(self, session: Session, topic: Topic, known: Registration, ask: OpenProducer) -> None:
-        known.seen_us = self._node.now_us()
-        if not self._node.is_connected(session):
+        known.seen_us = self._context.now_us()
+        if not self._sessions.is_connected(session):
             return
         known.present[ask.instance] = Presence(session.connection, session.client)
         if known.access == SINGLE:
             known.lease.hold(session.connection)
         session.producers[topic.uuid, ask.producer, ask.instance] = None
 
-    def _close(self, ask: CloseProducer, answer: Answer) -> None:
-        topic = self._topic(ask.topic)
+    def _close(self, session: Session, ask: CloseProducer) -> dict[str, Any]:
+        topic = self._topics.find(ask.topic)
         known = topic.producers.get(ask.producer)
         if known is not None and known.present.pop(ask.instance, None) is not None:
             free = known.lease.give_back(ask.instance)
             self._seen(topic, known, ask.instance, free=free)
-        answer({"topic": topic.name, "producer": ask.producer, "closed": True})
+        return {"topic": topic.name, "producer": ask.producer, "closed": True}
 
     # --- the journal --------------------------------------------------------------------------------
 
-    def _write(
-        self,
-        topic: Topic,
-        change: ProducerChange,
-        then: Callable[[], None],
-        refuse: Refuse,
-        *,
-        ended: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Makes a change once it is on the disk, then goes on; anything that keeps it from that is told."""
-
-        def durable(error: HeadpondError | None) -> None:
-            ended()
-            try:
-                if error is not None:
-                    raise error
-                if self._node.catalog.by_uuid(topic.uuid) is not topic:
-                    raise TopicNotFound(f"topic {topic.shown} was deleted")
-                topic.producers.apply(change)
-                then()
-            except HeadpondError as refusal:
-                refuse(refusal)
-
-        self._node.stores.change_catalog(encode_change(change), durable)
+    def _write(self, topic: Topic, change: ProducerChange) -> Steps[None]:
+        """Makes a change once it is on the disk."""
+        yield self._stores.change_catalog(encode_change(change))
+        if self._catalog.by_uuid(topic.uuid) is not topic:
+            raise TopicNotFound(f"topic {topic.shown} was deleted")
+        topic.producers.apply(change)
 
     def _seen(self, topic: Topic, known: Registration, instance: bytes, *, free: bool) -> None:
-        known.seen_us = self._node.now_us()
-        if not self._node.stopping:
-            self._node.stores.note_catalog(
-                ProducerSeen(topic.uuid, known.producer, known.seen_us, instance, free)
-            )
+        known.seen_us = self._context.now_us()
+        if not self._context.stopping:
+            self._stores.note_catalog(ProducerSeen(topic.uuid, known.producer, known.seen_us, instance, free))
 
     def _info(self, topic: Topic, known: Registration) -> ProducerInfo:
         present = list(known.present.values())
@@ -328,7 +283,7 @@ class ProducerRequests:
             known.producer,
             known.access,
             known.registered_at_us,
-            self._node.now_us() if present else known.seen_us,
+            self._context.now_us() if present else known.seen_us,
             known.lease.epoch,
             "" if gone else known.lease.holder,
             [each.connection for each in present],

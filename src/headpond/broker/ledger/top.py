@@ -5,40 +5,102 @@ Being behind takes a few numbers a shard; the rest is gathered for the rows of t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from heapq import nlargest
-from typing import TYPE_CHECKING
+from typing import Any
 
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
+from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.ledger.ledger import subscription_account
 from headpond.broker.ledger.runs import Runs
+from headpond.broker.session import Session
+from headpond.broker.sessions import Sessions
+from headpond.broker.steps import Handler
+from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.subscription import Subscription
+from headpond.storage.disk import Disk
+from headpond.wire.control.codec import Operation
 from headpond.wire.control.links import PeerInfo
-from headpond.wire.control.status import ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
-
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
+from headpond.wire.control.status import ShowNode, ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 
-def read_top(node: NodeCore, ask: ShowTop) -> TopInfo:
-    topics = [topic for topic in node.catalog if _matches(topic, ask.pattern)]
-    behind: list[tuple[int, Topic, Subscription]] = []
-    lags: dict[bytes, int] = {}
-    for topic in topics:
-        for subscription in node.subscriptions.of_topic(topic.uuid):
-            lag = _lag(topic, subscription)
-            behind.append((lag, topic, subscription))
-            lags[topic.uuid] = max(lags.get(topic.uuid, 0), lag)
-    shown = nlargest(ask.limit, behind, key=lambda item: item[0])
-    busiest = nlargest(ask.limit, topics, key=lambda topic: (lags.get(topic.uuid, 0), _written(topic)))
-    return TopInfo(
-        node=_node(node),
-        topics=[_topic(topic, lags.get(topic.uuid, 0)) for topic in busiest],
-        subscriptions=[_subscription(lag, topic, one, node.stores.runs) for lag, topic, one in shown],
-        topics_left_out=len(topics) - len(busiest),
-        subscriptions_left_out=len(behind) - len(shown),
-        links=[_link(each) for each in node.peering.infos()],
-    )
+class TopRequests:
+    def __init__(
+        self,
+        context: Context,
+        sessions: Sessions,
+        stores: Stores,
+        disk: Disk,
+        watermark: Watermark,
+        *,
+        vitals: Callable[[], tuple[int | None, int | None]],
+        links: Callable[[], list[PeerInfo]],
+        unacked_bytes: Callable[[], int],
+    ) -> None:
+        """``vitals`` are the CPU time and the memory of the process (node/process.py)."""
+        self._context = context
+        self._sessions = sessions
+        self._stores = stores
+        self._disk = disk
+        self._watermark = watermark
+        self._vitals = vitals
+        self._links = links
+        self._unacked_bytes = unacked_bytes
+        self._began_us = context.clock_us()
+        self.handlers: Mapping[type[Operation], Handler] = {ShowTop: self._top, ShowNode: self._show}
+
+    def _top(self, session: Session, ask: ShowTop) -> TopInfo:
+        topics = [topic for topic in self._stores.catalog if _matches(topic, ask.pattern)]
+        behind: list[tuple[int, Topic, Subscription]] = []
+        lags: dict[bytes, int] = {}
+        for topic in topics:
+            for subscription in self._stores.subscriptions.of_topic(topic.uuid):
+                lag = _lag(topic, subscription)
+                behind.append((lag, topic, subscription))
+                lags[topic.uuid] = max(lags.get(topic.uuid, 0), lag)
+        shown = nlargest(ask.limit, behind, key=lambda item: item[0])
+        busiest = nlargest(ask.limit, topics, key=lambda topic: (lags.get(topic.uuid, 0), _written(topic)))
+        return TopInfo(
+            node=self._node(),
+            topics=[_topic(topic, lags.get(topic.uuid, 0)) for topic in busiest],
+            subscriptions=[_subscription(lag, topic, one, self._stores.runs) for lag, topic, one in shown],
+            topics_left_out=len(topics) - len(busiest),
+            subscriptions_left_out=len(behind) - len(shown),
+            links=[_link(each) for each in self._links()],
+        )
+
+    def _node(self) -> TopNode:
+        cpu_us, rss_bytes = self._vitals()
+        clock_us, counters = self._context.clock_us(), self._context.counters
+        return TopNode(
+            node=self._context.node,
+            software=self._context.software,
+            clock_us=clock_us,
+            uptime_us=clock_us - self._began_us,
+            connections=len(self._sessions),
+            topics=len(self._stores.catalog),
+            subscriptions=len(self._stores.subscriptions),
+            messages_stored=counters["messages_stored"],
+            messages_delivered=counters["messages_delivered"],
+            unacked_bytes=self._unacked_bytes(),
+            disk_free_bytes=self._disk.free_bytes(),
+            disk_full=self._watermark.lack() is not None,
+            cpu_us=cpu_us,
+            rss_bytes=rss_bytes,
+        )
+
+    def _show(self, session: Session, ask: ShowNode) -> dict[str, Any]:
+        return {
+            "node": self._context.node,
+            "software": self._context.software,
+            "topics": len(self._stores.catalog),
+            "connections": len(self._sessions),
+            "counters": dict(sorted(self._context.counters.items())),
+            "recovered": self._stores.recovered[:1000],
+            "disk_full": self._watermark.lack() is not None,
+        }
 
 
 def _matches(topic: Topic, pattern: str) -> bool:
@@ -54,26 +116,6 @@ def _lag(topic: Topic, subscription: Subscription) -> int:
 
 def _written(topic: Topic) -> int:
     return sum(shard.log.bytes_written for shard in topic.shards)
-
-
-def _node(node: NodeCore) -> TopNode:
-    cpu_us, rss_bytes = node.vitals()
-    return TopNode(
-        node=node.node,
-        software=node.software,
-        clock_us=node.clock_us(),
-        uptime_us=node.clock_us() - node.began_us,
-        connections=len(node.sessions),
-        topics=len(node.catalog),
-        subscriptions=len(node.subscriptions),
-        messages_stored=node.counters["messages_stored"],
-        messages_delivered=node.counters["messages_delivered"],
-        unacked_bytes=node.unacked_bytes,
-        disk_free_bytes=node.disk.free_bytes(),
-        disk_full=node.watermark.lack() is not None,
-        cpu_us=cpu_us,
-        rss_bytes=rss_bytes,
-    )
 
 
 def _topic(topic: Topic, lag: int) -> TopTopic:

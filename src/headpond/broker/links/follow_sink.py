@@ -10,16 +10,19 @@ epoch was promoted there: it becomes the copy of that.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headpond.broker.catalog.topics import Topic
-from headpond.broker.links.follow_source import FollowSource
-from headpond.broker.links.positions import FollowPlaces, Segment, Stands, by_block, read_dropped, walk
-from headpond.broker.reading.fetch import Answer, Refuse
+from headpond.broker.context import Context
+from headpond.broker.links.positions import FollowPlaces, Segment, Stands, by_block, read_heads
+from headpond.broker.links.progress import LinkProgress
 from headpond.broker.session import Session
+from headpond.broker.steps import Steps, on_disk
+from headpond.broker.stores import Stores
+from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.cursor import Returned
 from headpond.broker.subscriptions.records import (
     RETURNED_MAX,
@@ -36,27 +39,17 @@ from headpond.broker.subscriptions.records import (
 from headpond.broker.subscriptions.subscribe import check_subscription, find_or_open
 from headpond.broker.subscriptions.subscription import Subscription, passive_error
 from headpond.model.entry_set import EntrySet, Span
-from headpond.model.errors import BadRequest, HeadpondError, StorageFailed, TopicNotFound
+from headpond.model.errors import BadRequest, HeadpondError, TopicNotFound
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.following import (
     SEGMENTS_MAX,
     ApplyDropped,
     ApplySettled,
     CopyApplied,
     CopyOpened,
-    FollowSubscriptions,
     OpenCopy,
-    ReadDropped,
-    ReadSettled,
-    TellPromoted,
 )
-from headpond.wire.control.links import RecordHead
 from headpond.wire.record import RecordHeader
-
-if TYPE_CHECKING:
-    from headpond.broker.links.requests import Peering
-
 
 logger = logging.getLogger("headpond.node")
 
@@ -66,29 +59,32 @@ FOLLOWING, PROMOTED, OWN, IGNORED = "following", "promoted", "own", "ignored"
 
 
 class FollowSink:
-    def __init__(self, peering: Peering) -> None:
-        self._peering = peering
-        self._node = peering.node
-        self._places = FollowPlaces(peering.node)
+    def __init__(self, context: Context, stores: Stores, consuming: Consuming, progress: LinkProgress) -> None:
+        self._context = context
+        self._stores = stores
+        self._catalog = stores.catalog
+        self._subscriptions = stores.subscriptions
+        self._consuming = consuming
+        self._progress = progress
+        self._places = FollowPlaces(context)
 
     def _topic(self, uuid: bytes) -> Topic:
-        topic = self._node.catalog.by_uuid(uuid)
+        topic = self._catalog.by_uuid(uuid)
         if topic is None:
             raise TopicNotFound("the topic of the subscription that follows is not there any more")
         return topic
 
     # --- a copy -------------------------------------------------------------------------------------
 
-    def open(self, ask: OpenCopy, answer: Answer, refuse: Refuse) -> None:
+    def open(self, session: Session, ask: OpenCopy) -> Steps[CopyOpened]:
         topic = self._topic(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
         if not ask.node:
             raise BadRequest("a copy of a node without a name cannot be")
-        here = self._node.subscriptions.get(topic.uuid, ask.subscription)
+        here = self._subscriptions.get(topic.uuid, ask.subscription)
         same = here is not None and here.created_at_us == ask.created_at_us
         if here is not None and (standing := _stands(here, ask, same=same)) != FOLLOWING:
-            answer(CopyOpened(standing, epoch=here.copy.epoch))
-            return
+            return CopyOpened(standing, epoch=here.copy.epoch)
         if here is not None and not same:  # the source's was deleted, and made again
             self._write([self._change(Removed(topic.uuid, ask.subscription))])
             here = None
@@ -100,7 +96,7 @@ class FollowSink:
             ask.url,
             ask.epoch,
             ask.generation,
-            self._node.now_us(),
+            self._context.now_us(),
         )
         if here is None:
             here = self._make(topic, ask)
@@ -108,19 +104,19 @@ class FollowSink:
         elif not here.copy.passive:
             self._demote(here, record, topic)
         self._write(self._begin(topic, here, record))
-        made = here
-        self._node.stores.settlement_lane.wait(lambda error: answer(self._opened(topic, made, ask.node)))
+        yield on_disk(self._stores.settlement_lane)
+        return self._opened(topic, here, ask.node)
 
     def _make(self, topic: Topic, ask: OpenCopy) -> Subscription:
         """Everything in the log is unsettled until the source tells otherwise, so that nothing is lost."""
         asked = (ask.subscription, ask.kind, ask.mode, "earliest", ask.policy)
-        may_make = partial(self._node.check_subscriptions, None)
-        return find_or_open(self._node.stores, topic, *asked, ask.created_at_us, may_make=may_make)
+        may_make = partial(self._consuming.check_quota, None)
+        return find_or_open(self._stores, topic, *asked, ask.created_at_us, may_make=may_make)
 
     def _demote(self, here: Subscription, record: Copied, topic: Topic) -> None:
         text = "subscription %r of %s was promoted on node %s: here it is a passive copy from now on"
         logger.warning(text, here.name, topic.shown, record.node)
-        self._node.consuming.send_away(here, passive_error(here.name, record, topic.shown))
+        self._consuming.send_away(here, passive_error(here.name, record, topic.shown))
         here.copy.elsewhere = ""
 
     def _begin(self, topic: Topic, here: Subscription, record: Copied) -> list[Change]:
@@ -128,7 +124,7 @@ class FollowSink:
         before, changes = here.copy.record, list[Change]()
         moved = here.copy.generation != record.generation
         if moved:
-            run = self._node.stores.runs.number
+            run = self._stores.runs.number
             for number, shard in enumerate(topic.shards):
                 here.dispatch.reset()
                 first = shard.log.entry_first
@@ -150,39 +146,33 @@ class FollowSink:
         """A floor counts as far as the data is known to be here: else the own log is not what it was."""
         floors: list[int] = []
         for number in range(len(topic.shards)):
-            place = self._peering.place_of(topic, node, number)
+            place = self._progress.of(topic, node, number)
             floors.append(min(here.copy.floors.get(number, 0), place.entry if place is not None else 0))
         return CopyOpened(FOLLOWING, floors, here.copy.epoch)
 
     # --- what was settled there ---------------------------------------------------------------------
 
-    def apply(self, ask: ApplySettled, answer: Answer, refuse: Refuse) -> None:
+    def apply(self, session: Session, ask: ApplySettled) -> Steps[CopyApplied]:
         topic = self._topic(ask.topic)
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         wanted = _segments(ask)
-
-        def found(places: dict[Segment, Stands] | None) -> None:
-            here = self._followed(topic, ask)
-            if here is None:
-                answer(CopyApplied(IGNORED))
-            elif places is None:
-                refuse(StorageFailed(f"the node could not read topic {topic.shown}"))
-            else:
-                self._settle(topic, here, ask, wanted, places, answer)
-
-        def durable(error: HeadpondError | None) -> None:
-            here = self._followed(topic, ask)
-            if here is None:
-                answer(CopyApplied(IGNORED))
-            else:
-                self._places.find(topic, ask.shard, wanted, here.cursors[ask.shard].cursor, found)
-
-        topic.shards[ask.shard].lane.wait(durable)  # positions are never ahead of the log
+        with suppress(HeadpondError):  # the records that could not be written are not found below
+            yield on_disk(topic.shards[ask.shard].lane)  # positions are never ahead of the log
+        here = self._followed(topic, ask)
+        if here is None:
+            return CopyApplied(IGNORED)
+        places = yield from self._places.find(topic, ask.shard, wanted, here.cursors[ask.shard].cursor)
+        here = self._followed(topic, ask)
+        if here is None:
+            return CopyApplied(IGNORED)
+        applied = self._settle(topic, here, ask, wanted, places)
+        yield on_disk(self._stores.settlement_lane)
+        return applied
 
     def _followed(self, topic: Topic, ask: ApplySettled | ApplyDropped) -> Subscription | None:
         """The copy that is meant, unless it was promoted or replaced meanwhile."""
-        here = self._node.subscriptions.get(topic.uuid, ask.subscription)
+        here = self._subscriptions.get(topic.uuid, ask.subscription)
         record = here.copy.record if here is not None else None
         if here is None or record is None:
             return None
@@ -190,7 +180,7 @@ class FollowSink:
         if (record.node, record.epoch, record.generation, here.created_at_us) == asked and here.copy.passive:
             return here
         here.copy.ignored += 1
-        self._node.counters["peer_settlements_ignored"] += 1
+        self._context.counters["peer_settlements_ignored"] += 1
         return None
 
     def _settle(
@@ -200,8 +190,7 @@ class FollowSink:
         ask: ApplySettled,
         wanted: set[Segment],
         places: dict[Segment, Stands],
-        answer: Answer,
-    ) -> None:
+    ) -> CopyApplied:
         settled, dead, returned = _entries(ask, places, topic.shards[ask.shard].log.entry_durable)
         fresh = EntrySet.of(_unsettled(here, ask.shard, settled))
         buried = EntrySet.of(_unsettled(here, ask.shard, dead))
@@ -213,47 +202,38 @@ class FollowSink:
             others.append(CopyPlace(*ids, ask.floor))
         self._write([*changes, *map(self._change, others)])
         copy = here.copy
-        copy.left[ask.shard], copy.consumers, copy.told_us = ask.left, ask.consumers, self._node.now_us()
+        copy.left[ask.shard], copy.consumers, copy.told_us = ask.left, ask.consumers, self._context.now_us()
         marks = topic.shards[ask.shard].log.marks
         unknown = sum(
             (known := marks.get(block)) is None or segment not in known.admitted
             for block, segment in wanted - places.keys()
         )
-        self._node.counters["peer_settlements_in"] += len(fresh) + len(buried)
-        self._node.counters["peer_settlements_unknown"] += unknown
-        applied = CopyApplied(FOLLOWING, len(fresh) + len(buried), unknown)
-        self._node.stores.settlement_lane.wait(lambda error: answer(applied))
+        self._context.counters["peer_settlements_in"] += len(fresh) + len(buried)
+        self._context.counters["peer_settlements_unknown"] += unknown
+        return CopyApplied(FOLLOWING, len(fresh) + len(buried), unknown)
 
-    def apply_dropped(self, ask: ApplyDropped, answer: Answer, refuse: Refuse) -> None:
-        """The source had these and dropped them: whoever it owed them to has settled or lost them."""
+    def apply_dropped(self, session: Session, ask: ApplyDropped) -> Steps[CopyApplied]:
+        """Settles what the source had and dropped: it owes that to nobody."""
         topic = self._topic(ask.topic)
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
-        dropped, nothing = by_block(ask.ranges), RangeSet()
-        settled = EntrySet()
-
-        def met(heads: list[RecordHead]) -> None:
+        dropped, nothing, settled = by_block(ask.ranges), RangeSet(), EntrySet()
+        here = self._followed(topic, ask)
+        if here is None:
+            return CopyApplied(IGNORED)
+        entry = here.cursors[ask.shard].cursor
+        while entry < topic.shards[ask.shard].log.entry_durable:
+            heads, entry = yield from read_heads(self._context, topic, ask.shard, entry)
             for head in heads:
                 if head.segment in dropped.get(head.block, nothing):
                     settled.add(head.first_entry, head.end_entry)
-
-        def done(well: bool) -> None:
-            here = self._followed(topic, ask)
-            if here is None:
-                answer(CopyApplied(IGNORED))
-            elif not well:
-                refuse(StorageFailed(f"the node could not read topic {topic.shown}"))
-            else:
-                fresh = EntrySet.of(_unsettled(here, ask.shard, settled))
-                self._write(self._settled(here, ask.shard, fresh, EntrySet()))
-                applied = CopyApplied(FOLLOWING, len(fresh))
-                self._node.stores.settlement_lane.wait(lambda error: answer(applied))
-
         here = self._followed(topic, ask)
         if here is None:
-            answer(CopyApplied(IGNORED))
-        else:
-            walk(self._node, topic, ask.shard, here.cursors[ask.shard].cursor, met, done)
+            return CopyApplied(IGNORED)
+        fresh = EntrySet.of(_unsettled(here, ask.shard, settled))
+        self._write(self._settled(here, ask.shard, fresh, EntrySet()))
+        yield on_disk(self._stores.settlement_lane)
+        return CopyApplied(FOLLOWING, len(fresh))
 
     def _settled(self, here: Subscription, shard: int, acked: EntrySet, buried: EntrySet) -> list[Change]:
         """Settles entries; returns what the journal is to hold."""
@@ -276,7 +256,7 @@ class FollowSink:
         record = here.copy.record
         if record is None or record.active:
             return
-        ids, now_us = (topic.uuid, here.name), self._node.now_us()
+        ids, now_us = (topic.uuid, here.name), self._context.now_us()
         epoch, generation = record.epoch + 1, record.generation
         active = Copied(*ids, record.node, record.link, record.url, epoch, generation, now_us, active=True)
         changes: list[Change] = [active, Seen(*ids, now_us)]
@@ -288,14 +268,14 @@ class FollowSink:
         for cursor in here.cursors:
             cursor.begin()
         here.dispatch.reset()
-        self._node.counters["subscriptions_promoted"] += 1
+        self._context.counters["subscriptions_promoted"] += 1
         text = "subscription %r of %s was promoted; it was a copy of node %s's"
         logger.warning(text, here.name, topic.shown, record.node)
-        self._node.consuming.pump(here)
+        self._consuming.pump(here)
 
     def stored(self, topic: Topic, number: int, first: int, header: RecordHeader) -> None:
         """A link brought a record. If its node had it before a promotion here, it may have handed it out."""
-        for here in self._node.subscriptions.of_topic(topic.uuid):
+        for here in self._subscriptions.of_topic(topic.uuid):
             record, copy = here.copy.record, here.copy
             if record is None or not record.active or header.stored_at_us >= record.at_us + CLOCKS_US:
                 continue
@@ -313,13 +293,13 @@ class FollowSink:
             self._write([self._change(CameBack(topic.uuid, here.name, number, [(first, end, 1)]))])
 
     def _change(self, change: Change) -> Change:
-        self._node.subscriptions.apply(change)
+        self._subscriptions.apply(change)
         return change
 
     def _write(self, changes: list[Change]) -> None:
         for change in changes:
-            self._node.stores.settlements.append(encode_change(change))
-        self._node.stores.settlement_lane.mark()
+            self._stores.settlements.append(encode_change(change))
+        self._stores.settlement_lane.mark()
 
 
 def _stands(here: Subscription, ask: OpenCopy, *, same: bool) -> str:
@@ -387,37 +367,3 @@ def _never_out(here: Subscription, shard: int, end: int) -> list[Returned]:
         return []
     spans = list(cursor.settled.missing(cursor.cursor, end))
     return [(start, stop, 1) for start, stop, deliveries in cursor.deliveries_in(spans) if not deliveries]
-
-
-# Subscriptions that follow those of another node: the requests about them.
-#
-# Reading order: copied (what a copy is), follow_source (a node that tells), follow_sink (one that is told),
-# follow_places (whose segments are which entries here), follow_dropped (what the source has no more);
-# node/links/follow.py carries it out.
-
-
-class Following:
-    def __init__(self, peering: Peering) -> None:
-        self._node = peering.node
-        self.source = FollowSource(peering.node)
-        self.sink = FollowSink(peering)
-
-    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation if it is one about subscriptions that follow."""
-        if isinstance(operation, FollowSubscriptions):
-            answer(self.source.follow(session.grant, operation))
-        elif isinstance(operation, ReadSettled):
-            self.source.read(session, operation, answer, refuse)
-        elif isinstance(operation, TellPromoted):
-            answer({"known": self.source.promoted(operation)})
-        elif isinstance(operation, OpenCopy):
-            self.sink.open(operation, answer, refuse)
-        elif isinstance(operation, ApplySettled):
-            self.sink.apply(operation, answer, refuse)
-        elif isinstance(operation, ReadDropped):
-            read_dropped(self._node, session, operation, answer, refuse)
-        elif isinstance(operation, ApplyDropped):
-            self.sink.apply_dropped(operation, answer, refuse)
-        else:
-            return False
-        return True

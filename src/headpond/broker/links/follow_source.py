@@ -9,42 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
 
 from headpond.broker.catalog.topics import Topic
-from headpond.broker.effects import HeadsFetch
-from headpond.broker.reading.fetch import Answer, Done, Refuse
+from headpond.broker.context import Context
+from headpond.broker.links.positions import read_dropped, read_heads
+from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session
+from headpond.broker.steps import Steps
+from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.subscription import Subscription, check_active
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import (
     BadRequest,
-    HeadpondError,
-    StorageFailed,
     SubscriptionMoved,
     SubscriptionNotFound,
     TopicNotFound,
 )
-from headpond.model.grant import ALL, Grant
+from headpond.model.grant import ALL
 from headpond.model.names import Place, TopicPatterns
-from headpond.storage.log.read import Run
 from headpond.wire.control.following import (
     SPANS_MAX,
     SUBSCRIPTIONS_MAX,
     FollowedSubscription,
     FollowSubscriptions,
     PartlySettled,
+    ReadDropped,
     ReadSettled,
     Settlements,
     TellPromoted,
     WholeSegments,
 )
 from headpond.wire.control.links import RecordHead
-
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
 
 TELLINGS_MAX = 16_384
 """Shards of subscriptions that one connection follows."""
@@ -108,8 +104,11 @@ class Telling:
 
 
 class FollowSource:
-    def __init__(self, node: NodeCore) -> None:
-        self._node = node
+    def __init__(self, context: Context, stores: Stores, fetching: Fetching) -> None:
+        self._context = context
+        self._catalog = stores.catalog
+        self._subscriptions = stores.subscriptions
+        self._fetching = fetching
         self._tellings: dict[int, dict[tuple[bytes, str, int], Telling]] = {}
         """By connection."""
 
@@ -118,44 +117,42 @@ class FollowSource:
 
     # --- which there are ----------------------------------------------------------------------------
 
-    def follow(self, grant: Grant, ask: FollowSubscriptions) -> list[FollowedSubscription]:
+    def follow(self, session: Session, ask: FollowSubscriptions) -> list[FollowedSubscription]:
+        grant = session.grant
         patterns = TopicPatterns.parse(ask.topics)
         check_names(ask.subscriptions)
         found: list[FollowedSubscription] = []
-        for topic in self._node.catalog:
+        for topic in self._catalog:
             if not patterns.match(topic.name) or not (grant is ALL or grant.reaches(Place.of(topic.name))):
                 continue
             if topic.is_state:  # what a follower lacks may have been compacted away, and is not waited for
                 continue
-            for each in self._node.subscriptions.of_topic(topic.uuid):
+            for each in self._subscriptions.of_topic(topic.uuid):
                 if not each.copy.passive and matches(ask.subscriptions, each.name):
                     found.append(_followed(topic, each))
                     if len(found) >= SUBSCRIPTIONS_MAX:
                         return found
         return found
 
-    def promoted(self, ask: TellPromoted) -> bool:
-        """Another node has it too, by a promotion: who looks at it here is told."""
-        subscription = self._node.subscriptions.get(ask.topic, ask.subscription)
+    def promoted(self, session: Session, ask: TellPromoted) -> dict[str, bool]:
+        """Another node has promoted its copy: a person who looks at the subscription here sees that."""
+        subscription = self._subscriptions.get(ask.topic, ask.subscription)
         same = subscription is not None and subscription.created_at_us == ask.created_at_us
         if subscription is not None and same and ask.epoch > subscription.copy.epoch:
             subscription.copy.elsewhere = ask.node
-        return same
+        return {"known": same}
 
     # --- what became of their entries ---------------------------------------------------------------
 
-    def read(self, session: Session, ask: ReadSettled, answer: Answer, refuse: Refuse) -> None:
+    def read(self, session: Session, ask: ReadSettled) -> Steps[Settlements]:
         self._find(ask)
-        self._node.fetching.in_turn(session, partial(self._read, session.connection, ask, answer, refuse))
-
-    def _read(self, connection: int, ask: ReadSettled, answer: Answer, refuse: Refuse, done: Done) -> None:
+        yield self._fetching.turn(session)
         try:
-            self._tell(connection, ask, answer, refuse, done)
-        except HeadpondError as error:
-            refuse(error)
-            done()
+            return (yield from self._settlements(session.connection, ask))
+        finally:
+            self._fetching.read(session)
 
-    def _tell(self, connection: int, ask: ReadSettled, answer: Answer, refuse: Refuse, done: Done) -> None:
+    def _settlements(self, connection: int, ask: ReadSettled) -> Steps[Settlements]:
         topic, subscription = self._find(ask)
         log, cursor = topic.shards[ask.shard].log, subscription.cursors[ask.shard]
         telling = self._telling(connection, ask, cursor)
@@ -167,35 +164,37 @@ class FollowSource:
         later = max(place - upto, 0) + cursor.settled.count(max(upto, place), 2**63)
         first = touched.first
         if first is None:
-            answer(Settlements(telling.number, floor=min(place, upto), left=later))
-            done()
-            return
+            return Settlements(telling.number, floor=min(place, upto), left=later)
+        heads, heads_end = yield from read_heads(self._context, topic, ask.shard, first)
+        teller = _Teller(now, changes, touched)
+        end = teller.tell(heads, min(heads_end, upto))
+        telling.number += 1
+        telling.pending = (end, now)
+        rest, untold = touched.count(end, upto), changes.settled.within(end, upto).first
+        floor = min(place, upto, place if untold is None else untold)
+        return Settlements(telling.number, teller.whole, teller.parts, floor, rest + later, rest > 0)
 
-        def read(run: Run | None) -> None:
-            if run is None or run.next_entry <= first:
-                refuse(StorageFailed(f"the node could not read entry {first} of topic {topic.shown}"))
-                done()
-                return
-            teller = _Teller(now, changes, touched)
-            end = teller.tell(fetch.heads, min(run.next_entry, upto))
-            telling.number += 1
-            telling.pending = (end, now)
-            rest, untold = touched.count(end, upto), changes.settled.within(end, upto).first
-            floor = min(place, upto, place if untold is None else untold)
-            told = (teller.whole, teller.parts, floor, rest + later, rest > 0)
-            answer(Settlements(telling.number, *told))
-            done()
-
-        fetch = HeadsFetch(topic.uuid, ask.shard, first, 0, read)
-        self._node.add_effect(fetch)
-
-    def _find(self, ask: ReadSettled) -> tuple[Topic, Subscription]:
-        topic = self._node.catalog.by_uuid(ask.topic)
+    def read_dropped(self, session: Session, ask: ReadDropped) -> Steps[list[WholeSegments]]:
+        topic = self._catalog.by_uuid(ask.topic)
         if topic is None:
             raise TopicNotFound("the topic that was followed is not there any more")
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
-        subscription = self._node.subscriptions.get(topic.uuid, ask.subscription)
+        if topic.shards[ask.shard].log.entry_first == 0:
+            return []
+        yield self._fetching.turn(session)
+        try:
+            return (yield from read_dropped(self._context, topic, ask.shard))
+        finally:
+            self._fetching.read(session)
+
+    def _find(self, ask: ReadSettled) -> tuple[Topic, Subscription]:
+        topic = self._catalog.by_uuid(ask.topic)
+        if topic is None:
+            raise TopicNotFound("the topic that was followed is not there any more")
+        if ask.shard >= len(topic.shards):
+            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+        subscription = self._subscriptions.get(topic.uuid, ask.subscription)
         if subscription is None or subscription.created_at_us != ask.created_at_us:
             raise SubscriptionNotFound("the subscription that was followed is not there any more")
         check_active(subscription.name, subscription.copy, topic.shown)

@@ -7,22 +7,15 @@ log that is asked for piece by piece is walked once, whatever order the other no
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
 from headpond.broker.effects import HeadsFetch
-from headpond.broker.reading.fetch import Answer, Done, Refuse
-from headpond.broker.session import Session
-from headpond.model.errors import BadRequest, StorageFailed, TopicNotFound
+from headpond.broker.steps import Steps, Wait
+from headpond.model.errors import StorageFailed
 from headpond.model.ranges import RangeSet
 from headpond.storage.log.read import Run
-from headpond.wire.control.following import DROPPED_MAX, ReadDropped, WholeSegments
+from headpond.wire.control.following import DROPPED_MAX, WholeSegments
 from headpond.wire.control.links import RecordHead
-
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
-
 
 INDEXES_MAX = 4
 INDEX_SEGMENTS_MAX = 65_536
@@ -32,8 +25,6 @@ Segment = tuple[bytes, int]
 """Block and number."""
 Stands = tuple[int, int]
 """First entry, and how many there are."""
-Found = Callable[[dict[Segment, Stands] | None], None]
-"""Called with what was found; None where the disk failed."""
 
 
 class _Index:
@@ -51,12 +42,12 @@ class _Index:
 
 
 class FollowPlaces:
-    def __init__(self, node: NodeCore) -> None:
-        self._node = node
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._indexes: dict[tuple[bytes, int], _Index] = {}
 
-    def find(self, topic: Topic, shard: int, wanted: set[Segment], start: int, then: Found) -> None:
-        """Looks for segments at or behind the entry ``start``; calls ``then``, now or later."""
+    def find(self, topic: Topic, shard: int, wanted: set[Segment], start: int) -> Steps[dict[Segment, Stands]]:
+        """Looks for segments at or behind the entry ``start``."""
         log = topic.shards[shard].log
         found: dict[Segment, Stands] = {}
         missing: set[Segment] = set()
@@ -68,11 +59,20 @@ class FollowPlaces:
             elif marks is None or segment in marks.admitted:  # a block may be forgotten and its records kept
                 missing.add((block, segment))
         if not missing:
-            then(found)
-            return
+            return found
         index = self._index(topic.uuid, shard, max(start, log.entry_first))
         known = {each: index.places[each] for each in missing if each in index.places}
-        self._walk(topic, shard, index, index.end, missing - known.keys(), found | known, then)
+        found |= known
+        missing -= known.keys()
+        entry = index.end
+        while missing and entry < log.entry_durable:
+            heads, end = yield from read_heads(self._context, topic, shard, entry)
+            index.add(entry, heads, end)
+            met = {(head.block, head.segment): (head.first_entry, head.count) for head in heads}
+            found |= {each: met[each] for each in missing & met.keys()}
+            missing -= met.keys()
+            entry = end
+        return found
 
     def _index(self, uuid: bytes, shard: int, start: int) -> _Index:
         index = self._indexes.pop((uuid, shard), None)
@@ -86,31 +86,16 @@ class FollowPlaces:
             del self._indexes[next(iter(self._indexes))]
         return index
 
-    def _walk(
-        self,
-        topic: Topic,
-        shard: int,
-        index: _Index,
-        entry: int,
-        missing: set[Segment],
-        found: dict[Segment, Stands],
-        then: Found,
-    ) -> None:
-        if not missing or entry >= topic.shards[shard].log.entry_durable:
-            then(found)
-            return
 
-        def read(run: Run | None) -> None:
-            if run is None or run.next_entry <= entry:
-                then(None)
-                return
-            index.add(entry, fetch.heads, run.next_entry)
-            met = {(head.block, head.segment): (head.first_entry, head.count) for head in fetch.heads}
-            these = {each: met[each] for each in missing & met.keys()}
-            self._walk(topic, shard, index, run.next_entry, missing - these.keys(), found | these, then)
-
-        fetch = HeadsFetch(topic.uuid, shard, entry, 0, read)
-        self._node.add_effect(fetch)
+def read_heads(context: Context, topic: Topic, shard: int, entry: int) -> Steps[tuple[list[RecordHead], int]]:
+    """Some heads of a log from an entry on, and the entry behind them."""
+    wait: Wait[Run | None] = Wait()
+    fetch = HeadsFetch(topic.uuid, shard, entry, 0, wait.done)
+    context.add_effect(fetch)
+    run = yield wait
+    if run is None or run.next_entry <= entry:
+        raise StorageFailed(f"the node could not read topic {topic.shown}")
+    return fetch.heads, run.next_entry
 
 
 # What a source had and has no more, for a copy on a node that still has it: nobody there is owed that.
@@ -121,65 +106,25 @@ class FollowPlaces:
 
 RANGES_MAX = 16 * DROPPED_MAX
 
-OnHeads = Callable[[list[RecordHead]], None]
-Ended = Callable[[bool], None]
 
-
-def walk(node: NodeCore, topic: Topic, shard: int, entry: int, met: OnHeads, done: Ended) -> None:
-    """All heads of a log from an entry on, some at a time; ``done`` says whether the disk let them be read."""
-    if entry >= topic.shards[shard].log.entry_durable:
-        done(True)
-        return
-
-    def read(run: Run | None) -> None:
-        if run is None or run.next_entry <= entry:
-            done(False)
-        else:
-            met(fetch.heads)
-            walk(node, topic, shard, run.next_entry, met, done)
-
-    fetch = HeadsFetch(topic.uuid, shard, entry, 0, read)
-    node.add_effect(fetch)
-
-
-def read_dropped(node: NodeCore, session: Session, ask: ReadDropped, answer: Answer, refuse: Refuse) -> None:
-    topic = node.catalog.by_uuid(ask.topic)
-    if topic is None:
-        raise TopicNotFound("the topic that was followed is not there any more")
-    if ask.shard >= len(topic.shards):
-        raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
-    log = topic.shards[ask.shard].log
+def read_dropped(context: Context, topic: Topic, shard: int) -> Steps[list[WholeSegments]]:
+    """The segments that the source had and has no more, by block."""
+    log = topic.shards[shard].log
     first: dict[bytes, int] = {}
-
-    def met(heads: list[RecordHead]) -> None:
+    entry = log.entry_first
+    while entry < log.entry_durable:
+        heads, entry = yield from read_heads(context, topic, shard, entry)
         for head in heads:
             first[head.block] = min(first.get(head.block, head.segment), head.segment)
-
-    def ended(well: bool) -> None:
-        if not well:
-            refuse(StorageFailed(f"the node could not read topic {topic.shown}"))
-            return
-        ranges: list[WholeSegments] = []
-        for block, admitted in log.marks.admitted().items():
-            end = first.get(block)
-            ranges += [
-                (block, start, stop if end is None else min(stop, end))
-                for start, stop in admitted
-                if end is None or start < end
-            ]
-        answer(ranges[:RANGES_MAX])
-
-    def begin(done: Done) -> None:
-        def read(well: bool) -> None:
-            ended(well)
-            done()
-
-        walk(node, topic, ask.shard, log.entry_first, met, read)
-
-    if log.entry_first == 0:
-        answer([])
-    else:
-        node.fetching.in_turn(session, begin)
+    ranges: list[WholeSegments] = []
+    for block, admitted in log.marks.admitted().items():
+        end = first.get(block)
+        ranges += [
+            (block, start, stop if end is None else min(stop, end))
+            for start, stop in admitted
+            if end is None or start < end
+        ]
+    return ranges[:RANGES_MAX]
 
 
 def by_block(ranges: list[WholeSegments]) -> dict[bytes, RangeSet]:

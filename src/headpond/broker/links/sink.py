@@ -17,14 +17,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from headpond.broker.access.quotas import Quotas
+from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Shard, Topic
+from headpond.broker.context import Context
+from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.links.link_table import PlaceNoted
-from headpond.broker.reading.fetch import Answer, Refuse
-from headpond.broker.session import shown
+from headpond.broker.links.progress import LinkProgress
+from headpond.broker.session import Session, shown
+from headpond.broker.steps import Steps, on_disk
+from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
     BadSegment,
@@ -57,9 +62,6 @@ from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from headpond.wire.typed.record import check_messages, stored_rows, version_of
 from headpond.wire.typed.schema import decode_schema
 
-if TYPE_CHECKING:
-    from headpond.broker.links.requests import Peering
-
 logger = logging.getLogger("headpond.peers")
 
 NODE_LENGTH_MAX = 64
@@ -85,9 +87,25 @@ class Intake:
 
 
 class PeerSink:
-    def __init__(self, peering: Peering) -> None:
-        self._peering = peering
-        self._node = peering.node
+    def __init__(
+        self,
+        context: Context,
+        stores: Stores,
+        topics: TopicRequests,
+        quotas: Quotas,
+        watermark: Watermark,
+        progress: LinkProgress,
+        stored: Callable[[Topic, int, int, RecordHeader], None],
+    ) -> None:
+        """``stored`` hears of each record that was appended: topic, shard, first entry, header."""
+        self._context = context
+        self._catalog = stores.catalog
+        self._links = stores.peers
+        self._topics = topics
+        self._quotas = quotas
+        self._watermark = watermark
+        self._progress = progress
+        self._stored = stored
         self._intakes: dict[int, dict[tuple[bytes, int], Intake]] = {}
         """By connection, then by topic and shard; there is one of each shard whose feed was opened."""
 
@@ -100,70 +118,43 @@ class PeerSink:
 
     # --- a topic ------------------------------------------------------------------------------------
 
-    def open_feed(self, connection: int, ask: OpenFeed, answer: Answer, refuse: Refuse) -> None:
+    def open_feed(self, session: Session, ask: OpenFeed) -> Steps[FeedOpened]:
         name = str(TopicName.parse(ask.topic))
-        power = ask.shards.bit_length() - 1
-        if not ask.node or 2**power != ask.shards:
+        if not ask.node or 2 ** (ask.shards.bit_length() - 1) != ask.shards:
             raise BadRequest(f"a feed of {ask.shards} shards, or of a node without a name, cannot be")
-
-        def opened(topic: Topic) -> None:
-            try:
-                self._check(topic, ask)
-            except HeadpondError as error:
-                refuse(error)
-                return
-            intakes = self._intakes.setdefault(connection, {})
-            for number in range(len(topic.shards)):
-                intakes.setdefault((topic.uuid, number), Intake())
-            places = [self._peering.place_of(topic, ask.node, number) for number in range(len(topic.shards))]
-            self._peering.hold(topic)
-            answer(FeedOpened(topic.uuid, places))
-
-        if len(self._intakes.get(connection, ())) >= FEEDS_MAX:
+        if len(self._intakes.get(session.connection, ())) >= FEEDS_MAX:
             raise BadRequest(f"a connection feeds at most {FEEDS_MAX} shards")
-        topic = self._node.catalog.by_name(name)
+        topic = self._catalog.by_name(name)
         if topic is None:
-            self._create(name, ask, opened, refuse)
-        else:
-            self._follow_schema(topic, ask, opened, refuse)
+            topic = yield from self._create(name, ask)
+        yield from self._follow_schema(topic, ask)
+        self._check(topic, ask)
+        intakes = self._intakes.setdefault(session.connection, {})
+        for number in range(len(topic.shards)):
+            intakes.setdefault((topic.uuid, number), Intake())
+        places = [self._progress.of(topic, ask.node, number) for number in range(len(topic.shards))]
+        self._progress.hold(topic)
+        return FeedOpened(topic.uuid, places)
 
-    def _create(self, name: str, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse) -> None:
-        if name in self._peering.links.barred:
+    def _create(self, name: str, ask: OpenFeed) -> Steps[Topic]:
+        if name in self._links.barred:
             raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on the node that is to take it")
         first = ask.schemas[0] if ask.schemas else None
-        create = CreateTopic(name, ask.shards, True, first, dict(ask.settings))
+        yield from self._topics.create(None, CreateTopic(name, ask.shards, True, first, dict(ask.settings)))
+        topic = self._topics.find(name)
+        logger.info("topic %s was made like that of node %s", topic.shown, shown(ask.node))
+        return topic
 
-        def made(_: object) -> None:
-            topic = self._node.catalog.by_name(name)
-            if topic is None:
-                refuse(TopicNotFound(f"topic {name} was deleted at once"))
-                return
-            logger.info("topic %s was made like that of node %s", topic.shown, shown(ask.node))
-            try:
-                self._follow_schema(topic, ask, opened, refuse)
-            except HeadpondError as error:
-                refuse(error)
-
-        self._peering.carry_out(create, made, refuse)
-
-    def _follow_schema(
-        self, topic: Topic, ask: OpenFeed, opened: Callable[[Topic], None], refuse: Refuse
-    ) -> None:
+    def _follow_schema(self, topic: Topic, ask: OpenFeed) -> Steps[None]:
         """Gives the topic the versions of the schema that it lacks, one after the other."""
-        version = topic.schemas.version if topic.schemas is not None else 0
-        if not 0 < version < len(ask.schemas) or not _same_schemas(topic, ask.schemas):
-            opened(topic)
-            return
-
-        def altered(_: object) -> None:
-            try:
-                if topic.schemas is not None and topic.schemas.version <= version:
-                    raise PeerMismatch(f"topic {topic.shown} has the same schema there in two versions")
-                self._follow_schema(topic, ask, opened, refuse)
-            except HeadpondError as error:
-                refuse(error)
-
-        self._peering.carry_out(AlterTopic(topic.name, ask.schemas[version]), altered, refuse)
+        while (
+            topic.schemas is not None
+            and 0 < (version := topic.schemas.version) < len(ask.schemas)
+            and _same_schemas(topic, ask.schemas)
+        ):
+            yield from self._topics.alter(None, AlterTopic(topic.name, ask.schemas[version]))
+            if topic.schemas.version <= version:
+                raise PeerMismatch(f"topic {topic.shown} has the same schema there in two versions")
 
     def _check(self, topic: Topic, ask: OpenFeed) -> None:
         if len(topic.shards) != ask.shards:
@@ -179,10 +170,10 @@ class PeerSink:
 
     # --- what is wanted -----------------------------------------------------------------------------
 
-    def offer(self, connection: int, ask: OfferHeads) -> list[int]:
+    def offer(self, session: Session, ask: OfferHeads) -> list[int]:
         """Of each head whether its record is wanted."""
         topic, shard = self._shard(ask.topic, ask.shard)
-        intake = self._intake(connection, topic, ask.shard)
+        intake = self._intake(session.connection, topic, ask.shard)
         # What was offered may come in several parts, and may have been offered in several requests.
         intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
         intake.begun = len(intake.blocks) > HEADS_MAX
@@ -198,7 +189,7 @@ class PeerSink:
         return verdicts
 
     def _conflict(self, topic: Topic, number: int, first: RecordHead, conflicts: int = 1) -> None:
-        self._node.counters["peer_conflicts"] += conflicts
+        self._context.counters["peer_conflicts"] += conflicts
         where = f"topic {topic.shown}, shard {number}, block {first.block.hex()}, segment {first.segment}"
         logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
 
@@ -222,9 +213,9 @@ class PeerSink:
         self, intake: Intake, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
     ) -> None:
         topic, shard = self._shard(uuid, number)
-        full = self._node.watermark.refusal(len(record)) or self._node.quotas.refusal(topic, len(record))
+        full = self._watermark.refusal(len(record)) or self._quotas.refusal(topic, len(record))
         if full is None and header.block not in shard.log.marks:
-            full = self._node.quotas.refuse_block(topic)
+            full = self._quotas.refuse_block(topic)
         if full is not None:
             raise full
         head = RecordHead(0, header.count, header.block, segment, header.origin_crc, len(record))
@@ -243,16 +234,16 @@ class PeerSink:
             where = f"topic {topic.shown}, shard {number}, block {header.block.hex()}, segment {segment}"
             logger.error("%s: what a peer sent is no record and was not taken: %s", where, error.message)
             intake.count("unreadable")
-            self._node.counters["peer_records_unreadable"] += 1
+            self._context.counters["peer_records_unreadable"] += 1
             return
         first = shard.log.entry_next
         self._append(topic, shard, intake, head, body)
-        self._peering.following.sink.stored(topic, number, first, header)
+        self._stored(topic, number, first, header)
 
     def _append(self, topic: Topic, shard: Shard, intake: Intake, head: RecordHead, body: bytes) -> None:
-        now_us, book = self._node.now_us(), shard.log.marks.book
+        now_us, book = self._context.now_us(), shard.log.marks.book
         named = intake.blocks.get(head.block, BlockName())
-        run = self._node.catalog.run if head.segment == 0 else 1
+        run = self._catalog.run if head.segment == 0 else 1
         book.tally(head.block, named.producer, run, now_us, sparse=named.sparse)
         expected = shard.admission.next(head.block)
         if head.segment > expected and not named.sparse:
@@ -274,38 +265,30 @@ class PeerSink:
         intake.count("records")
         intake.count("messages", head.count)
         intake.count("bytes", len(body))
-        counters = self._node.counters
+        counters = self._context.counters
         counters["segments_late"] += late
         counters["segments_stored" if head.count else "segments_refused"] += 1
         counters["messages_stored"] += head.count
         counters["peer_records_in"] += 1
         counters["peer_bytes_in"] += len(body)
 
-    def admit(self, connection: int, ask: AdmitRecords, answer: Answer, refuse: Refuse) -> None:
+    def admit(self, session: Session, ask: AdmitRecords) -> Steps[Admitted]:
         """Answers once everything that came for a shard is durable, and remembers the place it goes up to."""
         topic, shard = self._shard(ask.topic, ask.shard)
-        intake = self._intake(connection, topic, ask.shard)
+        intake = self._intake(session.connection, topic, ask.shard)
         if not ask.node or (ask.place.last is not None and ask.place.last.refusal):
             raise BadRequest("a place of a node without a name, or behind a record that was refused, cannot be")
-        self._intakes[connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
+        self._intakes[session.connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
         if intake.fault is not None:
             raise intake.fault
         log, own_end = shard.log, shard.log.entry_next
-
-        def durable(error: HeadpondError | None) -> None:
-            if error is not None:
-                refuse(error)
-                return
-            now_us = self._node.now_us()
-            place = (topic.uuid, ask.node, ask.shard, ask.place, log.incarnation_at(own_end), own_end)
-            noted = PlaceNoted(*place, now_us)
-            self._peering.note_place(noted)
-            answer(msgspec.convert(intake.outcome, Admitted))
-
-        shard.lane.wait(durable)
+        yield on_disk(shard.lane)
+        place = (topic.uuid, ask.node, ask.shard, ask.place, log.incarnation_at(own_end), own_end)
+        self._progress.note(PlaceNoted(*place, self._context.now_us()))
+        return msgspec.convert(intake.outcome, Admitted)
 
     def _shard(self, uuid: bytes, number: int) -> tuple[Topic, Shard]:
-        topic = self._node.catalog.by_uuid(uuid)
+        topic = self._catalog.by_uuid(uuid)
         if topic is None:
             raise TopicNotFound("the topic that was fed is not there any more")
         if number >= len(topic.shards):

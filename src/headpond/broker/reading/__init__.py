@@ -2,7 +2,8 @@
 
 In reading order::
 
-    fetch    Reading by position: any range of a shard, in stored form, without a subscription and its state
-    columns  A fetch of chosen columns: what is not wanted is left out of the records before they travel
-    filter   A fetch that looks at the rows: records without a wanted one are left out, of the others a mask t
+    fetch    Any range of a shard, in stored form; waiting for topics to grow
+    columns  A fetch of some columns: the others are removed from the records before they travel
+    filter   A fetch that looks at rows: records without a wanted row are left out
+    losses   The log line about entries that a read did not find
 """

@@ -9,29 +9,28 @@ it does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from headpond.broker.catalog.topics import Topic
+from headpond.broker.catalog.topic_requests import TopicListener
+from headpond.broker.catalog.topics import Catalog, Topic
+from headpond.broker.context import Context
 from headpond.broker.effects import Fetch, FindEntry
 from headpond.broker.reading.columns import ChosenFetch, check_columns
 from headpond.broker.reading.filter import check_filter
 from headpond.broker.session import Session
+from headpond.broker.steps import Handler, Steps, Wait, gathered
 from headpond.broker.subscriptions.entry_tally import DAMAGED, RETENTION
-from headpond.broker.subscriptions.records import Settlement, encode_change
-from headpond.broker.subscriptions.subscribe import check_positions, not_held
-from headpond.broker.subscriptions.subscription import Change, Subscription, check_active
+from headpond.broker.subscriptions.subscribe import not_held
 from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import (
     BadRequest,
     HeadpondError,
     LimitReached,
     StorageFailed,
-    TopicMismatch,
     TopicNotFound,
 )
 from headpond.model.identity import BLOCK_BYTES
@@ -41,7 +40,6 @@ from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import Operation, Response, encode_control
 from headpond.wire.control.greeting import Control
 from headpond.wire.control.reading import (
-    AdvanceSubscription,
     Ends,
     Fetched,
     FetchEntries,
@@ -51,9 +49,6 @@ from headpond.wire.control.reading import (
 )
 from headpond.wire.filter import Filter
 
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
-
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """What one fetch brings at the most, unless a single record is larger."""
 READS_MAX = 64
@@ -62,11 +57,6 @@ WATCHES_MAX = 64
 """Of one connection."""
 NAMES_BYTES_MAX = 256 * 1024
 """What the names of producers take of one answer."""
-
-Answer = Callable[[Any], None]
-Refuse = Callable[[HeadpondError], None]
-Done = Callable[[], None]
-Begin = Callable[[Done], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,45 +95,30 @@ def answer_parts(number: int, result: Any) -> list[bytes]:
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """Somebody waits for topics to grow."""
+    """A client waits for topics to grow."""
 
     ask: ReadEnds
     places: dict[str, int]
-    """By topic: where in the question it stands."""
+    """By topic: its number in the question."""
     before: list[Ends]
     until_us: int
-    answer: Answer
+    wait: Wait[None]
 
 
-class Fetching:
-    """``topic_of`` and ``subscription_of`` find what a name means, or raise."""
-
-    def __init__(
-        self,
-        node: NodeCore,
-        subscription_of: Callable[[str, str], tuple[Topic, Subscription]],
-    ) -> None:
-        self._node = node
-        self._subscription = subscription_of
-        self._queues: dict[int, deque[Begin]] = {}
+class Fetching(TopicListener):
+    def __init__(self, context: Context, catalog: Catalog) -> None:
+        self._context = context
+        self._catalog = catalog
+        self._queues: dict[int, deque[Wait[None]]] = {}
         """By connection: requests that have not begun to read."""
         self._busy: set[int] = set()
         self._watches: dict[int, list[Watch]] = {}
-        self._alarm = node.alarms.add(self._on_time)
-
-    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation if it is one about reading by position."""
-        if isinstance(operation, FetchEntries):
-            self._on_fetch(session, operation, answer, refuse)
-        elif isinstance(operation, ReadEnds):
-            self._on_read_ends(session, operation, answer)
-        elif isinstance(operation, FindTime):
-            self._on_find_time(session, operation, answer, refuse)
-        elif isinstance(operation, AdvanceSubscription):
-            self._on_advance(operation, answer)
-        else:
-            return False
-        return True
+        self._alarm = context.alarms.add(self._on_time)
+        self.handlers: Mapping[type[Operation], Handler] = {
+            FetchEntries: self._fetch,
+            ReadEnds: self._read_ends,
+            FindTime: self._find_time,
+        }
 
     def on_disconnect(self, session: Session) -> None:
         self._queues.pop(session.connection, None)
@@ -152,42 +127,48 @@ class Fetching:
 
     # --- how far topics reach -----------------------------------------------------------------------
 
-    def _on_read_ends(self, session: Session, ask: ReadEnds, answer: Answer) -> None:
+    def _read_ends(self, session: Session, ask: ReadEnds) -> Steps[list[Ends]]:
         if ask.known is not None and len(ask.known) != len(ask.topics):
             raise BadRequest(f"{len(ask.topics)} topics, and what is known of {len(ask.known)}")
         ends = self._ends(ask)
         if ask.known is None or not ask.wait_s or _grown(ends, ask.known):
-            answer(ends)
-            return
+            return ends
         watches = self._watches.setdefault(session.connection, [])
         if len(watches) >= WATCHES_MAX:
             raise LimitReached(f"a connection waits for at most {WATCHES_MAX} answers about topics")
-        until_us = self._node.clock_us() + round(ask.wait_s * 1e6)
+        until_us = self._context.clock_us() + round(ask.wait_s * 1e6)
         places = {each.topic: place for place, each in enumerate(ends)}
-        watches.append(Watch(ask, places, ends, until_us, answer))
+        wait: Wait[None] = Wait()
+        watches.append(Watch(ask, places, ends, until_us, wait))
         self._alarm.by(until_us)
+        yield wait
+        return self._ends(ask)
 
     def _ends(self, ask: ReadEnds) -> list[Ends]:
         names = [str(TopicName.parse(name)) for name in ask.topics]
         if len(set(names)) != len(names):
             raise BadRequest("a topic is named twice in one question")
-        return [_ends(name, self._node.catalog.by_name(name)) for name in names]
+        return [_ends(name, self._catalog.by_name(name)) for name in names]
+
+    def topic_altered(self, topic: Topic) -> None:
+        self.wake({topic.name})
+
+    def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
+        self.wake({topic.name})
 
     def wake(self, changed: set[str]) -> None:
-        """Something was stored in these topics, or they changed: whoever waits for that is answered."""
-        if changed:
-            self._node.peering.source.touched(changed)
+        """Something was stored in these topics, or they changed: clients that wait for that get an answer."""
         for connection, watches in list(self._watches.items()):
             for watch in list(watches):
                 if any(self._is_news(watch, name) for name in changed):
-                    self._end(connection, watch, self._ends(watch.ask))
+                    self._end(connection, watch)
 
     def _is_news(self, watch: Watch, name: str) -> bool:
         """Whether a topic is other than whoever waits knows it; only what changed is looked at."""
         place = watch.places.get(name)
         if place is None:
             return False
-        topic, before = self._node.catalog.by_name(name), watch.before[place]
+        topic, before = self._catalog.by_name(name), watch.before[place]
         assert watch.ask.known is not None
         known = watch.ask.known[place]
         if topic is None or (topic.uuid, _version(topic)) != (before.uuid, before.schema_version):
@@ -196,23 +177,45 @@ class Fetching:
 
     def _on_time(self) -> None:
         """Answers those who have waited long enough."""
-        now_us = self._node.clock_us()
+        now_us = self._context.clock_us()
         for connection, watches in list(self._watches.items()):
             for watch in [each for each in watches if each.until_us <= now_us]:
-                self._end(connection, watch, self._ends(watch.ask))
+                self._end(connection, watch)
         left = (watch.until_us for watches in self._watches.values() for watch in watches)
         self._alarm.by(min(left, default=None))
 
-    def _end(self, connection: int, watch: Watch, ends: list[Ends]) -> None:
+    def _end(self, connection: int, watch: Watch) -> None:
         watches = self._watches[connection]
         watches.remove(watch)
         if not watches:
             del self._watches[connection]
-        watch.answer(ends)
+        watch.wait.done(None)
 
     # --- fetching -----------------------------------------------------------------------------------
 
-    def _on_fetch(self, session: Session, ask: FetchEntries, answer: Answer, refuse: Refuse) -> None:
+    def turn(self, session: Session) -> Wait[None]:
+        """The turn of a request to read a log; it calls ``read`` once it has read."""
+        queue = self._queues.setdefault(session.connection, deque())
+        if len(queue) >= READS_MAX:
+            raise LimitReached(f"a connection has at most {READS_MAX} requests that wait to read")
+        wait: Wait[None] = Wait()
+        queue.append(wait)
+        self.opened(session)
+        return wait
+
+    def opened(self, session: Session) -> None:
+        """A connection has room, or nothing under way: its next request reads."""
+        queue = self._queues.get(session.connection)
+        while queue and session.writable and session.connection not in self._busy:
+            self._busy.add(session.connection)
+            queue.popleft().done(None)
+
+    def read(self, session: Session) -> None:
+        """A request has read what it wanted, or does not want it any more."""
+        self._busy.discard(session.connection)
+        self.opened(session)
+
+    def _fetch(self, session: Session, ask: FetchEntries) -> Steps[Records]:
         end_max = ENTRY_MAX if ask.end is None else ask.end
         if ask.entry > end_max:
             raise BadRequest(f"entries {ask.entry} to {ask.end} cannot be")
@@ -221,18 +224,37 @@ class Fetching:
         if wanted is not None:
             check_filter(wanted, topic.schemas)
         check_columns(ask.columns)
-        self.in_turn(session, partial(self._begin, ask, wanted, answer, refuse))
+        yield self.turn(session)
+        try:
+            return (yield from self._records(ask, wanted))
+        finally:
+            self.read(session)
 
-    def in_turn(self, session: Session, begin: Begin) -> None:
-        """Has a request read a log when it is its turn; it calls what it is given once it has read."""
-        queue = self._queues.setdefault(session.connection, deque())
-        if len(queue) >= READS_MAX:
-            raise LimitReached(f"a connection has at most {READS_MAX} requests that wait to read")
-        queue.append(begin)
-        self.opened(session)
+    def _records(self, ask: FetchEntries, wanted: Filter | None) -> Steps[Records]:
+        topic, log = self._log(ask)
+        end = log.entry_durable if ask.end is None else min(ask.end, log.entry_durable)
+        if ask.entry >= end:
+            incarnation = log.incarnation_at(min(ask.entry, log.entry_durable))
+            return Records(ask.entry, log.entry_durable, [], [], incarnation=incarnation)
+        # The node closes a connection for which too many bytes wait: one answer is far less.
+        bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._context.settings.limits.unsent_bytes // 4)
+        wait: Wait[Run | None] = Wait()
+        masks: list[bytes] | None = None if wanted is None else []
+        place = (topic.uuid, ask.shard, ask.entry, bytes_max, wait.done)
+        if wanted is None and ask.columns is None:
+            self._context.add_effect(Fetch(*place))
+        else:
+            columns = None if ask.columns is None else frozenset(ask.columns)
+            chosen = ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns)
+            self._context.add_effect(chosen)
+        run = yield wait
+        if run is None:
+            raise StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}")
+        self._context.counters["fetches"] += 1
+        return _cut(run, masks, ask, end, log)
 
     def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
-        topic = self._node.catalog.by_uuid(ask.topic)
+        topic = self._catalog.by_uuid(ask.topic)
         if topic is None:
             raise TopicNotFound("the topic that was read is not there any more")
         if ask.shard >= len(topic.shards):
@@ -242,105 +264,25 @@ class Fetching:
             raise not_held(topic, ask.shard, ask.incarnation, ask.entry if ask.end is None else ask.end)
         return topic, log
 
-    def opened(self, session: Session) -> None:
-        """A connection has room, or nothing under way: its next read begins."""
-        queue = self._queues.get(session.connection)
-        while queue and session.writable and session.connection not in self._busy:
-            self._busy.add(session.connection)
-            queue.popleft()(partial(self._done, session))
-
-    def _done(self, session: Session) -> None:
-        self._busy.discard(session.connection)
-        self.opened(session)
-
-    def _begin(
-        self, ask: FetchEntries, wanted: Filter | None, answer: Answer, refuse: Refuse, done: Done
-    ) -> None:
-        try:
-            topic, log = self._log(ask)
-        except HeadpondError as error:
-            refuse(error)
-            done()
-            return
-        end = log.entry_durable if ask.end is None else min(ask.end, log.entry_durable)
-        if ask.entry >= end:
-            incarnation = log.incarnation_at(min(ask.entry, log.entry_durable))
-            answer(Records(ask.entry, log.entry_durable, [], [], incarnation=incarnation))
-            done()
-            return
-        masks: list[bytes] | None = None if wanted is None else []
-
-        def read(run: Run | None) -> None:
-            if run is None:
-                refuse(StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}"))
-            else:
-                self._node.counters["fetches"] += 1
-                answer(_cut(run, masks, ask, end, log))
-            done()
-
-        # A connection that is slow to read is closed for what waits for it: an answer is far from that.
-        bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._node.settings.limits.unsent_bytes // 4)
-        place = (topic.uuid, ask.shard, ask.entry, bytes_max, read)
-        if wanted is None and ask.columns is None:
-            self._node.add_effect(Fetch(*place))
-        else:
-            columns = None if ask.columns is None else frozenset(ask.columns)
-            self._node.add_effect(
-                ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns)
-            )
-
-    def _on_find_time(self, session: Session, ask: FindTime, answer: Answer, refuse: Refuse) -> None:
-        topic = self._node.catalog.by_uuid(ask.topic)
+    def _find_time(self, session: Session, ask: FindTime) -> Steps[list[int]]:
+        topic = self._catalog.by_uuid(ask.topic)
         if topic is None:
             raise TopicNotFound("the topic that was read is not there any more")
-        self.in_turn(session, partial(self._find_time, topic, ask.at_us, answer, refuse))
+        yield self.turn(session)
+        try:
+            shards = range(len(topic.shards))
+            runs = yield gathered([self._find_in(topic, shard, ask.at_us) for shard in shards])
+        finally:
+            self.read(session)
+        if None in runs:
+            raise StorageFailed(f"the node could not search topic {topic.shown} for a time")
+        return [run.next_entry for run in runs]
 
-    def _find_time(self, topic: Topic, at_us: int, answer: Answer, refuse: Refuse, done: Done) -> None:
-        found: dict[int, int] = {}
-        missing = len(topic.shards)
-
-        def read(shard: int, run: Run | None) -> None:
-            nonlocal missing
-            missing -= 1
-            if run is not None:
-                found[shard] = run.next_entry
-            if missing:
-                return
-            if len(found) == len(topic.shards):
-                answer([found[each] for each in range(len(topic.shards))])
-            else:
-                refuse(StorageFailed(f"the node could not search topic {topic.shown} for a time"))
-            done()
-
-        for shard in range(len(topic.shards)):
-            self._node.add_effect(FindEntry(topic.uuid, shard, 0, 0, partial(read, shard), at_us))
-
-    # --- settling -----------------------------------------------------------------------------------
-
-    def _on_advance(self, ask: AdvanceSubscription, answer: Answer) -> None:
-        topic, subscription = self._subscription(ask.topic, ask.subscription)
-        check_active(subscription.name, subscription.copy, topic.shown)
-        if ask.topic_uuid not in (None, topic.uuid):
-            raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
-        check_positions(topic, ask.positions, ask.incarnations)
-        ends = [shard.log.entry_durable for shard in topic.shards]
-        for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
-            if position > end:
-                raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
-        stores, applied = self._node.stores, Change()
-        for shard, position in enumerate(ask.positions):
-            if position > subscription.cursors[shard].cursor:
-                subscription.ack_upto(shard, position, change=applied)
-                tally = subscription.cursors[shard].tally
-                change = Settlement(
-                    topic.uuid, subscription.name, shard, [], [], [], [], upto=position, handed=tally.handed
-                )
-                stores.settlements.append(encode_change(change))
-                subscription.cursors[shard].noted = tally.handed
-        self._node.consuming.apply(subscription, applied)
-        self._node.consuming.pump(subscription)  # what stood behind a settled entry may go out now
-        done = {"positions": [cursor.cursor for cursor in subscription.cursors]}
-        stores.settlement_lane.wait(lambda error: answer(done))
+    def _find_in(self, topic: Topic, shard: int, at_us: int) -> Steps[Run | None]:
+        wait: Wait[Run | None] = Wait()
+        self._context.add_effect(FindEntry(topic.uuid, shard, 0, 0, wait.done, at_us))
+        found: Run | None = yield wait
+        return found
 
 
 def _ends(name: str, topic: Topic | None) -> Ends:

@@ -12,15 +12,15 @@ stage file rotted after it was synced. The number of such a segment is used up, 
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from headpond.broker.alarms import Alarms
 from headpond.broker.catalog.topics import Catalog, Topic
-from headpond.broker.effects import Commit, Effect
+from headpond.broker.context import Context
+from headpond.broker.effects import Commit
 from headpond.broker.staging.stage_file import ChunkLocation, read_segment
 from headpond.broker.staging.stages import Chunk
 from headpond.broker.staging.stores import Errand, StagingStores
@@ -107,25 +107,15 @@ class Publication:
 
 
 class Publishing:
-    def __init__(
-        self,
-        stores: StagingStores,
-        catalog: Catalog,
-        counters: Counter[str],
-        *,
-        now_us: Callable[[], int],
-        clock_us: Callable[[], int],
-        alarms: Alarms,
-        effect: Callable[[Effect], None],
-    ) -> None:
+    def __init__(self, context: Context, stores: StagingStores, catalog: Catalog) -> None:
         self._stores = stores
         self._catalog = catalog
-        self._counters = counters
-        self._now_us = now_us
-        self._clock_us = clock_us
-        self._effect = effect
+        self._counters = context.counters
+        self._now_us = context.now_us
+        self._clock_us = context.clock_us
+        self._effect = context.add_effect
         self._all: list[Publication] = []
-        self._alarm = alarms.add(self._on_time, while_stopping=False)
+        self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         for writer in stores.writers:
             if writer.pending is not None:  # recorded before the node ended
                 self.start(writer)
@@ -287,8 +277,8 @@ class Publishing:
         self._stores.note(BatchPublished(writer.name, record.batch))
         self._stores.drop_stages([part.stage for part in record.parts])
         waiting, writer.waiting = writer.waiting, []
-        for act in waiting:
-            act()
+        for wait in waiting:
+            wait.done(None)
 
 
 def _is_there(topic: Topic, item: Item) -> bool:

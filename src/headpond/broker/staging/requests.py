@@ -2,67 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from headpond.broker.session import Session
 from headpond.broker.staging.stages import StageState
+from headpond.broker.staging.stores import StagingStores
 from headpond.broker.staging.writers import Writer, WriterDeleted
-from headpond.model.errors import HeadpondError, WriterNotFound
+from headpond.broker.steps import Handler, Steps, Wait
+from headpond.model.errors import WriterNotFound
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, StageInfo, WriterInfo
 
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
-
 STAGES_SHOWN_MAX = 1000
-
-Answer = Callable[[Any], None]
-Refuse = Callable[[HeadpondError], None]
 
 
 class WriterRequests:
-    def __init__(self, node: NodeCore, shown_topic: Callable[[bytes], str | None]) -> None:
-        self._stores = node.stores.staging
+    def __init__(self, stores: StagingStores, shown_topic: Callable[[bytes], str | None]) -> None:
+        self._stores = stores
         self._shown_topic = shown_topic
+        self.handlers: Mapping[type[Operation], Handler] = {
+            ListWriters: self._list,
+            ShowWriter: self._show,
+            DeleteWriter: self._delete,
+        }
 
-    def on_request(self, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation; False if it is none of these."""
-        if isinstance(operation, ListWriters):
-            names = {writer.name for writer in self._stores.writers} | set(self._stores.stages.writers())
-            answer([self._info(name) for name in sorted(names)])
-        elif isinstance(operation, ShowWriter):
-            self._check_known(operation.writer)
-            answer(self._info(operation.writer, with_stages=True))
-        elif isinstance(operation, DeleteWriter):
-            self._delete(operation.writer, answer, refuse)
-        else:
-            return False
-        return True
+    def idle(self, name: str) -> Steps[None]:
+        """Waits until no batch of a writer is being published."""
+        while (writer := self._stores.writers.get(name)) is not None and writer.pending is not None:
+            wait: Wait[None] = Wait()
+            writer.waiting.append(wait)
+            yield wait
+
+    def _list(self, session: Session, ask: ListWriters) -> list[WriterInfo]:
+        names = {writer.name for writer in self._stores.writers} | set(self._stores.stages.writers())
+        return [self._info(name) for name in sorted(names)]
+
+    def _show(self, session: Session, ask: ShowWriter) -> WriterInfo:
+        self._check_known(ask.writer)
+        return self._info(ask.writer, with_stages=True)
 
     def _check_known(self, name: str) -> None:
         if self._stores.writers.get(name) is None and not self._stores.stages.count_of(name):
             raise WriterNotFound(f"there is no writer {name!r}")
 
-    def _delete(self, name: str, answer: Answer, refuse: Refuse) -> None:
+    def _delete(self, session: Session, ask: DeleteWriter) -> Steps[dict[str, Any]]:
+        name = ask.writer
+        self._check_known(name)
+        yield from self.idle(name)
         self._check_known(name)
         writer = self._stores.writers.get(name)
-        if writer is not None and writer.pending is not None:  # what is recorded is published first
-            writer.waiting.append(lambda: self._delete_again(name, answer, refuse))
-            return
         dropped = self._stores.drop_stages([stage.uuid for stage in self._stores.stages.of_writer(name)])
-        result = {"writer": name, "deleted": True, "stages": len(dropped)}
-        if writer is None:
-            answer(result)
-        else:
-            self._stores.record(WriterDeleted(name, writer.uuid), lambda error: answer(result))
+        if writer is not None:
+            yield self._stores.recorded(WriterDeleted(name, writer.uuid))
+        return {"writer": name, "deleted": True, "stages": len(dropped)}
 
-    def _delete_again(self, name: str, answer: Answer, refuse: Refuse) -> None:
-        try:
-            self._delete(name, answer, refuse)
-        except HeadpondError as error:
-            refuse(error)
-
-    # --- what is told -------------------------------------------------------------------------------
+    # --- showing ------------------------------------------------------------------------------------
 
     def _info(self, name: str, *, with_stages: bool = False) -> WriterInfo:
         writer = self._stores.writers.get(name)

@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
+from headpond.broker.access.guard import Guard
+from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.rights import reaches_stage
+from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
 from headpond.broker.effects import Commit
+from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import Session
 from headpond.broker.staging.compare import Comparison
 from headpond.broker.staging.publish import Publishing
@@ -38,6 +42,8 @@ from headpond.broker.staging.writers import (
     hash_of_stages,
     tenant_of,
 )
+from headpond.broker.steps import Handler, Steps, Wait, on_disk
+from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
     BatchDiffers,
@@ -63,15 +69,13 @@ from headpond.wire.control.staging import (
     CommitBatch,
     FinishStage,
     OpenStage,
+    StageInfo,
     StageOpened,
     decode_chunk,
 )
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import check_state_rows
 from headpond.wire.typed.record import check_messages
-
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
 
 logger = logging.getLogger("headpond.node")
 
@@ -80,77 +84,60 @@ FRAME_COST_BYTES = 512
 WRITE_BYTES = 4 * 1024 * 1024
 """Chunks that nobody asks for yet are written together, so many bytes at a time."""
 
-Answer = Callable[[Any], None]
-Refuse = Callable[[HeadpondError], None]
-OpenTopic = Callable[[Session, str, bool, Callable[[Topic], None], Refuse], None]
-
 
 class Staging:
-    def __init__(self, node: NodeCore, counters: Counter[str], open_topic: OpenTopic) -> None:
-        self._node = node
-        self._counters = counters
-        self._open_topic = open_topic
-        self._stores = node.stores.staging
+    def __init__(
+        self,
+        context: Context,
+        stores: Stores,
+        guard: Guard,
+        quotas: Quotas,
+        watermark: Watermark,
+        topics: TopicRequests,
+    ) -> None:
+        self._context = context
+        self._counters = context.counters
+        self._catalog = stores.catalog
+        self._stores = stores.staging
         self._stages = self._stores.stages
-        self._limits = node.settings.staging
-        self._alarm = node.alarms.add(self._on_time, while_stopping=False)
+        self._guard = guard
+        self._quotas = quotas
+        self._watermark = watermark
+        self._topics = topics
+        self._limits = context.settings.staging
+        self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         if self._stages.writers():
-            self._alarm.by(node.clock_us())
+            self._alarm.by(context.clock_us())
         self.unacked_bytes = 0
         """Bytes of chunks that are taken in and not durable yet."""
-        limits = node.settings.limits
+        limits = context.settings.limits
         self._write_bytes = min(WRITE_BYTES, limits.window_bytes // 2, limits.staged_bytes // 4)
         """Less than what a connection is stopped at: one that waits for the disk cannot ask for a write."""
         self._unwritten_bytes = 0
-        self._writers = WriterRequests(node, self.shown_topic)
-        self._publishing = Publishing(
-            self._stores,
-            node.catalog,
-            counters,
-            now_us=node.now_us,
-            clock_us=node.clock_us,
-            alarms=node.alarms,
-            effect=node.add_effect,
-        )
+        self._writers = WriterRequests(self._stores, self.shown_topic)
+        self._publishing = Publishing(context, self._stores, stores.catalog)
+        self.handlers: Mapping[type[Operation], Handler] = {
+            OpenStage: self._open,
+            FinishStage: self._finish,
+            CommitBatch: self._commit,
+            AbortStages: self._abort,
+            **self._writers.handlers,
+        }
         self._remove_files()
 
-    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation; False if it is none of these."""
-        if isinstance(operation, OpenStage):
-            self._node.guard.check_stages(session, [operation.stage])
-            self._open(session, operation, answer, refuse)
-        elif isinstance(operation, FinishStage):
-            self._node.guard.check_stages(session, [operation.stage])
-            self._finish(operation, answer, refuse)
-        elif isinstance(operation, CommitBatch):
-            self._node.guard.check_stages(session, operation.stages)
-            self._commit(operation, answer, refuse)
-        elif isinstance(operation, AbortStages):
-            _check_writer(operation.writer)
-            seen = [uuid for uuid in operation.stages if self._node.guard.sees_stage(session, uuid)]
-            answer(self._drop(operation.writer, seen, "aborted"))
-        else:
-            return self._writers.on_request(operation, answer, refuse)
-        return True
-
     def shown_topic(self, uuid: bytes) -> str | None:
-        topic = self._node.catalog.by_uuid(uuid)
+        topic = self._catalog.by_uuid(uuid)
         return topic.name if topic is not None else None
 
     # --- a stage ------------------------------------------------------------------------------------
 
-    def _open(self, session: Session, ask: OpenStage, answer: Answer, refuse: Refuse) -> None:
+    def _open(self, session: Session, ask: OpenStage) -> Steps[StageOpened]:
+        self._guard.check_stages(session, [ask.stage])
         _check_writer(ask.writer)
-
-        def found(topic: Topic) -> None:
-            try:
-                if (crowded := self._node.quotas.enter(session, topic)) is not None:
-                    raise crowded
-                answer(self._opened(ask, topic))
-            except HeadpondError as error:
-                refuse(error)
-
-        self._open_topic(session, ask.topic, ask.create_topic, found, refuse)
+        topic = yield from self._topics.open(session, ask.topic, create=ask.create_topic)
+        if (crowded := self._quotas.enter(session, topic)) is not None:
+            raise crowded
+        return self._opened(ask, topic)
 
     def _opened(self, ask: OpenStage, topic: Topic) -> StageOpened:
         stage = self._stages.get(ask.stage)
@@ -160,18 +147,18 @@ class Staging:
                 raise StagingFull(f"writer {ask.writer!r} has {limit:,} stages in no batch (writer_stages_max)")
             if len(self._stages) >= self._limits.stages_max:
                 raise StagingFull(f"there are {self._limits.stages_max:,} stages in no batch (stages_max)")
-            if (crowded := self._node.quotas.refuse_stage(topic)) is not None:
+            if (crowded := self._quotas.refuse_stage(topic)) is not None:
                 raise crowded
-            stage = self._stages.begin(ask.stage, ask.writer, topic.uuid, self._node.now_us())
+            stage = self._stages.begin(ask.stage, ask.writer, topic.uuid, self._context.now_us())
             self._counters["stages_opened"] += 1
-            self._alarm.by(self._node.clock_us() + TICK_US)
+            self._alarm.by(self._context.clock_us() + TICK_US)
         elif stage.writer != ask.writer or stage.topic != topic.uuid:
             raise StageMismatch(f"stage {ask.stage.hex()} is another writer's, or of another topic")
         if stage.fault is not None:
             if not stage.fault.retryable:
                 raise stage.fault.again()
             stage.fault = None
-        stage.touched_us = self._node.now_us()
+        stage.touched_us = self._context.now_us()
         return StageOpened(len(stage.chunks), stage.finished, topic.uuid)
 
     def on_chunk(self, session: Session, frame: Frame) -> None:
@@ -195,9 +182,9 @@ class Staging:
             self._counters[f"stage_chunks_refused_{error.code}"] += 1
             stage.fault = error
             return
-        if (topic := self._node.catalog.by_uuid(stage.topic)) is not None:
-            self._node.quotas.charge(session, topic, messages=rows)
-        self._stages.append(stage, frame.shard, rows, frame.crc, segment, self._node.now_us())
+        if (topic := self._catalog.by_uuid(stage.topic)) is not None:
+            self._quotas.charge(session, topic, messages=rows)
+        self._stages.append(stage, frame.shard, rows, frame.crc, segment, self._context.now_us())
         self._counters["stage_chunks"] += 1
         self._count_unacked(session, len(segment) + FRAME_COST_BYTES)
 
@@ -205,7 +192,7 @@ class Staging:
         """How many rows a chunk has, if it can be taken."""
         if stage.finished:
             raise StageMismatch(f"stage {stage.uuid.hex()} is finished; nothing can be added")
-        topic = self._node.catalog.by_uuid(stage.topic)
+        topic = self._catalog.by_uuid(stage.topic)
         if topic is None:
             raise TopicNotFound("the stage's topic was deleted")
         if shard >= len(topic.shards):
@@ -214,10 +201,10 @@ class Staging:
             raise BadRequest(f"a stage holds at most {self._limits.stage_bytes_max:,} bytes (stage_bytes_max)")
         if self._stages.bytes + len(segment) > self._limits.bytes_max:
             raise StagingFull(f"all stages together hold at most {self._limits.bytes_max:,} bytes (bytes_max)")
-        quotas = self._node.quotas
+        quotas = self._quotas
         quotas.charge(session, topic, size=len(segment))
         full = (
-            self._node.watermark.refusal(len(segment))
+            self._watermark.refusal(len(segment))
             or quotas.refusal(topic, len(segment))
             or quotas.refuse_staged(topic, len(segment))
         )
@@ -244,7 +231,8 @@ class Staging:
 
         self._stores.stage_lane.wait(durable, hurry=hurry)
 
-    def _finish(self, ask: FinishStage, answer: Answer, refuse: Refuse) -> None:
+    def _finish(self, session: Session, ask: FinishStage) -> Steps[StageInfo]:
+        self._guard.check_stages(session, [ask.stage])
         stage = self._stages.get(ask.stage)
         if stage is None:
             raise StageNotFound(f"there is no stage {ask.stage.hex()}")
@@ -257,20 +245,18 @@ class Staging:
             )
             raise kind(f"stage {ask.stage.hex()} has {len(stage.chunks)} chunks, not {ask.chunks}")
         if ask.last and not stage.finished:
-            self._stages.finish(stage, self._node.now_us())
+            self._stages.finish(stage, self._context.now_us())
 
-        def durable(error: HeadpondError | None) -> None:
-            if error is not None:
-                refuse(error)
-            elif self._stages.get(ask.stage) is not stage:
-                refuse(StageNotFound(f"stage {ask.stage.hex()} was dropped"))
-            else:
-                answer(self._writers.stage_info(stage))
+        if not (stage.finish_durable or (not ask.last and stage.durable >= ask.chunks)):
+            yield on_disk(self._stores.stage_lane)
+            if self._stages.get(ask.stage) is not stage:
+                raise StageNotFound(f"stage {ask.stage.hex()} was dropped")
+        return self._writers.stage_info(stage)
 
-        if stage.finish_durable or (not ask.last and stage.durable >= ask.chunks):
-            durable(None)
-        else:
-            self._stores.stage_lane.wait(durable)
+    def _abort(self, session: Session, ask: AbortStages) -> int:
+        _check_writer(ask.writer)
+        visible = [uuid for uuid in ask.stages if self._guard.sees_stage(session, uuid)]
+        return self._drop(ask.writer, visible, "aborted")
 
     def _drop(self, writer: str, uuids: list[bytes], why: str) -> int:
         """Drops those of the writer's stages that no recorded batch has."""
@@ -283,7 +269,7 @@ class Staging:
 
     def _remove_files(self) -> None:
         if numbers := self._stages.removable():
-            self._node.add_effect(Commit(RemoveFiles(numbers, self._removed)))
+            self._context.add_effect(Commit(RemoveFiles(numbers, self._removed)))
         self._stores.stage_lane.mark()  # it may have noted something anew
 
     def _removed(self, numbers: list[int]) -> None:
@@ -293,7 +279,8 @@ class Staging:
 
     # --- a batch ------------------------------------------------------------------------------------
 
-    def _commit(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
+    def _commit(self, session: Session, ask: CommitBatch) -> Steps[BatchInfo]:
+        self._guard.check_stages(session, ask.stages)
         _check_writer(ask.writer)
         if not ask.holder.isprintable():
             raise BadRequest(f"a holder's name is printable, not {ask.holder!r:.80}")
@@ -301,34 +288,28 @@ class Staging:
             raise BadRequest(
                 f"on_repeat is {ask.on_repeat!r:.80}", hint=f"It is one of {', '.join(ON_REPEAT)}."
             )
-        writer = self._stores.writers.get(ask.writer)
-        if writer is not None and writer.pending is not None:  # one batch at a time
-            writer.waiting.append(lambda: self._commit_again(ask, answer, refuse))
-            return
-        if writer is not None and ask.batch <= writer.batch:
-            self._repeat(ask, writer, answer, refuse)
-            return
+        while True:
+            yield from self._writers.idle(ask.writer)  # one batch of a writer at a time
+            writer = self._stores.writers.get(ask.writer)
+            if writer is None or ask.batch > writer.batch:
+                break
+            yield from self._compare(ask, writer)
+            if self._stores.writers.get(ask.writer) is writer:
+                return (yield from self._duplicate(ask, writer))
         if writer is not None and writer.holder not in ("", ask.holder):
             self._check_lease(ask, writer)
             raise BatchOutOfTurn(
                 f"batch {ask.batch} of writer {writer.name!r} comes from {_shown(ask.holder)}, which did not "
                 f"repeat batch {writer.batch}, the newest, of {_shown(writer.holder)}; nothing was committed"
             )
-        self._record(ask, writer, answer)
+        return (yield from self._record(ask, writer))
 
-    def _commit_again(self, ask: CommitBatch, answer: Answer, refuse: Refuse) -> None:
-        try:
-            self._commit(ask, answer, refuse)
-        except HeadpondError as error:
-            refuse(error)
-
-    def _repeat(self, ask: CommitBatch, writer: Writer, answer: Answer, refuse: Refuse) -> None:
-        """A batch at or below the newest one: a duplicate, if it has the rows that it had."""
+    def _compare(self, ask: CommitBatch, writer: Writer) -> Steps[None]:
+        """A batch at or below the newest one is a duplicate if it has the rows that it had; else raises."""
         known = writer.remembered(ask.batch)
         call = (ask.batch, hash_of_stages(ask.stages))
         made_again = writer.repeated == call or (known is not None and (known.batch, known.stages) == call)
         if made_again or ask.on_repeat == "drop":  # the answer to the same call was lost; or nobody asks
-            self._duplicate(ask, writer, answer)
             return
         what = f"batch {ask.batch} of writer {ask.writer!r}"
         if ask.holder != writer.holder:
@@ -345,21 +326,13 @@ class Staging:
                 f"{what} comes again with {rows:,} rows and was committed with {known.rows:,}; "
                 "nothing was committed"
             )
+        wait: Wait[Comparison] = Wait()
+        add_effect = self._context.add_effect
+        add_effect(Commit(Comparison(known, stages, self._catalog, add_effect, wait.done)))
+        comparison = yield wait
+        comparison.check(what)
 
-        def compared(comparison: Comparison) -> None:
-            try:
-                comparison.check(what)
-                if self._stores.writers.get(ask.writer) is writer:
-                    self._duplicate(ask, writer, answer)
-                else:
-                    self._commit(ask, answer, refuse)
-            except HeadpondError as error:
-                refuse(error)
-
-        comparison = Comparison(known, stages, self._node.catalog, self._node.add_effect, compared)
-        self._node.add_effect(Commit(comparison))
-
-    def _duplicate(self, ask: CommitBatch, writer: Writer, answer: Answer) -> None:
+    def _duplicate(self, ask: CommitBatch, writer: Writer) -> Steps[BatchInfo]:
         takes_over = ask.batch == writer.batch and ask.holder != writer.holder
         if takes_over and writer.holder:
             self._check_lease(ask, writer)
@@ -369,12 +342,11 @@ class Staging:
         info = BatchInfo(ask.writer, ask.batch, "duplicate", writer.batch, 0)
         if takes_over:
             taken = WriterTaken(writer.name, writer.uuid, writer.batch, ask.holder)
-            self._stores.record(taken, lambda error: answer(info))
-        else:
-            answer(info)
+            yield self._stores.recorded(taken)
+        return info
 
     def _check_lease(self, ask: CommitBatch, writer: Writer) -> None:
-        since_s = abs(self._node.now_us() - writer.at_us) / 1e6
+        since_s = abs(self._context.now_us() - writer.at_us) / 1e6
         if since_s < self._limits.lease_s:
             raise WriterHeld(
                 f"writer {writer.name!r} is in use by {_shown(writer.holder)}, which committed batch "
@@ -382,47 +354,44 @@ class Staging:
                 f"silent for {self._limits.lease_s:g} s"
             )
 
-    def _record(self, ask: CommitBatch, known: Writer | None, answer: Answer) -> None:
+    def _record(self, ask: CommitBatch, known: Writer | None) -> Steps[BatchInfo]:
         """The commit point: everything is checked, then written down in one record."""
         if known is None and len(self._stores.writers) >= self._limits.writers_max:
             raise LimitReached(
                 f"this node knows at most {self._limits.writers_max:,} writers (staging.writers_max)"
             )
         if known is None and (tenant := tenant_of(ask.writer)):
-            self._node.quotas.create(None, tenant, "writers", self._stores.writers.of_tenant(tenant))
+            self._quotas.create(None, tenant, "writers", self._stores.writers.of_tenant(tenant))
         stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
         if len(set(ask.stages)) != len(ask.stages):
             raise StageMismatch("a stage is named twice in one batch")
         size = sum(stage.bytes for stage in stages)
-        if (full := self._node.watermark.refusal(size)) is not None:
+        if (full := self._watermark.refusal(size)) is not None:
             raise full
-        uuid = known.uuid if known is not None else self._node.new_uuid()
+        uuid = known.uuid if known is not None else self._context.new_uuid()
         numbering = Numbering(uuid, known.next if known is not None else {})
         parts = []
         for stage in stages:
             counts = Counter(chunk.shard for chunk in stage.chunks)
             parts.append(numbering.part(stage.uuid, stage.topic, dict(counts)))
         rows = sum(stage.rows for stage in stages)
-        now_us = self._node.now_us()
+        now_us = self._context.now_us()
         record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, ask.holder)
         for stage in stages:
             stage.claimed = True
 
-        def durable(error: HeadpondError | None) -> None:
-            assert error is None, "the writers' journal tries again for ever"
-            writer = self._stores.writers.get(ask.writer)
-            assert writer is not None and writer.pending is record
-            self._publishing.start(writer)
-
-        def published() -> None:
-            self._counters["batches_committed"] += 1
-            self._remove_files()
-            answer(BatchInfo(ask.writer, ask.batch, "committed", ask.batch, rows))
-
-        self._stores.record(record, durable)
+        wait = self._stores.recorded(record)
         writer = self._stores.writers.get(ask.writer)
         assert writer is not None
+        published: Wait[None] = Wait()
         writer.waiting.append(published)
+        yield wait  # the writers' journal is written until that succeeds
+        assert writer.pending is record
+        self._publishing.start(writer)
+        yield published
+        self._counters["batches_committed"] += 1
+        self._remove_files()
+        return BatchInfo(ask.writer, ask.batch, "committed", ask.batch, rows)
 
     def _wanted(self, writer: str, uuid: bytes) -> StageState:
         """A stage that a batch may have."""
@@ -433,7 +402,7 @@ class Staging:
             raise StageMismatch(f"stage {uuid.hex()} is writer {stage.writer!r}'s; nothing was committed")
         if not stage.finish_durable:
             raise StageMismatch(f"stage {uuid.hex()} is not finished; nothing was committed")
-        if self._node.catalog.by_uuid(stage.topic) is None:
+        if self._catalog.by_uuid(stage.topic) is None:
             raise TopicNotFound(f"the topic of stage {uuid.hex()} was deleted; nothing was committed")
         return stage
 
@@ -442,10 +411,10 @@ class Staging:
     def _on_time(self) -> None:
         self._expire()
         if self._stages.writers():
-            self._alarm.by(self._node.clock_us() + TICK_US)
+            self._alarm.by(self._context.clock_us() + TICK_US)
 
     def _expire(self) -> None:
-        before_us = self._node.now_us() - round(self._limits.expire_s * 1e6)
+        before_us = self._context.now_us() - round(self._limits.expire_s * 1e6)
         for stage in self._stages.all():
             if stage.touched_us <= before_us and not stage.claimed:
                 logger.warning(

@@ -10,7 +10,7 @@ from headpond.broker.settings import Settings
 from headpond.broker.staging.stage_file import FOLDER, file_path
 from headpond.broker.staging.stages import Stages, StageState
 from headpond.broker.staging.writers import Change, Writers, decode_change, encode_change
-from headpond.model.errors import HeadpondError
+from headpond.broker.steps import Wait, on_disk
 from headpond.storage.commit_lane import Lane
 from headpond.storage.disk import Disk
 from headpond.storage.journal import FileJournal
@@ -82,11 +82,11 @@ class StagingStores:
 
     # --- changes ------------------------------------------------------------------------------------
 
-    def record(self, change: Change, durable: Callable[[HeadpondError | None], None]) -> None:
-        """Makes a change and calls ``durable`` when it is one; a write that fails is made again until then."""
+    def recorded(self, change: Change) -> Wait[None]:
+        """Makes a change and waits until it is on the disk; a write that fails is repeated until then."""
         self.writers.apply(change)
         self._journal.append(encode_change(change))
-        self._writers_lane.wait(durable)
+        return on_disk(self._writers_lane)
 
     def note(self, change: Change) -> None:
         """Makes a change that nobody waits for."""

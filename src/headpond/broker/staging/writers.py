@@ -26,13 +26,14 @@ marks. The uuid is the writer's for as long as it is known: after a deletion the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha1
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from headpond.broker.steps import Wait
 from headpond.model.errors import BadFrame
 from headpond.model.identity import SEGMENT_NUMBER_MAX
 
@@ -135,7 +136,7 @@ class Writer:
     """By topic and shard: the block, and the number of its next segment."""
     pending: BatchRecorded | None = None
     """Recorded and not known to be published."""
-    waiting: list[Callable[[], None]] = field(default_factory=list)
+    waiting: list[Wait[None]] = field(default_factory=list)
     """Called when nothing is pending."""
     holder: str = ""
     """Who committed the newest batch."""

@@ -7,15 +7,19 @@ Nobody polls.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 
-from headpond.broker.alarms import Alarms
+from headpond.broker.access.guard import Guard
+from headpond.broker.access.quotas import Quotas
+from headpond.broker.catalog.topic_requests import TopicListener, TopicRequests
 from headpond.broker.catalog.topics import Topic
-from headpond.broker.effects import Effect, Fetch
+from headpond.broker.context import Context
+from headpond.broker.effects import Fetch
 from headpond.broker.session import Session
+from headpond.broker.sessions import Sessions
+from headpond.broker.steps import Steps, Wait, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment
 from headpond.broker.subscriptions.dead_letters import Burying, Full
@@ -25,8 +29,6 @@ from headpond.broker.subscriptions.losses import Losing
 from headpond.broker.subscriptions.records import encode_change
 from headpond.broker.subscriptions.settle import Confirming, check_settle, settle
 from headpond.broker.subscriptions.subscribe import (
-    Refuse,
-    ShardStart,
     StateStarts,
     another_incarnation,
     attach,
@@ -40,9 +42,9 @@ from headpond.broker.subscriptions.subscribe import (
 )
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.bounds import Span
-from headpond.model.errors import HeadpondError, LeaseLost, StorageFailed
+from headpond.model.errors import HeadpondError, LeaseLost, NodeStopping, ProtocolError, StorageFailed
 from headpond.storage.log.read import Run, StoredRecord
-from headpond.wire.control.codec import encode_control, encode_refusal
+from headpond.wire.control.codec import Misfit, encode_control, encode_refusal
 from headpond.wire.control.consuming import (
     Credit,
     Deliver,
@@ -102,39 +104,36 @@ SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
 
 
-class Consuming:
+class Consuming(TopicListener):
     def __init__(
         self,
+        context: Context,
+        sessions: Sessions,
         stores: Stores,
-        counters: Counter[str],
+        guard: Guard,
+        quotas: Quotas,
+        topics: TopicRequests,
         *,
-        now_us: Callable[[], int],
-        clock_us: Callable[[], int],
-        alarms: Alarms,
-        effect: Callable[[Effect], None],
-        send: Callable[[int, list[bytes]], None],
-        sessions: Mapping[int, Session],
         full: Full,
-        may_subscribe: Callable[[Session, Topic], None],
     ) -> None:
-        """``may_subscribe`` raises why a topic's tenant cannot have another subscription."""
+        self._context = context
+        self._sessions = sessions
+        self._send = sessions.send
         self._stores = stores
         self._catalog = stores.catalog
         self._journal = stores.settlements
         self._lane = stores.settlement_lane
-        self._confirming = Confirming(self._lane, send)
-        self._counters = counters
-        self._now_us = now_us
-        self._clock_us = clock_us
-        self._effect = effect
-        self._send = send
-        self._sessions = sessions
-        self._may_subscribe = may_subscribe
-        self.burying = Burying(
-            stores, counters, now_us=now_us, clock_us=clock_us, effect=effect, done=self._buried, full=full
-        )
+        self._guard = guard
+        self._quotas = quotas
+        self._topics = topics
+        self._confirming = Confirming(self._lane, sessions.send)
+        self._counters = context.counters
+        self._now_us = context.now_us
+        self._clock_us = context.clock_us
+        self._effect = context.add_effect
+        self._burying = Burying(context, stores, topics, done=self._buried, full=full)
         self.state_starts = StateStarts(stores)
-        self.losing = Losing(stores, counters, now_us=now_us, tell=self._tell_lost)
+        self.losing = Losing(stores, context.counters, now_us=context.now_us, tell=self._tell_lost)
         self._attached: dict[bytes, dict[str, Subscription]] = {}
         """By topic: the subscriptions with a consumer."""
         self._awake: dict[bytes, dict[Subscription, None]] = {}
@@ -142,57 +141,81 @@ class Consuming:
         self._unread: dict[Subscription, int] = {}
         """Subscriptions whose read failed, and when to try again."""
         self._calendar = Schedule()
-        self._alarm = alarms.add(self._on_time)
+        self._alarm = context.alarms.add(self._on_time)
 
     # --- attaching ----------------------------------------------------------------------------------
 
-    def on_subscribe(self, session: Session, ask: Subscribe, topic: Topic, refuse: Refuse) -> None:
-        """Attaches a consumer, now or when it is known where its subscription begins."""
-        check_subscribe(session, ask, topic)
-        found = partial(self._attach, session, ask, topic)
-        find = partial(self.state_starts.find, topic, ask.subscription, ask.start, found, refuse)
-        self._check_known(topic, ask, 0, find, refuse)
+    def on_subscribe(self, session: Session, ask: Subscribe) -> None:
+        """Attaches a consumer, once its topic and the start of its subscription are found."""
+        if ask.consumer in session.subscribing:
+            error = ProtocolError(f"consumer {ask.consumer} is being opened already on this connection")
+            self._refuse(session, ask.consumer, error)
+            return
+        session.subscribing[ask.consumer] = ask
+        run(
+            self._subscribe(session, ask),
+            lambda done: None,
+            partial(self._refuse_subscribe, session, ask),
+        )
 
-    def _check_known(
-        self, topic: Topic, ask: Subscribe, at: int, then: Callable[[], None], refuse: Refuse
-    ) -> None:
-        """Goes on if the logs still have what the consumer knows of them, one shard after the other.
+    def _refuse_subscribe(self, session: Session, ask: Subscribe, error: HeadpondError) -> None:
+        if session.subscribing.get(ask.consumer) is ask:
+            del session.subscribing[ask.consumer]
+            self._refuse(session, ask.consumer, error)
+
+    def _refuse(self, session: Session, consumer: int, error: HeadpondError) -> None:
+        self._counters[f"consumers_refused_{error.code}"] += 1
+        self._send(session.connection, [encode_refusal(error, consumer=consumer)])
+
+    def _subscribe(self, session: Session, ask: Subscribe) -> Steps[None]:
+        if self._context.stopping:
+            raise NodeStopping("the node is shutting down")
+        self._guard.check(session, ask)
+        topic = yield from self._topics.open(session, ask.topic, create=ask.create_topic)
+        if session.subscribing.get(ask.consumer) is not ask:
+            return
+        if (crowded := self._quotas.enter(session, topic)) is not None:
+            raise crowded
+        check_subscribe(session, ask, topic)
+        yield from self._check_known(topic, ask)
+        state = yield from self.state_starts.find(topic, ask.subscription, ask.start)
+        asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
+        may_make = partial(self.check_quota, session)
+        subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state, may_make=may_make)
+        if session.subscribing.get(ask.consumer) is not ask:
+            self._lane.mark()  # the client left; when it comes back, its subscription is there
+            return
+        check_subscribe(session, ask, topic)
+        attachment = self._attach(session, ask, topic, subscription)
+        yield on_disk(self._lane)
+        self._welcome(subscription, attachment)
+
+    def check_quota(self, session: Session | None, topic: Topic) -> None:
+        """Raises why the topic's tenant cannot have another subscription."""
+        topics = self._catalog.of_tenant(topic.tenant)
+        have = sum(self._stores.subscriptions.count_of(each.uuid) for each in topics)
+        self._quotas.create(session, topic.tenant, "subscriptions", have)
+
+    def _check_known(self, topic: Topic, ask: Subscribe) -> Steps[None]:
+        """Raises unless the logs still have what the consumer knows of them, one shard after the other.
 
         A log only grows, so everything before a record that stands where it did is the same as before. The
         record's time is compared too: an old copy may get the same record at the same place once more.
         """
-        while at < len(ask.known) and is_gone(topic, ask.known[at]):
-            at += 1
-        if at == len(ask.known):
-            then()
-            return
-        known = ask.known[at]
-        if not is_there(topic, known):
-            refuse(another_incarnation(topic, known))
-            return
+        for known in ask.known:
+            if is_gone(topic, known):
+                continue
+            if not is_there(topic, known):
+                raise another_incarnation(topic, known)
+            wait: Wait[Run | None] = Wait()
+            self._effect(Fetch(topic.uuid, known.shard, known.first_entry, 1, wait.done))
+            found = yield wait
+            if found is None:
+                raise StorageFailed(f"the node could not read entry {known.first_entry} of {topic.shown}")
+            if not all(is_known(record, known) for record in found.records[:1]):
+                raise another_incarnation(topic, known)
 
-        def read(run: Run | None) -> None:
-            if run is None:
-                refuse(StorageFailed(f"the node could not read entry {known.first_entry} of {topic.shown}"))
-            elif not all(is_known(record, known) for record in run.records[:1]):
-                refuse(another_incarnation(topic, known))
-            else:
-                try:
-                    self._check_known(topic, ask, at + 1, then, refuse)
-                except HeadpondError as error:
-                    refuse(error)
-
-        self._effect(Fetch(topic.uuid, known.shard, known.first_entry, 1, read))
-
-    def _attach(self, session: Session, ask: Subscribe, topic: Topic, state: list[ShardStart]) -> None:
-        """The answer comes once the subscription itself is durable."""
-        asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
-        may_make = partial(self._may_subscribe, session)
-        subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state, may_make=may_make)
-        if session.subscribing.get(ask.consumer) is not ask:
-            self._lane.mark()  # it left; when it comes back, its subscription is there
-            return
-        check_subscribe(session, ask, topic)
+    def _attach(self, session: Session, ask: Subscribe, topic: Topic, subscription: Subscription) -> Attachment:
         subscription.schemas = lambda: topic.schemas
         attachment = attach(session, ask, subscription)
         try:
@@ -203,7 +226,7 @@ class Consuming:
         del session.subscribing[ask.consumer]
         session.consumers[ask.consumer] = attachment
         self.apply(subscription, change)
-        self._lane.wait(lambda error: self._welcome(subscription, attachment))
+        return attachment
 
     def _welcome(self, subscription: Subscription, attachment: Attachment) -> None:
         if attachment not in subscription.attachments or not attachment.connected:
@@ -227,8 +250,14 @@ class Consuming:
         for attachment in subscription.attachments:
             self._tell_standing(subscription, attachment)
 
-    def on_altered(self, topic: Topic) -> None:
-        """A topic has a new schema: its consumers hear of it before the first record that has it."""
+    def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
+        dropped = self._stores.subscriptions.drop_topic(topic.uuid)
+        for subscription in dropped:
+            self.send_away(subscription, error)
+        if dropped:
+            self._stores.forget_settlements()
+
+    def topic_altered(self, topic: Topic) -> None:
         for subscription in self._attached.get(topic.uuid, {}).values():
             self.announce(subscription)
 
@@ -253,9 +282,17 @@ class Consuming:
                 self.apply(subscription, subscription.lose(attachment))
                 self._after_detaching(subscription)
 
-    def expel(self, session: Session, consumer: int) -> None:
-        """Detaches a consumer that said something that cannot be."""
+    def on_misfit(self, session: Session, misfit: Misfit) -> None:
+        """A message about a consumer has an invalid field."""
+        if misfit.kind is Settle:
+            self._expel(session, misfit.number, misfit.error)
+        else:
+            self._refuse(session, misfit.number, misfit.error)
+
+    def _expel(self, session: Session, consumer: int, error: HeadpondError) -> None:
+        """Detaches a consumer whose settlement is invalid: it must not go on as if that had taken effect."""
         self._detach(session, consumer, None)
+        self._refuse(session, consumer, error)
 
     def _detach(self, session: Session, consumer: int, seen: Sequence[tuple[int, int, int]] | None) -> None:
         session.subscribing.pop(consumer, None)
@@ -358,7 +395,7 @@ class Consuming:
         if topic is None:
             return
         if subscription.dying:
-            self.burying.bury(subscription, topic)
+            self._burying.bury(subscription, topic)
         if not subscription.attachments:
             return
         self._awake.setdefault(topic.uuid, {})[subscription] = None
@@ -386,7 +423,7 @@ class Consuming:
         """Records became readable: pushed at once to consumers that have caught up, fetched for the others."""
         if not records:
             return
-        run = Run(records, records[-1].header.end_entry, [])
+        synced = Run(records, records[-1].header.end_entry, [])
         awake = self._awake.get(topic.uuid, {})
         for subscription in list(awake):
             if subscription.paused or not subscription.dispatch.takers():
@@ -395,7 +432,7 @@ class Consuming:
             cursor = subscription.cursors[shard]
             caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready
             if caught_up and shard not in subscription.fetching:
-                self._deliver(subscription, shard, run, None)
+                self._deliver(subscription, shard, synced, None)
             self.pump(subscription)
 
     def _fetched(self, subscription: Subscription, wanted: Wanted, run: Run | None) -> None:
@@ -452,7 +489,11 @@ class Consuming:
         subscription.heard(attachment)
         late, change = 0, Change()
         if ask.acked or ask.skipped or ask.nacked or ask.upto is not None:
-            end = check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
+            try:
+                end = check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
+            except HeadpondError as error:
+                self._expel(session, ask.consumer, error)
+                return
             times = (self._clock_us(), self._now_us())
             settlement, late = settle(subscription, ask, attachment, end, *times, change)
             self._journal.append(encode_change(settlement))

@@ -9,16 +9,19 @@ tells why (``bury_fault``).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 
+from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Catalog, Shard, Topic
-from headpond.broker.effects import Effect, Fetch
+from headpond.broker.context import Context
+from headpond.broker.effects import Fetch
 from headpond.broker.ingest.admission import Admit, Early
+from headpond.broker.steps import Steps, Wait, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.records import Settlement, encode_change
 from headpond.broker.subscriptions.subscription import Subscription
@@ -55,70 +58,65 @@ Full = Callable[[Topic, int], HeadpondError | None]
 class Burying:
     def __init__(
         self,
+        context: Context,
         stores: Stores,
-        counters: Counter[str],
+        topics: TopicRequests,
         *,
-        now_us: Callable[[], int],
-        clock_us: Callable[[], int],
-        effect: Callable[[Effect], None],
         done: Callable[[Subscription, int, list[Span]], None],
         full: Full,
     ) -> None:
+        self._context = context
         self._stores = stores
-        self._counters = counters
-        self._now_us = now_us
-        self._clock_us = clock_us
-        self._effect = effect
+        self._topics = topics
+        self._counters = context.counters
         self._done = done
         self._full = full
-        self.make_topic: Callable[[str, Callable[[Topic], None], Callable[[HeadpondError], None]], None]
-        """Finds a topic or creates it, whatever the node's settings say of creation on first use."""
 
     def bury(self, subscription: Subscription, topic: Topic) -> None:
         """Begins to put aside what is dying, unless that is under way."""
-        if subscription.burying or subscription.bury_again_us > self._clock_us():
+        if subscription.burying or subscription.bury_again_us > self._context.clock_us():
             return
         subscription.burying = True
         subscription.bury_again_us = 0
         shard = next(index for index, cursor in enumerate(subscription.cursors) if cursor.dying)
+        run(
+            self._copied(subscription, topic, shard),
+            partial(self._settle, subscription, shard),
+            partial(self._fail, subscription),
+        )
+
+    def _copied(self, subscription: Subscription, topic: Topic, shard: int) -> Steps[list[Span]]:
+        """Copies some dying entries of a shard; returns them once the copies are on the disk."""
+        dying = subscription.cursors[shard].dying
         if not subscription.policy.dead_letter:
-            dying = subscription.cursors[shard].dying
-            self._settle(subscription, shard, list(dying.spans(0, dying.end)))
-            return
-        self._ask_topic(subscription, topic, shard)
+            return list(dying.spans(0, dying.end))
+        dead = yield from self._topics.ensure(subscription.policy.dead_letter)
+        entry = dying.first
+        if entry is None:  # settled meanwhile
+            return []
+        if (unfit := unfit_for_copies(dead)) is not None:
+            raise unfit
+        wait: Wait[Run | None] = Wait()
+        self._context.add_effect(Fetch(topic.uuid, shard, entry, READ_BYTES, wait.done))
+        originals = yield wait
+        if originals is None:
+            raise StorageFailed(f"the original in {topic.shown} could not be read")
+        if self._stores.catalog.by_uuid(dead.uuid) is not dead:  # the next attempt creates it again
+            raise TopicNotFound(f"topic {dead.shown} was deleted meanwhile")
+        spans = self._copy(subscription, topic, dead, shard, originals)
+        if spans:
+            yield on_disk(dead.shards[shard % len(dead.shards)].lane)
+        return spans
 
-    def _ask_topic(self, subscription: Subscription, topic: Topic, shard: int) -> None:
-        def found(dead: Topic) -> None:
-            entry = subscription.cursors[shard].dying.first
-            if entry is None:  # settled meanwhile
-                self._end(subscription)
-            elif (unfit := unfit_for_copies(dead)) is not None:
-                self._fail(subscription, unfit)
-            else:
-                self._effect(Fetch(topic.uuid, shard, entry, READ_BYTES, lambda run: copy(dead, run)))
-
-        def copy(dead: Topic, run: Run | None) -> None:
-            if run is None:
-                self._fail(subscription, StorageFailed(f"the original in {topic.shown} could not be read"))
-            elif self._stores.catalog.by_uuid(dead.uuid) is not dead:  # the next attempt makes it anew
-                self._fail(subscription, TopicNotFound(f"topic {dead.shown} was deleted meanwhile"))
-            else:
-                self._copy(subscription, topic, dead, shard, run)
-
-        try:
-            self.make_topic(
-                subscription.policy.dead_letter or "", found, lambda error: self._fail(subscription, error)
-            )
-        except HeadpondError as error:
-            self._fail(subscription, error)
-
-    def _copy(self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, run: Run) -> None:
-        """Appends a copy of every dying row of the run; they are settled once the copies are durable."""
+    def _copy(
+        self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, originals: Run
+    ) -> list[Span]:
+        """Appends a copy of every dying row; returns these entries, and those that cannot be read."""
         cursor = subscription.cursors[shard]
         target = dead.shards[shard % len(dead.shards)]
         entries: list[int] = []
         full: HeadpondError | None = None
-        for record in run.records:
+        for record in originals.records:
             header = record.header
             spans = list(cursor.dying.spans(header.first_entry, header.end_entry))
             if spans and len(entries) < COPIES_MAX:
@@ -128,21 +126,10 @@ class Burying:
                     break
                 self._copy_rows(subscription, topic, target, shard, record, wanted)
                 entries += wanted
-        lost = [span for start, end in run.lost for span in cursor.dying.spans(start, end)]
-        if not entries and not lost:
-            if full is not None:
-                self._fail(subscription, full)
-            else:
-                self._end(subscription)
-            return
-
-        def durable(error: HeadpondError | None) -> None:
-            if error is not None:
-                self._fail(subscription, error)
-            else:
-                self._settle(subscription, shard, [(entry, entry + 1) for entry in entries] + lost)
-
-        target.lane.wait(durable)
+        lost = [span for start, end in originals.lost for span in cursor.dying.spans(start, end)]
+        if full is not None and not entries and not lost:
+            raise full
+        return [(entry, entry + 1) for entry in entries] + lost
 
     def _copy_rows(
         self,
@@ -204,10 +191,16 @@ class Burying:
             verdict = target.admission.decide(block, segment, crc)
         if not isinstance(verdict, Admit):
             return  # it is there already
-        run = self._stores.catalog.run
-        target.log.marks.book.tally(block, DEAD_LETTERS, run, self._now_us(), sparse=True)
+        target.log.marks.book.tally(
+            block, DEAD_LETTERS, self._stores.catalog.run, self._context.now_us(), sparse=True
+        )
         target.log.append(
-            block=block, segment=segment, count=1, origin_crc=crc, stored_at_us=self._now_us(), body=body
+            block=block,
+            segment=segment,
+            count=1,
+            origin_crc=crc,
+            stored_at_us=self._context.now_us(),
+            body=body,
         )
         target.admission.admitted(block, segment)
         self._counters["messages_dead"] += 1
@@ -225,16 +218,12 @@ class Burying:
         subscription.bury_fault = ""
         self._done(subscription, shard, buried)
 
-    def _end(self, subscription: Subscription) -> None:
-        subscription.burying = False
-        self._done(subscription, 0, [])
-
     def _fail(self, subscription: Subscription, error: HeadpondError) -> None:
         """Nothing was settled; it is tried again after a while."""
         self._counters["burials_failed"] += 1
         subscription.burying = False
         subscription.bury_fault = error.message
-        subscription.bury_again_us = self._clock_us() + AGAIN_US
+        subscription.bury_again_us = self._context.clock_us() + AGAIN_US
         self._done(subscription, 0, [])
 
 

@@ -4,15 +4,20 @@ browsing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any
 
+from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
-from headpond.broker.reading.fetch import Answer, Done, Refuse
+from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session
+from headpond.broker.steps import Handler, Steps, Wait, on_disk
+from headpond.broker.stores import Stores
+from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.records import (
     Change,
     History,
@@ -20,15 +25,16 @@ from headpond.broker.subscriptions.records import (
     Paused,
     Redriven,
     Removed,
+    Settlement,
     encode_change,
 )
 from headpond.broker.subscriptions.subscribe import (
-    ShardStart,
     check_positions,
     check_subscription,
     find_or_open,
     start_entry,
 )
+from headpond.broker.subscriptions.subscription import Change as Applied
 from headpond.broker.subscriptions.subscription import Subscription, check_active, copy_fields
 from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import (
@@ -38,6 +44,7 @@ from headpond.model.errors import (
     SubscriptionBusy,
     SubscriptionMoved,
     SubscriptionNotFound,
+    TopicMismatch,
 )
 from headpond.storage.log.read import Run
 from headpond.wire.control.codec import Operation
@@ -58,11 +65,8 @@ from headpond.wire.control.consuming import (
     UnackedEntry,
     UnackedPage,
 )
-from headpond.wire.control.following import PromoteSubscription
+from headpond.wire.control.reading import AdvanceSubscription
 from headpond.wire.frame import RESPONSE_BYTES_MAX
-
-if TYPE_CHECKING:
-    from headpond.broker.core import NodeCore
 
 DEAD_SPANS_MAX = 10_000
 ANSWER_BYTES = 64 * 1024
@@ -72,64 +76,59 @@ BROWSE_BYTES_MAX = 8 * 1024 * 1024
 
 
 class SubscriptionRequests:
-    """``topic_of`` finds a topic by its name, or raises."""
+    def __init__(
+        self,
+        context: Context,
+        stores: Stores,
+        topics: TopicRequests,
+        consuming: Consuming,
+        fetching: Fetching,
+    ) -> None:
+        self._context = context
+        self._stores = stores
+        self._subscriptions = stores.subscriptions
+        self._topics = topics
+        self._consuming = consuming
+        self._fetching = fetching
+        self.handlers: Mapping[type[Operation], Handler] = {
+            CreateSubscription: self._create,
+            ListSubscriptions: self._list,
+            ShowSubscription: self._show,
+            ListUnacked: self._unacked,
+            ListSkipped: self._skipped,
+            DeleteSubscription: self._delete,
+            SeekSubscription: self._seek,
+            PauseSubscription: self._pause,
+            Redrive: self._redrive,
+            AdvanceSubscription: self._advance,
+            Browse: self._browse,
+        }
 
-    def __init__(self, node: NodeCore, topic_of: Callable[[str], Topic]) -> None:
-        self._node = node
-        self._topic = topic_of
-
-    def on_request(self, session: Session, operation: Operation, answer: Answer, refuse: Refuse) -> bool:
-        """Carries out an operation if it is one about subscriptions."""
-        if isinstance(operation, CreateSubscription):
-            self._create(session, operation, answer, refuse)
-        elif isinstance(operation, ListSubscriptions):
-            answer(self._list(operation.topic))
-        elif isinstance(operation, ShowSubscription):
-            answer(self._info(*self.find(operation.topic, operation.subscription), whole=True))
-        elif isinstance(operation, ListUnacked):
-            answer(self._unacked(operation))
-        elif isinstance(operation, ListSkipped):
-            answer(self._skipped(operation))
-        elif isinstance(operation, DeleteSubscription):
-            self._delete(operation, answer)
-        elif isinstance(operation, SeekSubscription):
-            self._seek(operation, answer)
-        elif isinstance(operation, PauseSubscription):
-            self._pause(operation, answer)
-        elif isinstance(operation, Redrive):
-            self._redrive(operation, answer)
-        elif isinstance(operation, PromoteSubscription):
-            topic, subscription = self.find(operation.topic, operation.subscription)
-            self._node.peering.following.sink.promote(topic, subscription)
-            self._write([], lambda: answer(self._info(topic, subscription)))
-        elif isinstance(operation, Browse):
-            self._browse(session, operation, answer, refuse)
-        else:
-            return False
-        return True
-
-    def _info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
-        return _info(topic, subscription, self._node.subscriptions.history(subscription), whole=whole)
+    def info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
+        return _info(topic, subscription, self._subscriptions.history(subscription), whole=whole)
 
     def find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
         """A subscription and its topic, or why there is none."""
-        topic = self._topic(topic_name)
-        subscription = self._node.subscriptions.get(topic.uuid, name)
+        topic = self._topics.find(topic_name)
+        subscription = self._subscriptions.get(topic.uuid, name)
         if subscription is None:
             raise SubscriptionNotFound(f"topic {topic.shown} has no subscription {name[:80]!r}")
         return topic, subscription
 
-    def _list(self, name: str) -> list[SubscriptionInfo]:
-        topics = [self._topic(name)] if name else list(self._node.catalog)
+    def _list(self, session: Session, ask: ListSubscriptions) -> list[SubscriptionInfo]:
+        topics = [self._topics.find(ask.topic)] if ask.topic else list(self._stores.catalog)
         return [
-            self._info(topic, subscription)
+            self.info(topic, subscription)
             for topic in topics
-            for subscription in self._node.subscriptions.of_topic(topic.uuid)
+            for subscription in self._subscriptions.of_topic(topic.uuid)
         ]
 
-    def _unacked(self, ask: ListUnacked) -> UnackedPage:
+    def _show(self, session: Session, ask: ShowSubscription) -> SubscriptionInfo:
+        return self.info(*self.find(ask.topic, ask.subscription), whole=True)
+
+    def _unacked(self, session: Session, ask: ListUnacked) -> UnackedPage:
         _, subscription = self.find(ask.topic, ask.subscription)
-        clock_to_day_us = self._node.now_us() - self._node.clock_us()
+        clock_to_day_us = self._context.now_us() - self._context.clock_us()
         found: list[UnackedEntry] = []
         for shard in range(ask.shard, len(subscription.cursors)):
             cursor = subscription.cursors[shard]
@@ -145,7 +144,7 @@ class SubscriptionRequests:
                 found.append(UnackedEntry(shard, entry, *times))
         return UnackedPage(found)
 
-    def _skipped(self, ask: ListSkipped) -> SkippedPage:
+    def _skipped(self, session: Session, ask: ListSkipped) -> SkippedPage:
         _, subscription = self.find(ask.topic, ask.subscription)
         found: list[tuple[int, int, int]] = []
         for shard in range(ask.shard, len(subscription.cursors)):
@@ -156,39 +155,43 @@ class SubscriptionRequests:
                 found.append((shard, start, end))
         return SkippedPage(found)
 
-    def _create(self, session: Session, ask: CreateSubscription, answer: Answer, refuse: Refuse) -> None:
-        topic = self._topic(ask.topic)
+    def _create(self, session: Session, ask: CreateSubscription) -> Steps[SubscriptionInfo]:
+        topic = self._topics.find(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
-        if not ask.exist_ok and self._node.subscriptions.get(topic.uuid, ask.subscription) is not None:
+        if not ask.exist_ok and self._subscriptions.get(topic.uuid, ask.subscription) is not None:
             raise SubscriptionBusy(
                 f"topic {topic.shown} has a subscription {ask.subscription!r} already",
                 hint="Choose another name, delete the other one first, or ask with exist_ok.",
             )
         if ask.positions is not None:
             check_positions(topic, ask.positions, ask.incarnations)
-        stores, name = self._node.stores, ask.subscription
+        state = yield from self._consuming.state_starts.find(topic, ask.subscription, ask.start)
+        made = find_or_open(
+            self._stores,
+            topic,
+            ask.subscription,
+            ask.kind,
+            ask.mode,
+            ask.start if ask.positions is None else ask.positions,
+            ask.policy,
+            self._context.now_us(),
+            state,
+            may_make=partial(self._consuming.check_quota, session),
+        )
+        yield on_disk(self._stores.settlement_lane)
+        return self.info(topic, made)
 
-        def make(state: list[ShardStart]) -> None:
-            now_us = self._node.now_us()
-            start = ask.start if ask.positions is None else ask.positions
-            asked = (name, ask.kind, ask.mode, start, ask.policy, now_us, state)
-            made = find_or_open(
-                stores, topic, *asked, may_make=partial(self._node.check_subscriptions, session)
-            )
-            stores.settlement_lane.wait(lambda error: answer(self._info(topic, made)))
-
-        self._node.consuming.state_starts.find(topic, name, ask.start, make, refuse)
-
-    def _delete(self, ask: DeleteSubscription, answer: Answer) -> None:
+    def _delete(self, session: Session, ask: DeleteSubscription) -> Steps[dict[str, Any]]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         if any(attachment.connected for attachment in subscription.attachments):
             raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
-        self._node.consuming.send_away(subscription, SubscriptionNotFound("the subscription was deleted"))
+        self._consuming.send_away(subscription, SubscriptionNotFound("the subscription was deleted"))
         change = Removed(topic.uuid, ask.subscription)
-        self._node.subscriptions.apply(change)
-        self._write([change], lambda: answer({"subscription": ask.subscription, "deleted": True}))
+        self._subscriptions.apply(change)
+        yield self._written([change])
+        return {"subscription": ask.subscription, "deleted": True}
 
-    def _seek(self, ask: SeekSubscription, answer: Answer) -> None:
+    def _seek(self, session: Session, ask: SeekSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         if ask.shard is not None and ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
@@ -197,29 +200,30 @@ class SubscriptionRequests:
         places = [(shard, start_entry(topic, shard, ask.to)) for shard in shards]
         subscription.copy.generation += 1
         text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
-        self._node.consuming.send_away(subscription, SubscriptionMoved(text))
-        run = self._node.stores.runs.number
+        self._consuming.send_away(subscription, SubscriptionMoved(text))
+        run = self._stores.runs.number
         changes: list[Change] = []
         for shard, entry in places:
             subscription.seek(shard, entry, run)
             generation = subscription.copy.generation
             changes.append(Moved(topic.uuid, subscription.name, shard, entry, run, generation))
             gone = topic.shards[shard].log.compacted
-            changes += self._node.subscriptions.pass_compacted(subscription, shard, gone)
-        self._write(changes, lambda: answer(self._info(topic, subscription)))
+            changes += self._subscriptions.pass_compacted(subscription, shard, gone)
+        yield self._written(changes)
+        return self.info(topic, subscription)
 
-    def _pause(self, ask: PauseSubscription, answer: Answer) -> None:
+    def _pause(self, session: Session, ask: PauseSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         changed = subscription.paused != ask.paused
         subscription.paused = ask.paused
-        self._write(
-            [Paused(topic.uuid, subscription.name, ask.paused)], lambda: answer(self._info(topic, subscription))
-        )
+        wait = self._written([Paused(topic.uuid, subscription.name, ask.paused)])
         if changed:
-            self._node.consuming.announce(subscription)
-            self._node.consuming.pump(subscription)
+            self._consuming.announce(subscription)
+            self._consuming.pump(subscription)
+        yield wait
+        return self.info(topic, subscription)
 
-    def _redrive(self, ask: Redrive, answer: Answer) -> None:
+    def _redrive(self, session: Session, ask: Redrive) -> Steps[dict[str, Any]]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         check_active(subscription.name, subscription.copy, topic.shown)
         wanted = ask.entries
@@ -236,47 +240,63 @@ class SubscriptionRequests:
             subscription.redrives += 1
             subscription.copy.generation += 1
         numbers = (subscription.redrives, subscription.copy.generation)
-        changes = [Redriven(topic.uuid, subscription.name, *item, *numbers) for item in spans.items()]
-        count = sum(end - start for found in spans.values() for start, end in found)
-        self._write(list(changes), lambda: answer({"redriven": count}))
-        self._node.consuming.pump(subscription)
+        wait = self._written(
+            [Redriven(topic.uuid, subscription.name, *item, *numbers) for item in spans.items()]
+        )
+        self._consuming.pump(subscription)
+        yield wait
+        return {"redriven": sum(end - start for found in spans.values() for start, end in found)}
 
-    def _write(self, changes: list[Change], durable: Callable[[], None]) -> None:
-        stores = self._node.stores
+    def _advance(self, session: Session, ask: AdvanceSubscription) -> Steps[dict[str, Any]]:
+        """Settles everything before a position in each shard, for a reader that keeps its own positions."""
+        topic, subscription = self.find(ask.topic, ask.subscription)
+        check_active(subscription.name, subscription.copy, topic.shown)
+        if ask.topic_uuid not in (None, topic.uuid):
+            raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
+        check_positions(topic, ask.positions, ask.incarnations)
+        ends = [shard.log.entry_durable for shard in topic.shards]
+        for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
+            if position > end:
+                raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
+        applied, changes = Applied(), list[Change]()
+        for shard, (position, cursor) in enumerate(zip(ask.positions, subscription.cursors, strict=True)):
+            if position > cursor.cursor:
+                subscription.ack_upto(shard, position, change=applied)
+                cursor.noted = handed = cursor.tally.handed
+                place = (topic.uuid, subscription.name, shard)
+                changes.append(Settlement(*place, [], [], [], [], upto=position, handed=handed))
+        wait = self._written(changes)
+        self._consuming.apply(subscription, applied)
+        self._consuming.pump(subscription)  # messages behind a settled entry may go out now
+        yield wait
+        return {"positions": [cursor.cursor for cursor in subscription.cursors]}
+
+    def _written(self, changes: Sequence[Change]) -> Wait[None]:
         for change in changes:
-            stores.settlements.append(encode_change(change))
-        stores.settlement_lane.wait(lambda error: durable())
+            self._stores.settlements.append(encode_change(change))
+        return on_disk(self._stores.settlement_lane)
 
-    def _browse(self, session: Session, ask: Browse, answer: Answer, refuse: Refuse) -> None:
-        topic = self._topic(ask.topic)
+    def _browse(self, session: Session, ask: Browse) -> Steps[Browsed]:
+        topic = self._topics.find(ask.topic)
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         log = topic.shards[ask.shard].log
         entry = max(ask.entry, log.entry_first)
         if entry >= log.entry_durable:
-            answer(Browsed([], log.entry_durable, log.entry_durable, []))
-            return
-
-        def came(run: Run | None) -> None:
-            if run is None:
-                refuse(StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}"))
-                return
-            records = [b"".join(record.parts) for record in run.records]
-            if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
-                refuse(LimitReached(f"the record at entry {entry} is too large to be browsed; consume it"))
-                return
-            compacted = log.compacted_in(run.records)
-            answer(Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted))
-
-        def begin(done: Done) -> None:
-            def read(run: Run | None) -> None:
-                came(run)
-                done()
-
-            bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
-            self._node.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, read))
-
-        self._node.fetching.in_turn(session, begin)
+            return Browsed([], log.entry_durable, log.entry_durable, [])
+        yield self._fetching.turn(session)
+        wait: Wait[Run | None] = Wait()
+        bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
+        self._context.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, wait.done))
+        run = yield wait
+        self._fetching.read(session)
+        if run is None:
+            raise StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}")
+        records = [b"".join(record.parts) for record in run.records]
+        if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
+            raise LimitReached(f"the record at entry {entry} is too large to be browsed; consume it")
+        compacted = log.compacted_in(run.records)
+        return Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted)
 
 
 def _info(

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.session import Session
+from headpond.broker.steps import Steps, Wait
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment
 from headpond.broker.subscriptions.dead_letters import check_dead_letter
@@ -33,92 +34,77 @@ from headpond.storage.long_work import Place
 from headpond.wire.control.consuming import KnownRecord, Subscribe, Subscribed
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 
-# Subscriptions that begin with a state topic's state: what is current is found out before they are made.
-#
-# A worker thread reads the shards in turn (storage/log/compact.py). What comes of it is one record of the
-# settlement journal, with the subscription itself: each shard's end, and which entries before it are current.
-# Behind the ends the live stream follows, so there is no gap and no repeat.
-#
-# The subscription is made even if whoever asked has left meanwhile: it finds it when it comes back.
-
 STATE = "state"
 WAITING_MAX = 256
-"""Subscriptions that are being made in this way at a time."""
+"""Subscriptions that are being created from a topic's state at a time."""
 
 ShardStart = tuple[int, bytes]
 """A shard's end, and the bitmap of the entries before it that are current."""
-Then = Callable[[list[ShardStart]], None]
-Refuse = Callable[[HeadpondError], None]
 
 
 class StateStarts:
+    """Finds out where a subscription begins that starts with the current state of a state topic.
+
+    A worker thread reads one shard after the other (storage/log/compact.py). The result becomes one record of
+    the settlement journal, together with the subscription: each shard's end, and which entries before it are
+    current. The stream follows behind these ends, so there is no gap and no repeat.
+    """
+
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._waiting: dict[tuple[bytes, str], list[tuple[Then, Refuse]]] = {}
+        self._finding: dict[tuple[bytes, str], list[Wait[list[ShardStart]]]] = {}
+        """By topic and subscription: everybody else who waits for the result."""
 
-    def find(self, topic: Topic, name: str, start: str | int, then: Then, refuse: Refuse) -> None:
-        """Calls ``then`` with each shard's state where a subscription is to begin with it, else with none."""
+    def find(self, topic: Topic, name: str, start: str | int) -> Steps[list[ShardStart]]:
+        """Each shard's state if a new subscription starts with it, else an empty list."""
         if start != STATE or self._stores.subscriptions.get(topic.uuid, name) is not None:
-            then([])
-            return
+            return []
         if not topic.is_state:
             raise BadRequest(
                 f"start {STATE!r}: topic {topic.shown} is no state topic",
                 hint="Create one with `headpond topic create TOPIC --state`, or start at earliest or latest.",
             )
         key = (topic.uuid, name)
-        if key in self._waiting:
-            self._waiting[key].append((then, refuse))
-            return
-        if len(self._waiting) >= WAITING_MAX:
+        if (others := self._finding.get(key)) is not None:
+            others.append(Wait())
+            found: list[ShardStart] = yield others[-1]
+            return found
+        if len(self._finding) >= WAITING_MAX:
             raise LimitReached(f"{WAITING_MAX} subscriptions are being made from a topic's state; try again")
-        self._waiting[key] = [(then, refuse)]
-        self._scan(topic, name, [])
+        others = self._finding[key] = []
+        try:
+            found = yield from self._scan(topic)
+        except HeadpondError as error:
+            del self._finding[key]
+            for other in others:
+                other.failed(error)
+            raise
+        del self._finding[key]
+        for other in others:
+            other.done(found)
+        return found
 
-    def _scan(self, topic: Topic, name: str, found: list[ShardStart]) -> None:
-        """Reads the next shard, or ends."""
-        if self._stores.catalog.by_uuid(topic.uuid) is not topic:
-            self._end(topic, name, TopicNotFound(f"topic {topic.shown} was deleted"), [])
-            return
-        number = len(found)
-        if number == len(topic.shards):
-            self._end(topic, name, None, self._still_there(topic, found))
-            return
-        log = topic.shards[number].log
-        scan = StateScan(log, self._stores.settings.limits.state_bytes, topic.schemas)
-
-        def ended(error: OSError | None) -> None:
-            there = self._stores.catalog.by_uuid(topic.uuid) is topic
-            if error is not None and there:
-                fault = StorageFailed(f"the node could not read topic {topic.shown}: {error.strerror or error}")
-                self._end(topic, name, fault, [])
-            else:
-                self._scan(topic, name, [*found, (scan.end, scan.current.encode())])
-
-        self._stores.long_work.add(_ScanJob((topic.uuid, number), scan, ended))
-
-    def _still_there(self, topic: Topic, found: list[ShardStart]) -> list[ShardStart]:
-        """Leaves out what compaction or retention took meanwhile: of its key a later row follows, or none."""
-        states: list[ShardStart] = []
-        for (end, encoded), shard in zip(found, topic.shards, strict=True):
-            current = EntrySet.decode(encoded)
+    def _scan(self, topic: Topic) -> Steps[list[ShardStart]]:
+        found: list[tuple[int, EntrySet]] = []
+        for number, shard in enumerate(topic.shards):
+            scan = StateScan(shard.log, self._stores.settings.limits.state_bytes, topic.schemas)
+            wait: Wait[OSError | None] = Wait()
+            self._stores.long_work.add(_ScanJob((topic.uuid, number), scan, wait.done))
+            error = yield wait
+            if self._stores.catalog.by_uuid(topic.uuid) is not topic:
+                raise TopicNotFound(f"topic {topic.shown} was deleted")
+            if error is not None:
+                raise StorageFailed(f"the node could not read topic {topic.shown}: {error.strerror or error}")
+            found.append((scan.end, scan.current))
+        # Compaction and retention may have removed some meanwhile: a later row of the key follows, or none.
+        for (_, current), shard in zip(found, topic.shards, strict=True):
             current.discard(0, shard.log.entry_first)
             current.exclude(shard.log.compacted)
-            states.append((end, current.encode()))
+        states = [(end, current.encode()) for end, current in found]
+        size = sum(len(encoded) for _, encoded in states)
+        if size > FILE_BODY_BYTES_MAX // 2:
+            raise LimitReached(f"the state of topic {topic.shown} takes {size:,} bytes to write down")
         return states
-
-    def _end(self, topic: Topic, name: str, error: HeadpondError | None, found: list[ShardStart]) -> None:
-        size = sum(len(encoded) for _, encoded in found)
-        if error is None and size > FILE_BODY_BYTES_MAX // 2:
-            error = LimitReached(f"the state of topic {topic.shown} takes {size:,} bytes to write down")
-        for then, refuse in self._waiting.pop((topic.uuid, name)):
-            if error is not None:
-                refuse(error)
-                continue
-            try:
-                then(found)
-            except HeadpondError as refusal:
-                refuse(refusal)
 
 
 class _ScanJob:

@@ -48,7 +48,7 @@ class Door:
     @property
     def hindrance(self) -> NodeStopping | DiskFull | None:
         """Why the node does not take what it is sent now; None while it does."""
-        if self.stopping.is_set() or self._node.core.stopping:
+        if self.stopping.is_set() or self._node.core.context.stopping:
             return NodeStopping("the node is shutting down")
         return self._node.core.watermark.lack()
 

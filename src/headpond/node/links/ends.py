@@ -15,9 +15,17 @@ from headpond.broker.core import NodeCore
 from headpond.broker.links.requests import local_session
 from headpond.broker.links.sink import NODE_LENGTH_MAX
 from headpond.broker.reading.fetch import Records
+from headpond.broker.steps import run
 from headpond.client.link.link import Link
 from headpond.model.bounds import check_fields
-from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, LimitReached, ProtocolError
+from headpond.model.errors import (
+    BadFrame,
+    ConnectionLost,
+    HeadpondError,
+    LimitReached,
+    NodeStopping,
+    ProtocolError,
+)
 from headpond.wire.control.catalog import ShowTopic, TopicInfo
 from headpond.wire.control.codec import Operation, read_result
 from headpond.wire.control.links import (
@@ -85,7 +93,7 @@ class HereNode:
 
     @property
     def id(self) -> str:
-        return self._core.node
+        return self._core.context.node
 
     def close(self) -> None:
         self._core.peering.on_disconnect(self._session.connection)
@@ -103,8 +111,9 @@ class HereNode:
                 answer.set_exception(error.again())
 
         check_fields(operation)  # it may be made of what the other node said
-        self._core.check_running()
-        self._core.requests.on_request(self._session, operation, done, refused)
+        if self._core.context.stopping:
+            raise NodeStopping("the node is shutting down")
+        run(self._core.operations.steps(self._session, operation), done, refused)
         self._drain()
         return await answer
 

@@ -96,7 +96,7 @@ class Peers:
         """One connection, until it ends."""
         link = Link(
             parse_addresses(made.url),
-            client=f"node {self._core.node[:12]}, link {made.name}",
+            client=f"node {self._core.context.node[:12]}, link {made.name}",
             token=made.token,
             options=LinkOptions(backoff=self._backoff),
         )
