@@ -17,7 +17,7 @@ def begun(disk: MemoryDisk) -> Runs:
 def test_a_new_folder_begins_with_run_one_and_nothing_cut_short() -> None:
     runs = begun(MemoryDisk())
     assert (runs.number, runs.crashed) == (1, 0)
-    assert runs.exact(1) and not runs.exact(0), "data of a version without runs is not exact"
+    assert runs.exact(1) and not runs.exact(0)
 
 
 def test_a_run_that_closes_well_leaves_counts_exact() -> None:

@@ -38,7 +38,6 @@ from headpond.broker.subscriptions.records import decode_change as decode_settle
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaMismatch
 from headpond.model.names import TopicName
-from headpond.model.policy import Policy
 from headpond.storage.append import Batch
 from headpond.storage.commit_journal import replay
 from headpond.storage.commit_lane import Committer, Lane, Write
@@ -284,8 +283,6 @@ class Stores:
         """Positions and logs must agree, also when one of them was restored from an older copy."""
         topic = self.catalog.by_uuid(subscription.topic_uuid)
         assert topic is not None
-        if subscription.policy.dead_letter is None:  # written down before there were policies
-            subscription.set_policy(Policy().effective(topic.name, subscription.mode))
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             cursor.begin()
             cursor.skipped.discard(0, shard.log.entry_first)

@@ -89,7 +89,7 @@ class ProducerAccount(msgspec.Struct):
     run: int = 0
     """The node's run in which counting started."""
     counted: bool = True
-    """False if a version without accounts stored some of it."""
+    """False if damage took the record of where counting started."""
     exact: bool = True
     """Whether duplicates, conflicts, gaps and rejections are exact; else they are lower bounds."""
 
@@ -129,7 +129,7 @@ class SubscriptionAccount(msgspec.Struct):
     passed: int = 0
     """Skipped by a seek."""
     unknown: int = 0
-    """Settled by a version that did not count by kind."""
+    """Settled, and damage took the record of how."""
     in_flight: int = 0
     available: int = 0
     unacked: int = 0
@@ -192,7 +192,7 @@ class LogAccount(msgspec.Struct):
     lost: int = 0
     """Entries damaged before they were counted for a producer."""
     before: int = 0
-    """Entries stored by a version that did not count."""
+    """Entries stored before counting started: damage took the counts of older files."""
 
     @property
     def difference(self) -> int:

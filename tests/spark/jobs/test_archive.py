@@ -125,7 +125,7 @@ def test_a_batch_that_comes_again_counts_once_wherever_its_first_try_was_killed(
 ) -> None:
     place = ArchiveFolder(tmp_path / "archive")
     place.claim(ArchiveInfo(topic="t", topic_uuid="u"))
-    assert write_batch(place, batch_of(spark, 0, 1, 2), 0, "q") == 3
+    assert write_batch(place, batch_of(spark, 0, 1, 2), 0, "q", "0") == 3
     assert [day.name for day in place.days()] == ["date=2026-01-31", "date=2026-02-01"]
 
     # Killed while it wrote: what it left does not count, and is written anew.
@@ -142,10 +142,10 @@ def test_a_batch_that_comes_again_counts_once_wherever_its_first_try_was_killed(
     again = ArchiveFolder(place.path)
     again.recover()
     assert ids(place.path) == wanted(4) + Counter(["m--1"])
-    assert write_batch(again, batch_of(spark, 3, -1), 1, "q") is None
+    assert write_batch(again, batch_of(spark, 3, -1), 1, "q", "1") is None
     assert ids(place.path) == wanted(4) + Counter(["m--1"])
     with pytest.raises(BadRequest, match="another stream"):
-        write_batch(again, batch_of(spark, 9), 2, "other")
+        write_batch(again, batch_of(spark, 9), 2, "other", "2")
     with pytest.raises(BadRequest, match=r"checkpoint of .* is gone"):
         again.check_stream()
 
@@ -153,7 +153,7 @@ def test_a_batch_that_comes_again_counts_once_wherever_its_first_try_was_killed(
 def test_who_keeps_in_mind_how_far_it_read_sees_no_part_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     place = ArchiveFolder(tmp_path / "archive")
     place.claim(ArchiveInfo(topic="t", topic_uuid="u"))
-    write_batch(place, batch_of(spark, 0), 0, "q")
+    write_batch(place, batch_of(spark, 0), 0, "q", "0")
     assert _killed_while_moving(place, batch_of(spark, 3, -1), spark) == 2
     assert len(place.files()) == 2, "of three"
     assert len(ArchiveFolder(place.path).whole_files()) == len(place.files()) == 3
@@ -178,7 +178,7 @@ def test_a_checkpoint_of_another_moment_than_the_archive_loses_nothing_unseen(
 
 def _killed_while_moving(place: ArchiveFolder, batch: DataFrame, spark: SparkSession) -> int:
     """Leaves the folder as a process does that died when it had moved the first file of batch 1."""
-    write_batch(place, batch, 1, "q")
+    write_batch(place, batch, 1, "q", "1")
     record = place.newest()
     assert record is not None
     last = record.files[-1]

@@ -122,8 +122,8 @@ def test_a_topic_name_that_cannot_be_is_refused() -> None:
 
 
 def test_an_offset_reads_as_it_was_written_and_is_the_same_text_in_any_order() -> None:
-    one = TopicOffset(bytes(16), (1, 2), (5, 6))
-    two = TopicOffset(bytes(range(16)), (1,), (7,), (3,))
+    one = TopicOffset(bytes(16), (1, 2), (5, 6), (8, 9))
+    two = TopicOffset(bytes(range(16)), (1,), (7,), (8,), (3,))
     written = offset_json({"b": two, "a": one})
     assert read_offset(written) == {"a": one, "b": two}
     assert str(written) == str(offset_json({"a": one, "b": two}))

@@ -4,8 +4,6 @@ Some counts of the ledger reach the disk a moment after what they count. They ar
 short since they began, and then they are lower bounds. A journal of its own, a record a change::
 
     (number, crashed, ended)     crashed: the last run that was cut short; ended: whether this one closed well
-
-Data of a version without runs has number 0, and counts as cut short.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Counts:
 class EntryTally(msgspec.Struct, array_like=True):
     start: int = 0
     run: int = 0
-    """The node's run in which it began; 0 in what an earlier version wrote."""
+    """The node's run in which it began."""
     acked: int = 0
     skipped: int = 0
     retention: int = 0

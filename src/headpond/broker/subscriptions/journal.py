@@ -198,9 +198,8 @@ class Subscriptions:
 
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start, change.run) for start in change.starts]
-        policy = change.policy or Policy()  # an older one: its defaults are filled in when all is read
         subscription = Subscription(
-            change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, policy
+            change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, change.policy
         )
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
         self.history(subscription).compacted = 0
@@ -310,6 +309,6 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor.settled = EntrySet.decode(state.settled)
     cursor.dead = EntrySet.decode(state.dead)
     cursor.skipped = EntrySet.decode(state.skipped)
-    # Of what kind they are, the snapshot of a version that counts says next.
+    # The ``Tallied`` record behind this one says of what kind they are.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
     return cursor

@@ -69,8 +69,8 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
     mode: str
     starts: list[int]
     created_at_us: int
-    policy: Policy | None = None
-    """With every default filled in; None in what was written before there were policies."""
+    policy: Policy
+    """With every default filled in."""
     run: int = 0
     """Of the node, in which it was created."""
     state: list[tuple[int, bytes]] = []

@@ -197,7 +197,7 @@ def _print_notes(info: LedgerInfo) -> None:
             "UNCLOSED: these producers ended without closing their blocks; what they held in memory is unknown"
         )
     if not all(account.counted for account in info.producers):
-        notes.append("some segments were stored by a version that did not count them")
+        notes.append("damage took the counts of some segments")
     print()
     for note in notes:
         print(note)

@@ -154,7 +154,7 @@ class _Counted:
             work.say(f"archived {self.rows:,} messages")
 
 
-def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str = "") -> int | None:
+def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str) -> int | None:
     """Adds one batch; None if it is there already. The same batch may come again, and is added once.
 
     ``cut`` identifies its rows. A checkpoint that is older or newer than the archive (one of them was restored
@@ -166,7 +166,7 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str,
     newest = place.newest()
     if newest is not None and newest.query != query:
         raise BadRequest(f"another stream writes to {place.path}")
-    if newest is not None and number == newest.batch and newest.cut in ("", cut):
+    if newest is not None and number == newest.batch and newest.cut == cut:
         place.finish(newest)
         return None
     if number != (0 if newest is None else newest.batch + 1):

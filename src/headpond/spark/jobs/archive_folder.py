@@ -62,7 +62,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the stream that wrote it: numbers of another stream mean something else."""
     rows: int
     files: list[BatchFile]
-    cut: str = ""
+    cut: str
     """A digest of the offsets of the batch: the same number with another cut is other rows."""
 
 
@@ -171,7 +171,7 @@ class ArchiveFolder:
         self.staging.mkdir(parents=True, exist_ok=True)
         return self.staging / f"batch-{batch}-{uuid.uuid4().hex}"
 
-    def commit(self, batch: int, query: str, staged: Path, rows: int, cut: str = "") -> None:
+    def commit(self, batch: int, query: str, staged: Path, rows: int, cut: str) -> None:
         """Makes the staged files count, and moves them to their place."""
         files = [
             BatchFile(

@@ -28,19 +28,18 @@ class TopicOffset:
     uuid: bytes
     incarnations: tuple[int, ...]
     entries: tuple[int, ...]
+    stored: tuple[int, ...]
+    """By shard, a time by which every entry read was stored."""
     begins: tuple[int, ...] | None = None
     """Where the batch that ends here began, if not at the entries of the offset before."""
-    stored: tuple[int, ...] = ()
-    """By shard, a time by which every entry read was stored."""
 
     def as_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "uuid": self.uuid.hex(),
             "incarnations": list(self.incarnations),
             "entries": list(self.entries),
+            "stored": list(self.stored),
         }
-        if self.stored:
-            fields["stored"] = list(self.stored)
         return fields if self.begins is None else {**fields, "from": list(self.begins)}
 
     def keep(self, before: TopicOffset, shards: Iterable[int]) -> TopicOffset:
@@ -48,8 +47,7 @@ class TopicOffset:
         incarnations, entries, stored = list(self.incarnations), list(self.entries), list(self.stored)
         for shard in shards:
             incarnations[shard], entries[shard] = before.incarnations[shard], before.entries[shard]
-            if before.stored:
-                stored[shard] = before.stored[shard]
+            stored[shard] = before.stored[shard]
         return replace(self, incarnations=tuple(incarnations), entries=tuple(entries), stored=tuple(stored))
 
     def place(self) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
@@ -123,8 +121,8 @@ def read_offset(fields: dict[str, Any]) -> Offset:
                 bytes.fromhex(each["uuid"]),
                 tuple(map(int, each["incarnations"])),
                 tuple(map(int, each["entries"])),
+                tuple(map(int, each["stored"])),
                 tuple(map(int, each["from"])) if "from" in each else None,
-                tuple(map(int, each.get("stored", ()))),
             )
             for topic, each in fields["topics"].items()
         }

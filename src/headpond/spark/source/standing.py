@@ -76,7 +76,7 @@ def position_now(
         ):
             same = known == end.incarnation and entry <= end.entry_next
             if options.reads(topic, shard) and not same and not _is_held(reader, shard, known, entry):
-                stored = offset.stored[shard] if offset.stored else 0
+                stored = offset.stored[shard]
                 found[shard] = min(entry, end.entry_next)
                 # Only entries before the position that are newer than all it read can be mistaken for read
                 # ones.

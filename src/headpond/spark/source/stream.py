@@ -484,4 +484,4 @@ def _offset(ends: Ends, entries: Sequence[int], begins: tuple[int, ...] | None =
     assert ends.uuid is not None
     incarnations = tuple(shard.incarnation for shard in ends.shards)
     stored = tuple(shard.stored_at_us for shard in ends.shards)
-    return TopicOffset(ends.uuid, incarnations, tuple(entries), begins, stored)
+    return TopicOffset(ends.uuid, incarnations, tuple(entries), stored, begins)

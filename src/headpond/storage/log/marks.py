@@ -13,7 +13,7 @@ import msgspec
 
 from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
-from headpond.storage.log.book import BlockTally, Book, BookImage
+from headpond.storage.log.book import Book, BookImage
 
 RECENT_MAX = 1024
 """How many segments of each block have their place in memory; older ones are looked up in the files."""
@@ -225,19 +225,16 @@ class Marks:
             images = _decoder.decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise BadFrame(f"the marks of a log file cannot be decoded: {error}") from error
+        book = images.pop().book if images else None
+        if book is None:
+            raise BadFrame("the marks of a log file have no counts")
         marks = cls()
-        if not images or images[-1].book is None:  # of a version that did not count
-            marks.book.counted_from = -1
+        marks.book = Book.of(book)
         for image in images:
-            if image.book is not None:
-                marks.book = Book.of(image.book)
-                continue
             known = marks._blocks[image.block] = BlockMarks(image.touched_us)
             known.admitted = RangeSet(image.admitted)
             known.recent = {segment: (crc, first, count) for segment, crc, first, count in image.recent}
             known.ended_us = image.ended_us
-            stored = known.admitted.count
-            marks.book.tallies[image.block] = BlockTally(touched_us=image.touched_us, stored=stored)
         return marks
 
     def admitted(self) -> dict[bytes, list[tuple[int, int]]]:

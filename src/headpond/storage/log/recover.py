@@ -299,8 +299,6 @@ class Replay:
         state = self.state
         state.incarnations = incarnations
         state.marks = Marks.decode(marks)
-        if state.marks.book.counted_from < 0:
-            state.marks.book.counted_from = head.first
         state.kept = max(state.kept, head.kept)
         state.stored_at_us = max(state.stored_at_us, head.stored_at_us)
         for start, end in damaged:
