@@ -31,7 +31,7 @@ os_disk._sync_entries = counted(sync_entries)
 # Whoever measures may be killed: its end is the node's.
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 settings = Settings.load(sys.argv[2], {"data": sys.argv[1], "listen": "127.0.0.1:0"})
-run(settings, lambda url: print(url, flush=True))
+run(settings, lambda url, http_url: print(url, flush=True))
 """
 """The node as it is, but for a byte to a file at each sync of a file or a folder."""
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 import headpond
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
-from headpond.node.http.door import open_door
+from headpond.node.http.server import open_http
 from headpond.node.server import Server, clock_us, now_us
 from headpond.storage.os_disk import OsDisk
 
@@ -100,11 +100,11 @@ async def a_node(folder: Path) -> AsyncIterator[tuple[str, str]]:
     )
     server = Server(disk, core, settings)
     url = await server.start()
-    door = await open_door(server, settings, None)
+    http = await open_http(server, settings, None)
     try:
-        yield url, door.url
+        yield url, http.url
     finally:
-        await door.stop()
+        await http.stop()
         await server.stop()
 
 

@@ -10,9 +10,9 @@ import resource
 import signal
 import ssl
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -26,6 +26,11 @@ from headpond.node.server import Server, clock_us, now_us
 from headpond.node.tls import Certificates, tls_context
 from headpond.storage.os_disk import OsDisk
 
+if TYPE_CHECKING:
+    from headpond.node.http.server import HttpServer
+
+OnReady = Callable[[str, str | None], None]
+"""Gets the URL of the node, and that of HTTP where the node serves it."""
 Vitals = tuple[int | None, int | None]
 """Microseconds of processor time, and bytes of memory; None where the system does not tell."""
 
@@ -72,22 +77,11 @@ def _reload(certificates: Certificates | None) -> None:
         logger.info("the certificate was read again")
 
 
-class Door(Protocol):
-    """Another way in, beside the node's own port."""
-
-    async def stop(self) -> None:
-        """Takes nothing new, and lets what is under way end for a moment."""
-
-
-OpenDoor = Callable[[Server, Settings, ssl.SSLContext | None], Awaitable[Door]]
-
-
 async def _serve(
     disk: OsDisk,
     core: NodeCore,
     settings: Settings,
-    on_ready: Callable[[str], None],
-    open_door: OpenDoor | None,
+    on_ready: OnReady,
 ) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -99,16 +93,22 @@ async def _serve(
     server = Server(disk, core, settings, tls)
     url = await server.start()
     try:
-        door = await open_door(server, settings, tls) if open_door is not None else None
+        http = await _open_http(server, settings, tls) if settings.http else None
     except BaseException:
         await server.stop()
         raise
-    on_ready(url)
+    on_ready(url, http.url if http is not None else None)
     await stopped.wait()
     logger.info("stopping")
-    if door is not None:
-        await door.stop()
+    if http is not None:
+        await http.stop()
     await server.stop()
+
+
+async def _open_http(server: Server, settings: Settings, tls: ssl.SSLContext | None) -> HttpServer:
+    from headpond.node.http.server import open_http  # a node without HTTP does not load the framework
+
+    return await open_http(server, settings, tls)
 
 
 def _raise_file_limit() -> None:
@@ -120,15 +120,8 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def run(
-    settings: Settings,
-    on_ready: Callable[[str], None] = lambda url: None,
-    open_door: OpenDoor | None = None,
-) -> None:
-    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready(url)`` when clients can connect.
-
-    ``open_door`` opens another way in (HTTP), once the node serves and before it says so.
-    """
+def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> None:
+    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
     settings.check_places()  # faults are told before anything is opened
     tls_context(settings)
     _raise_file_limit()
@@ -158,7 +151,7 @@ def run(
             logger.warning("%s", line)
         try:
             check_secure(settings, guarded=core.stores.tokens.guarded)
-            uvloop.run(_serve(disk, core, settings, on_ready, open_door))
+            uvloop.run(_serve(disk, core, settings, on_ready))
         except HeadpondError:  # it could not begin to serve: the folder is left as a clean stop leaves it
             core.close()
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -100,22 +100,13 @@ def node(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     note(f"data in {settings.data}")
 
-    urls: list[str] = []
-
-    async def open_door(*node: Any) -> Any:
-        from headpond.node.http.door import open_door as open_http
-
-        door = await open_http(*node)
-        urls.append(door.url)
-        return door
-
-    def on_ready(address: str) -> None:
+    def on_ready(url: str, http_url: str | None) -> None:
         if as_json:
-            print(json_text({"ready": address, "http": urls[0] if urls else None}), flush=True)
+            print(json_text({"ready": url, "http": http_url}), flush=True)
         else:
-            print("\n".join([f"ready {address}", *(f"http {url}" for url in urls)]), flush=True)
+            print("\n".join([f"ready {url}", *([f"http {http_url}"] if http_url else [])]), flush=True)
 
-    run(settings, on_ready, open_door if settings.http else None)
+    run(settings, on_ready)
 
 
 def default_data_folder() -> Path:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from litestar.openapi.spec import Components, Operation, SecurityScheme
@@ -15,55 +16,40 @@ from litestar.openapi.spec.license import License
 
 from headpond import __version__
 from headpond.model.errors import HeadpondError
-from headpond.node.http.asking import provide_caller, refuse_unknown
-from headpond.node.http.openapi import DoorOperation
-from headpond.node.http.routes import (
-    consuming,
-    events,
-    health,
-    messages,
-    metrics,
-    node,
-    peers,
-    places,
-    producers,
-    subscriptions,
-    tokens,
-    topics,
-    writers,
-)
+from headpond.node.http.openapi import DocumentedOperation
+from headpond.node.http.request import HttpState, provide_caller, refuse_unknown
+from headpond.node.http.routes import consuming, events, messages, monitoring, resources, subscriptions
 from headpond.node.http.status import on_fault, on_headpond_error, on_http_exception, on_recursion
-
-if TYPE_CHECKING:
-    from headpond.node.http.door import Door
 
 DESCRIPTION = """Durable messaging. Answers have the shapes of docs/json.md; errors have `code`, `message`,
 `hint` and `retryable`.
 A topic is named `NAME` or `tenant:product:component:NAME` in a path, with slashes in bodies."""
 
+
+def _routes_of(module: ModuleType) -> list[HTTPRouteHandler]:
+    return [each for each in vars(module).values() if isinstance(each, HTTPRouteHandler)]
+
+
+HEALTH = [monitoring.livez, monitoring.readyz, monitoring.metrics]
 V1 = [
-    *topics.ROUTES,
-    *messages.ROUTES,
-    *subscriptions.ROUTES,
-    *consuming.ROUTES,
-    *events.ROUTES,
-    *places.ROUTES,
-    *producers.ROUTES,
-    *writers.ROUTES,
-    *tokens.ROUTES,
-    *peers.ROUTES,
-    *node.ROUTES,
+    *_routes_of(resources),
+    *(route for level in ("tenant", "product", "component") for route in resources.place_routes(level)),
+    *_routes_of(messages),
+    *_routes_of(subscriptions),
+    *_routes_of(consuming),
+    *_routes_of(events),
+    *(route for route in _routes_of(monitoring) if route not in HEALTH),
 ]
 
-for route in [*V1, *health.ROUTES, *metrics.ROUTES]:
+for route in [*V1, *HEALTH]:
     if route.operation_class is Operation:
-        route.operation_class = DoorOperation
+        route.operation_class = DocumentedOperation
 
 
-def make_app(door: Door | None) -> Litestar:
-    """The application; without a door it can tell its schema alone."""
+def make_app(state: HttpState | None) -> Litestar:
+    """The application; without a state it serves only its schema."""
     return Litestar(
-        [Router("/v1", route_handlers=V1, before_request=refuse_unknown), *health.ROUTES, *metrics.ROUTES],
+        [Router("/v1", route_handlers=V1, before_request=refuse_unknown), *HEALTH],
         dependencies={"caller": Provide(provide_caller)},
         exception_handlers={
             HeadpondError: on_headpond_error,
@@ -84,8 +70,8 @@ def make_app(door: Door | None) -> Litestar:
             security=[{"token": []}, {}],
             use_handler_docstrings=True,
         ),
-        request_max_body_size=None,  # the gate bounds bodies before this is asked
+        request_max_body_size=None,  # the gate bounds bodies before
         logging_config=None,
-        state=State({"door": door}),
+        state=State({"http": state}),
         debug=False,
     )

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
+from typing import TypeVar
 
 from headpond.broker.settings import HttpLimits
 from headpond.client.connect import Client
@@ -19,12 +20,14 @@ from headpond.client.link.connection import Connection
 from headpond.client.link.link import Link, LinkOptions
 from headpond.client.produce.producer import Producer
 from headpond.model.address import DEFAULT_URL, Address
-from headpond.model.errors import HeadpondError, LimitReached, TopicNotFound
-from headpond.node.http.held import Held
+from headpond.model.errors import HeadpondError, LimitReached, SubscriptionNotFound, TopicNotFound
+from headpond.node.http.held import HeldConsumer, parse_start
 from headpond.node.http.lane import Lane
 from headpond.wire.connection import ClientSide
+from headpond.wire.control.access import ShowAccess
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
-from headpond.wire.control.codec import read_result
+from headpond.wire.control.consuming import ShowSubscription
+from headpond.wire.control.greeting import OperationOf
 
 # A client of the node in the same process: the same conversation, through a pair of sockets instead of a
 # port.
@@ -91,9 +94,12 @@ LANE_IDLE_S = 300.0
 """Longer than any flight takes."""
 SEND_S_MAX = 30.0
 """How long a message may wait to be stored."""
+CREDIT_BYTES = 1024 * 1024
+"""What the node sends ahead to a held consumer; there may be many, and they are slow."""
 CLIENT = "http"
 """What the door calls itself, in the log of administration and in lists of consumers."""
 
+Result = TypeVar("Result")
 ConsumerKey = tuple[str, str, str]
 """Topic, subscription, consumer."""
 Check = Callable[[], Awaitable[None]]
@@ -109,7 +115,7 @@ class Caller:
         self.used_at = monotonic()
         self.streams = 0
         """Streams of events that are open."""
-        self.consumers: dict[ConsumerKey, Held] = {}
+        self.consumers: dict[ConsumerKey, HeldConsumer] = {}
         self._producers: dict[tuple[str, str], tuple[Producer, float]] = {}
         self._lanes: dict[str, Lane] = {}
         self._name: str | None = None
@@ -119,20 +125,26 @@ class Caller:
     async def name(self) -> str:
         """The token's name, or its id where it has none; nothing on an open node."""
         if self._name is None:
-            info = await self.client.admin.show_access()
+            info = await self.ask(ShowAccess())
             self._name = info.name or info.token
         return self._name
+
+    @property
+    def link(self) -> Link:
+        """For the client's own classes: ``Admin``, ``Reader``, ``Producer``, ``Consumer``."""
+        return self.client.link
+
+    async def ask(self, operation: OperationOf[Result], timeout_s: float | None = None) -> Result:
+        """Has the node carry out an operation; returns its answer."""
+        return await self.client.link.ask(operation, timeout_s=timeout_s)
 
     async def topic(self, topic: str, check: Check) -> TopicInfo:
         """What a topic is like, to send to it; it is made if the node allows that and ``check`` does."""
         try:
-            return await self._open_topic(topic, create=False)
+            return await self.ask(OpenTopic(topic))
         except TopicNotFound:
             await check()
-            return await self._open_topic(topic, create=True)
-
-    async def _open_topic(self, topic: str, *, create: bool) -> TopicInfo:
-        return read_result(await self.client.link.request(OpenTopic(topic, create), retry=True), TopicInfo)
+            return await self.ask(OpenTopic(topic, create=True))
 
     async def lane(self, topic: str, check: Check) -> Lane:
         """The way into a topic that this caller's requests share."""
@@ -239,7 +251,43 @@ class Callers:
             raise LimitReached(f"{share:,} consumers are held for this token (http_limits.caller_share)")
         self.check_held(caller)
 
-    def check_held(self, caller: Caller, by: Held | None = None) -> None:
+    async def hold(
+        self, caller: Caller, key: ConsumerKey, kind: str | None, mode: str | None, start: str
+    ) -> HeldConsumer:
+        """The consumer that is held for a name, opened if there is none."""
+        topic, subscription, consumer = key
+        async with caller.opening:
+            held = caller.consumers.get(key)
+            if held is not None and not held.over:
+                return held
+            if held is not None:
+                await held.close()
+                del caller.consumers[key]
+            self.check_consumers(caller)
+            if kind is None or mode is None:
+                known_kind, known_mode = await self._kind_of(caller, topic, subscription)
+                kind, mode = kind or known_kind, mode or known_mode
+            made = caller.client.consumer(
+                topic,
+                subscription,
+                kind=kind,
+                mode=mode,
+                start=parse_start(start),
+                name=f"{CLIENT}:{consumer}" if consumer else CLIENT,
+                credit_bytes=CREDIT_BYTES,
+                close_timeout=5.0,
+            )
+            held = caller.consumers[key] = HeldConsumer(await made.open())
+            return held
+
+    async def _kind_of(self, caller: Caller, topic: str, subscription: str) -> tuple[str, str]:
+        try:
+            info = await caller.ask(ShowSubscription(topic, subscription))
+        except SubscriptionNotFound:
+            return "unique", "non_resilient"
+        return info.kind, info.mode
+
+    def check_held(self, caller: Caller, by: HeldConsumer | None = None) -> None:
         """Whether more may be handed out, or another consumer be held.
 
         One that has nothing in hand may fetch what was sent ahead to it: by no other way does that go.

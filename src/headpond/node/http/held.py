@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from time import monotonic
 
 import msgspec
@@ -52,6 +53,25 @@ def parse_position(text: str) -> Place:
     return int(shard), int(entry)
 
 
+def parse_start(text: str, *, new: bool = True) -> str | int | datetime:
+    """``earliest``, ``latest``, ``state`` (of a new subscription), an entry, or a time in ISO 8601."""
+    if text in ("earliest", "latest") or (new and text == "state"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        words = "earliest, latest, state" if new else "earliest, latest"
+        raise BadRequest(f"{text[:80]!r} is none of {words}, an entry or a time (ISO 8601)") from None
+
+
+def start_word(text: str, *, new: bool = True) -> str | int:
+    """The same as an operation has it."""
+    start = parse_start(text, new=new)
+    return start.isoformat() if isinstance(start, datetime) else start
+
+
 def message_bytes(message: Message) -> int:
     """What a message takes, roughly."""
     value = message.value
@@ -60,7 +80,7 @@ def message_bytes(message: Message) -> int:
     return MESSAGE_BYTES + len(value or b"")
 
 
-class Held:
+class HeldConsumer:
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self.used_at = monotonic()

@@ -32,7 +32,7 @@ ERROR = OpenAPIResponse(
 
 
 @dataclass
-class DoorOperation(Operation):
+class DocumentedOperation(Operation):
     def __post_init__(self, *args: Any) -> None:
         self.responses = {**(self.responses or {}), "default": ERROR}
         self.responses.pop("400", None)  # in the framework's shape, which nobody is sent
@@ -83,7 +83,7 @@ BODY = RequestBody(
 
 
 @dataclass
-class PublishOperation(DoorOperation):
+class PublishOperation(DocumentedOperation):
     """The operation of the route that takes messages."""
 
     def __post_init__(self, *args: Any) -> None:

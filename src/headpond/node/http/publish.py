@@ -18,6 +18,7 @@ from headpond.node.http.bodies import Rows, aside
 from headpond.node.http.callers import Caller
 from headpond.node.http.lane import Block, Flight
 from headpond.wire.control.catalog import TopicInfo
+from headpond.wire.control.producing import ShowProducer
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import SENT_AT_US_UNKNOWN, table_to_batches
 from headpond.wire.plain.segment import encode_plain
@@ -116,13 +117,13 @@ async def _publish_once(
         await _check_no_lease(caller, topic, producer)
     table = await _table(messages, _schema(info), SENT_AT_US_UNKNOWN)
     owner = "" if producer else await caller.name()
-    return await send_once(caller.client.link, info, producer, owner, key, table)
+    return await send_once(caller.link, info, producer, owner, key, table)
 
 
 async def _check_no_lease(caller: Caller, topic: str, producer: str) -> None:
     """A key has no part in a lease, so what it sends under such a name would pass the holder by."""
     try:
-        access = (await caller.client.admin.show_producer(topic, producer)).access
+        access = (await caller.ask(ShowProducer(topic, producer))).access
     except ProducerNotFound:
         return
     if access == "single":

@@ -1,8 +1,8 @@
-"""``…/subscriptions/{subscription}/fetch``, ``ack``, ``skip``, ``nack``: read over several requests.
+"""A subscription read over several requests: ``fetch``, ``ack``, ``skip``, ``nack``, ``extend``.
 
-The door holds a consumer a token, subscription and consumer's name (``?consumer=``). What it handed out is
-that name's until it is settled or nobody fetched with it for ``http_limits.consumer_idle_s``; then it goes to
-the others.
+Between requests the caller holds a consumer for each topic, subscription and consumer's name (``?consumer=``).
+The messages that it delivered belong to that name until they are settled, or until no request used the name for
+``http_limits.consumer_idle_s``; then other consumers get them.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from litestar import delete, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from headpond.model.bounds import Word
-from headpond.model.errors import LimitReached, NotHeld, SubscriptionNotFound
+from headpond.model.errors import LimitReached, NotHeld
 from headpond.model.message import Message
-from headpond.node.http.asking import (
-    Asked,
-    Called,
+from headpond.node.http.held import HeldConsumer, message_bytes, parse_position, position_of
+from headpond.node.http.request import (
     Count,
+    FromCaller,
+    HttpRequest,
     TopicPath,
     Wait,
     answer_of,
-    door_of,
-    parse_start,
+    state_of,
     topic_name,
     wait_of,
-    while_asked,
+    while_connected,
 )
-from headpond.node.http.callers import CLIENT
-from headpond.node.http.held import Held, message_bytes, parse_position, position_of
-from headpond.node.http.routes.subscriptions import ONE
+from headpond.node.http.routes.subscriptions import SUBSCRIPTION
 from headpond.node.http.status import PositionsNotHeld
 from headpond.shapes.message import Row, message_row
+from headpond.wire.control.consuming import ShowSubscription
 
 ConsumerName = Annotated[
     str, QueryParameter(max_length=128, description="Fetches under one name share a consumer.")
@@ -43,8 +42,6 @@ Kind = Annotated[
     str | None, QueryParameter(description="Of a new subscription: unique, shared, failover, key_shared.")
 ]
 Mode = Annotated[str | None, QueryParameter(description="Of a new subscription: non_resilient, resilient.")]
-CREDIT_BYTES = 1024 * 1024
-"""What the node sends ahead to a consumer that is held; there may be many, and they are slow."""
 Positions = Annotated[list[Word], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
@@ -85,56 +82,10 @@ def handed(message: Message) -> Handed:
     return Handed(**msgspec.structs.asdict(row), position=position_of(message))
 
 
-async def hold(
-    request: Asked,
-    caller: Called,
-    topic: str,
-    subscription: str,
-    consumer: str,
-    kind: str | None = None,
-    mode: str | None = None,
-    start: FromQuery[str] = "earliest",
-) -> Held:
-    """The consumer that is held for this name, opened if there is none."""
-    key = (topic, subscription, consumer)
-    async with caller.opening:
-        held = caller.consumers.get(key)
-        if held is not None and not held.over:
-            return held
-        if held is not None:
-            await held.close()
-            del caller.consumers[key]
-        callers = door_of(request).callers
-        callers.check_consumers(caller)
-        if kind is None or mode is None:
-            known_kind, known_mode = await _known(caller, topic, subscription)
-            kind, mode = kind or known_kind, mode or known_mode
-        made = caller.client.consumer(
-            topic,
-            subscription,
-            kind=kind,
-            mode=mode,
-            start=parse_start(start),
-            name=f"{CLIENT}:{consumer}" if consumer else CLIENT,
-            credit_bytes=CREDIT_BYTES,
-            close_timeout=5.0,
-        )
-        held = caller.consumers[key] = Held(await made.open())
-        return held
-
-
-async def _known(caller: Called, topic: str, subscription: str) -> tuple[str, str]:
-    try:
-        info = await caller.client.admin.show_subscription(topic, subscription)
-    except SubscriptionNotFound:
-        return "unique", "non_resilient"
-    return info.kind, info.mode
-
-
-@post(ONE + "/fetch", status_code=200, tags=["consuming"])
+@post(SUBSCRIPTION + "/fetch", status_code=200, tags=["consuming"])
 async def fetch(
-    request: Asked,
-    caller: Called,
+    request: HttpRequest,
+    caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
     count: Count = 10,
@@ -147,9 +98,10 @@ async def fetch(
     """The next messages; waits up to `wait` seconds for the first. An empty list: there is nothing now."""
     wait_s = wait_of(request, wait)
     name = topic_name(topic)
-    held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
-    door_of(request).callers.check_held(caller, held)
-    found = await while_asked(request, held.fetch(count, max(wait_s, 0.05))) or []
+    callers = state_of(request).callers
+    held = await callers.hold(caller, (name, subscription, consumer), kind, mode, start)
+    callers.check_held(caller, held)
+    found = await while_connected(request, held.fetch(count, max(wait_s, 0.05))) or []
     try:
         await answer_of(request).expect(sum(map(message_bytes, found)))
     except LimitReached:
@@ -164,19 +116,19 @@ async def fetch(
 
 
 async def _settle(
-    caller: Called,
+    caller: FromCaller,
     topic: str,
     subscription: str,
     consumer: str,
     positions: list[str],
-    settle: Callable[[Held, Message], Awaitable[None]],
+    settle: Callable[[HeldConsumer, Message], Awaitable[None]],
 ) -> Settled:
     for each in positions:
         parse_position(each)
     name = topic_name(topic)
     held = caller.consumers.get((name, subscription, consumer))
     if held is None:
-        await caller.client.admin.show_subscription(name, subscription)  # which may not be the caller's to see
+        await caller.ask(ShowSubscription(name, subscription))  # which may not be the caller's to see
         raise PositionsNotHeld(positions)
 
     def one(message: Message) -> Awaitable[None]:
@@ -185,9 +137,9 @@ async def _settle(
     return {"settled": await held.settle(positions, one)}
 
 
-@post(ONE + "/ack", status_code=200, tags=["consuming"])
+@post(SUBSCRIPTION + "/ack", status_code=200, tags=["consuming"])
 async def ack(
-    caller: Called,
+    caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
     data: JSONBody[SettleBody],
@@ -199,9 +151,9 @@ async def ack(
     )
 
 
-@post(ONE + "/skip", status_code=200, tags=["consuming"])
+@post(SUBSCRIPTION + "/skip", status_code=200, tags=["consuming"])
 async def skip(
-    caller: Called,
+    caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
     data: JSONBody[SettleBody],
@@ -213,9 +165,9 @@ async def skip(
     )
 
 
-@post(ONE + "/nack", status_code=200, tags=["consuming"])
+@post(SUBSCRIPTION + "/nack", status_code=200, tags=["consuming"])
 async def nack(
-    caller: Called,
+    caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
     data: JSONBody[NackBody],
@@ -232,9 +184,9 @@ async def nack(
     )
 
 
-@post(ONE + "/extend", status_code=200, tags=["consuming"])
+@post(SUBSCRIPTION + "/extend", status_code=200, tags=["consuming"])
 async def extend(
-    caller: Called,
+    caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
     data: JSONBody[NackBody],
@@ -246,7 +198,7 @@ async def extend(
     messages = [None if held is None else held.in_hand(each) for each in data.positions]
     missing = [text for text, each in zip(data.positions, messages, strict=True) if each is None]
     if held is None or missing:
-        await caller.client.admin.show_subscription(name, subscription)
+        await caller.ask(ShowSubscription(name, subscription))
         raise PositionsNotHeld(missing)
     for message in messages:
         assert message is not None
@@ -254,18 +206,15 @@ async def extend(
     return {"settled": 0}
 
 
-@delete(ONE + "/consumer", status_code=200, tags=["consuming"])
+@delete(SUBSCRIPTION + "/consumer", status_code=200, tags=["consuming"])
 async def release(
-    caller: Called, topic: TopicPath, subscription: FromPath[str], consumer: ConsumerName = ""
+    caller: FromCaller, topic: TopicPath, subscription: FromPath[str], consumer: ConsumerName = ""
 ) -> Released:
     """Let go of everything that this consumer holds: others get it at once."""
     name = topic_name(topic)
     held = caller.consumers.pop((name, subscription, consumer), None)
     if held is None:
-        await caller.client.admin.show_subscription(name, subscription)
+        await caller.ask(ShowSubscription(name, subscription))
         raise NotHeld("no consumer of that name is held")
     await held.close()
     return {"released": consumer}
-
-
-ROUTES = [fetch, ack, skip, nack, extend, release]

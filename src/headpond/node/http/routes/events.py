@@ -25,11 +25,18 @@ from headpond.client.reader import Reader
 from headpond.model.errors import BadRequest, HeadpondError, TopicMismatch
 from headpond.model.message import Message
 from headpond.node.http.answers import PIECE_BYTES, Answer
-from headpond.node.http.asking import Asked, Called, TopicPath, answer_of, door_of, parse_start, topic_name
 from headpond.node.http.callers import Caller, Callers
-from headpond.node.http.held import Held, position_of
-from headpond.node.http.routes.consuming import ConsumerName, Kind, Mode, handed, hold
-from headpond.node.http.routes.subscriptions import ONE
+from headpond.node.http.held import HeldConsumer, parse_start, position_of
+from headpond.node.http.request import (
+    FromCaller,
+    HttpRequest,
+    TopicPath,
+    answer_of,
+    state_of,
+    topic_name,
+)
+from headpond.node.http.routes.consuming import ConsumerName, Kind, Mode, handed
+from headpond.node.http.routes.subscriptions import SUBSCRIPTION
 from headpond.node.http.status import body_of
 from headpond.shapes.message import Row, batch_rows
 from headpond.wire.frame import SEGMENT_BYTES_MAX
@@ -76,8 +83,8 @@ class Standing:
 
 @get("/topics/{topic:str}/events", tags=["events"], media_type="text/event-stream")
 async def topic_events(
-    request: Asked,
-    caller: Called,
+    request: HttpRequest,
+    caller: FromCaller,
     topic: TopicPath,
     start: Annotated[
         str, QueryParameter(description="earliest, latest or a time; Last-Event-ID wins.")
@@ -86,13 +93,13 @@ async def topic_events(
     last_event_id: LastEventId = None,
 ) -> Stream:
     """Messages as they are stored, read by position; nothing is settled."""
-    reader = await caller.client.reader(topic_name(topic)).open()
+    reader = await Reader(caller.link, topic_name(topic)).open()
     if reader.shards > SHARDS_MAX:
         raise BadRequest(f"the topic has {reader.shards} shards; a stream of events takes at most {SHARDS_MAX}")
     standing = await _standing(reader, start, last_event_id)
-    door = door_of(request)
     answer = answer_of(request)
-    stream = _counted(caller, _read_on(reader, standing, filter, answer), answer, door.stopping)
+    events = _read_on(reader, standing, filter, answer)
+    stream = _counted(caller, events, answer, state_of(request).stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
@@ -168,10 +175,10 @@ async def _read_part(
     standing.entries[shard] = max(part.entry_next, at + 1)
 
 
-@post(ONE + "/events", status_code=200, tags=["events"], media_type="text/event-stream")
+@post(SUBSCRIPTION + "/events", status_code=200, tags=["events"], media_type="text/event-stream")
 async def subscription_events(
-    request: Asked,
-    caller: Called,
+    request: HttpRequest,
+    caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
     consumer: ConsumerName = "",
@@ -185,16 +192,16 @@ async def subscription_events(
 ) -> Stream:
     """Messages as the subscription hands them out; settled by `ack` (same consumer), or as they are sent."""
     name = topic_name(topic)
-    held = await hold(request, caller, name, subscription, consumer, kind, mode, start)
+    state = state_of(request)
+    held = await state.callers.hold(caller, (name, subscription, consumer), kind, mode, start)
     if last_event_id is not None:
         await held.ack_upto(last_event_id)
-    door = door_of(request)
-    events = _hand_on(caller, held, door.callers, sent=ack == "sent")
-    stream = _counted(caller, events, answer_of(request), door.stopping)
+    events = _hand_on(caller, held, state.callers, sent=ack == "sent")
+    stream = _counted(caller, events, answer_of(request), state.stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
-async def _hand_on(caller: Caller, held: Held, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
+async def _hand_on(caller: Caller, held: HeldConsumer, callers: Callers, *, sent: bool) -> AsyncIterator[bytes]:
     while not held.over:
         callers.check_held(caller, held)
         messages = await held.fetch(100, HEARTBEAT_S)
@@ -217,7 +224,7 @@ def _handed_event(message: Message) -> bytes:
 
 
 async def _counted(
-    caller: Called, events: AsyncIterator[bytes], answer: Answer, stopping: asyncio.Event
+    caller: FromCaller, events: AsyncIterator[bytes], answer: Answer, stopping: asyncio.Event
 ) -> AsyncIterator[bytes]:
     """The events until the node stops or one fails; what failed is told as the last event."""
     caller.streams += 1
@@ -246,6 +253,3 @@ async def _counted(
         ended.cancel()
         caller.streams -= 1
         await events.aclose()  # type: ignore[attr-defined]  # they are generators
-
-
-ROUTES = [topic_events, subscription_events]

@@ -16,21 +16,21 @@ from headpond.client.reader import Part, Reader
 from headpond.model.bounds import ENTRY_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.receipt import Receipt
-from headpond.node.http.asking import (
-    Asked,
-    Called,
+from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
+from headpond.node.http.held import parse_start
+from headpond.node.http.openapi import PublishOperation
+from headpond.node.http.publish import publish
+from headpond.node.http.request import (
+    FromCaller,
+    HttpRequest,
     TopicPath,
     Wait,
     answer_of,
-    door_of,
-    parse_start,
+    state_of,
     topic_name,
     wait_of,
-    while_asked,
+    while_connected,
 )
-from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
-from headpond.node.http.openapi import PublishOperation
-from headpond.node.http.publish import publish
 from headpond.node.http.status import body_of, headers_of, status_of
 from headpond.shapes.convert import ErrorShape, error_object
 from headpond.shapes.message import Row, batch_rows
@@ -100,8 +100,8 @@ class EndsShape(msgspec.Struct):
 
 @post("/topics/{topic:str}/messages", status_code=200, operation_class=PublishOperation, tags=["messages"])
 async def publish_messages(
-    request: Asked,
-    caller: Called,
+    request: HttpRequest,
+    caller: FromCaller,
     topic: TopicPath,
     idempotency_key: Annotated[str | None, HeaderParameter(name="Idempotency-Key")] = None,
     producer: FromQuery[str] = "",
@@ -148,8 +148,8 @@ def _published(topic: str, receipts: list[Receipt]) -> Published:
 
 @get("/topics/{topic:str}/messages", tags=["messages"])
 async def fetch_messages(
-    request: Asked,
-    caller: Called,
+    request: HttpRequest,
+    caller: FromCaller,
     topic: TopicPath,
     shard: Annotated[int, QueryParameter(ge=0, lt=SHARDS_MAX)] = 0,
     entry: Annotated[int | None, QueryParameter(ge=0, le=ENTRY_MAX, description="The first entry.")] = None,
@@ -171,12 +171,12 @@ async def fetch_messages(
     """Read by position, without a subscription; nothing is settled. `Accept` chooses JSON or Arrow."""
     arrow = ARROW in request.headers.get("accept", "")
     wait_s = wait_of(request, wait)
-    async with caller.client.reader(topic_name(topic)) as reader:
+    async with Reader(caller.link, topic_name(topic)) as reader:
         if shard >= reader.shards:
             raise BadRequest(f"the topic has no shard {shard}; it has {reader.shards}")
         at = await _first(reader, shard, start) if entry is None else entry
         if wait_s:
-            await while_asked(request, _until_more(reader, shard, at, wait_s))
+            await while_connected(request, _until_more(reader, shard, at, wait_s))
         answer = answer_of(request)
         await answer.expect(2 * max(bytes_max, SEGMENT_BYTES_MAX))  # one record and its messages at least
         part = await reader.fetch(
@@ -191,7 +191,7 @@ async def fetch_messages(
         answer.resize(2 * part.nbytes)
         if arrow:
             return _arrow(part, count)
-        answer_bytes = door_of(request).callers.limits.answer_bytes
+        answer_bytes = state_of(request).callers.limits.answer_bytes
         made: Any = await aside(part.nbytes, lambda: _json(reader, shard, part, count, answer_bytes))
         return Response(made, media_type=MediaType.JSON)
 
@@ -269,16 +269,13 @@ def _arrow(part: Part, count: int) -> Response[Any]:
 
 
 @get("/topics/{topic:str}/ends", tags=["messages"])
-async def topic_ends(caller: Called, topic: TopicPath) -> EndsShape:
+async def topic_ends(caller: FromCaller, topic: TopicPath) -> EndsShape:
     """How far each shard reaches."""
     name = topic_name(topic)
-    async with caller.client.reader(name) as reader:
+    async with Reader(caller.link, name) as reader:
         ends = await reader.ends()
         shards = [
             EndShape(number, each.incarnation, each.entry_first, each.entry_next)
             for number, each in enumerate(ends)
         ]
         return EndsShape(name, reader.uuid.hex(), shards)
-
-
-ROUTES = [publish_messages, fetch_messages, topic_ends]

@@ -1,26 +1,116 @@
-"""``/metrics`` for Prometheus: the node, its topics, subscriptions and links, for an admin of everything.
+"""The node itself: ``/livez``, ``/readyz``, ``/metrics``, ``/v1/node``, ``/v1/top`` and ``/v1/errors``.
 
+``/metrics`` is for Prometheus, and for an admin of everything: the node, its topics, subscriptions and links.
 Each hop has its R and UR, from the counts of the ledger: producer to node (``headpond_topic_…``), node to
-consumer (``headpond_subscription_…``) and node to node (``headpond_link_…``).
-
-Readings are taken when they are asked for; nothing is kept. Topics and subscriptions are at most 1,000 each,
-the busiest and the furthest behind; how many were left out is told.
+consumer (``headpond_subscription_…``) and node to node (``headpond_link_…``). Every request reads the node's
+counts; nothing is stored between requests. It shows at most 1,000 topics and subscriptions, the busiest and the
+furthest behind, and how many it left out.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
-from litestar import Response, get
+from litestar import MediaType, Response, get
+from litestar.params import FromPath, QueryParameter
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from headpond.model.errors import CATALOGUE, BadRequest
 from headpond.model.ledger import Ratio
-from headpond.node.http.asking import Asked, Called, door_of
-from headpond.wire.control.status import ROWS_MAX, TopInfo, TopLink, TopSubscription, TopTopic
+from headpond.node.http.request import FromCaller, HttpRequest, state_of, while_connected
+from headpond.node.http.status import answer
+from headpond.shapes.top import Sample, sample, top_object
+from headpond.wire.control.status import (
+    ROWS_MAX,
+    ShowNode,
+    ShowTop,
+    TopInfo,
+    TopLink,
+    TopSubscription,
+    TopTopic,
+)
+from headpond.wire.typed.values import readable
+
+UNREADY = 503
+
+
+@get("/livez", media_type=MediaType.TEXT, tags=["health"])
+async def livez() -> str:
+    """The process is there and its loop turns."""
+    return "ok\n"
+
+
+@get("/readyz", media_type=MediaType.TEXT, tags=["health"])
+async def readyz(request: HttpRequest) -> Response[Any]:
+    """The node takes messages; 503, with the reason, while it stops or its disk is full."""
+    hindrance = state_of(request).hindrance()
+    return Response("ok\n") if hindrance is None else answer(hindrance, UNREADY)
+
+
+# --- the node ---------------------------------------------------------------------------------------
+
+
+class ErrorExplained(TypedDict):
+    code: str
+    meaning: str
+    hint: str
+    retryable: bool
+
+
+@get("/node", tags=["node"])
+async def show_node(caller: FromCaller) -> dict[str, Any]:
+    """The node's counters, limits and what recovery found."""
+    found: dict[str, Any] = readable(await caller.ask(ShowNode()))
+    return found
+
+
+@get("/top", tags=["node"])
+async def show_top(
+    request: HttpRequest,
+    caller: FromCaller,
+    topic: Annotated[str, QueryParameter(description="Topics of this form alone (* and ?).")] = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 50,
+    interval: Annotated[
+        float, QueryParameter(ge=0.1, le=30, description="Seconds between two readings.")
+    ] = 1.0,
+) -> dict[str, Any]:
+    """Rates and lag, from two readings; the furthest behind come first."""
+
+    async def read() -> Sample:
+        before = await caller.ask(ShowTop(topic, limit))
+        await asyncio.sleep(interval)
+        return sample(before, await caller.ask(ShowTop(topic, limit)))
+
+    found = await while_connected(request, read())
+    return {} if found is None else top_object(found)
+
+
+@get("/errors", tags=["node"])
+async def list_errors() -> list[ErrorExplained]:
+    """The catalogue of errors."""
+    return [_explained(code) for code in sorted(CATALOGUE)]
+
+
+@get("/errors/{code:str}", tags=["node"])
+async def explain_error(code: FromPath[str]) -> ErrorExplained:
+    """What an error means, and what to do next."""
+    if code not in CATALOGUE:
+        raise BadRequest(f"there is no error {code[:80]!r}", hint="GET /v1/errors lists all there are.")
+    return _explained(code)
+
+
+def _explained(code: str) -> ErrorExplained:
+    kind = CATALOGUE[code]
+    meaning = " ".join((kind.__doc__ or "").split())
+    return {"code": code, "meaning": meaning, "hint": kind.default_hint, "retryable": kind.retryable}
+
+
+# --- Prometheus -------------------------------------------------------------------------------------
 
 Row = TypeVar("Row")
 Rates = tuple[Ratio, Ratio]
@@ -79,10 +169,10 @@ NODE_GAUGES = {
 class Readings(Collector):
     """One reading of a node, as Prometheus's families."""
 
-    def __init__(self, top: TopInfo, counters: Mapping[str, Any], door: Mapping[str, int]) -> None:
+    def __init__(self, top: TopInfo, counters: Mapping[str, Any], http: Mapping[str, int]) -> None:
         self._top = top
         self._counters = counters
-        self._door = door
+        self._http = http
 
     def collect(self) -> Iterator[Metric]:
         node = self._top.node
@@ -106,8 +196,8 @@ class Readings(Collector):
             if isinstance(count, int | float):
                 events.add_metric([name], count)
         yield events
-        for name, value in self._door.items():
-            yield GaugeMetricFamily(f"headpond_http_{name}", "Of the HTTP door.", value)
+        for name, value in self._http.items():
+            yield GaugeMetricFamily(f"headpond_http_{name}", "Of the HTTP server.", value)
 
 
 def _alone(prefix: str, row: Any, counters: Mapping[str, str], gauges: Mapping[str, str]) -> Iterator[Metric]:
@@ -164,23 +254,10 @@ def _link_hop(link: TopLink) -> Rates:
 
 
 @get("/metrics", media_type="text/plain", tags=["health"])
-async def metrics(request: Asked, caller: Called) -> Response[bytes]:
+async def metrics(request: HttpRequest, caller: FromCaller) -> Response[bytes]:
     """The node's counters, its topics and its subscriptions, for Prometheus."""
-    top = await caller.client.admin.top(limit=ROWS_MAX)
-    counters = dict(await caller.client.admin.show_node()).get("counters", {})
-    door = door_of(request)
-    own = {
-        "connections": door.connections,
-        "requests": door.gate.requests,
-        "bodies_bytes": door.gate.bodies_bytes,
-        "answers_bytes": door.gate.answers.bytes,
-        "refused": door.gate.refused,
-        "hung_up": door.gate.hung_up,
-        "consumers": door.callers.consumers,
-    }
+    top = await caller.ask(ShowTop("", ROWS_MAX))
+    counters = (await caller.ask(ShowNode())).get("counters", {})
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Readings(top, counters, own))
+    registry.register(Readings(top, counters, state_of(request).gauges()))
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-ROUTES = [metrics]

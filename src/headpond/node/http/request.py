@@ -1,0 +1,132 @@
+"""What routes share: the state of the HTTP server, the caller of a request, names in paths, and waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from litestar import Request
+from litestar.di import NamedDependency
+from litestar.params import PathParameter, QueryParameter
+
+from headpond.model.bounds import SECONDS_MAX
+from headpond.model.errors import BadRequest, HeadpondError, NodeStopping
+from headpond.model.names import TopicName
+from headpond.node.http.answers import ANSWER, Answer
+from headpond.node.http.callers import Caller, Callers
+
+NOT_IN_QUERY = {"caller", "data", "request", "idempotency_key", "last_event_id"}
+"""Parameters of routes that come from elsewhere than the query."""
+HttpRequest = Request[Any, Any, Any]
+Result = TypeVar("Result")
+
+FromCaller = NamedDependency[Caller]
+"""The caller of a request, in the signature of a route."""
+
+TopicPath = Annotated[
+    str,
+    PathParameter(description="A topic: `NAME`, or `tenant:product:component:NAME`. In answers: with slashes."),
+]
+Count = Annotated[int, QueryParameter(ge=1, le=1000, description="How many messages at most.")]
+Wait = Annotated[
+    float,
+    QueryParameter(
+        ge=0, le=SECONDS_MAX, description="Seconds to wait for a message; at most `http_limits.wait_s`."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpState:
+    """What routes use of the HTTP server and its node."""
+
+    callers: Callers
+    stopping: asyncio.Event
+    """Set when the node stops: waits and streams end."""
+    hindrance: Callable[[], HeadpondError | None]
+    """Why the node takes no messages now; None while it does."""
+    gauges: Callable[[], dict[str, int]]
+    """The counts of the HTTP server, for ``/metrics``."""
+
+
+def state_of(request: HttpRequest) -> HttpState:
+    state: HttpState = request.app.state.http
+    return state
+
+
+def answer_of(request: HttpRequest) -> Answer:
+    """The answer to a request, which a route makes room for."""
+    answer: Answer = request.scope["state"][ANSWER]
+    return answer
+
+
+def token_of(request: HttpRequest) -> str | None:
+    """The token of ``Authorization: Bearer TOKEN``."""
+    given = request.headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, token = given.strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise BadRequest(
+            "the Authorization header is not `Bearer TOKEN`", hint="Write Authorization: Bearer hpd_…"
+        )
+    return token
+
+
+async def provide_caller(request: HttpRequest) -> Caller:
+    return await state_of(request).callers.get(token_of(request))
+
+
+def refuse_unknown(request: HttpRequest) -> None:
+    """Refuses a query parameter that the route does not have: it may be a typing error."""
+    if not request.scope["query_string"]:
+        return
+    parameters = inspect.signature(request.route_handler.fn).parameters.keys()
+    known = parameters - NOT_IN_QUERY - request.path_params.keys()
+    for name in request.query_params:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise BadRequest(
+                f"this route has no query parameter {name[:80]!r}", hint=f"Known in the query: {names}."
+            )
+
+
+def topic_name(text: str) -> str:
+    """The full name of a topic in a path."""
+    return str(TopicName.parse(text.replace(":", "/")))
+
+
+def wait_of(request: HttpRequest, wait: float) -> float:
+    limit = state_of(request).callers.limits.wait_s
+    if not wait <= limit:
+        raise BadRequest(f"a wait of {wait:g} s; at most {limit:g} are allowed (http_limits.wait_s)")
+    return wait
+
+
+async def while_connected(request: HttpRequest, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """The result of ``work``; None if the client hangs up first. A stopping node ends it with an error."""
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    stopping = asyncio.ensure_future(state_of(request).stopping.wait())
+    try:
+        await asyncio.wait([doing, gone, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        if stopping.done():
+            raise NodeStopping("the node is shutting down")
+        return None
+    finally:
+        for each in (doing, gone, stopping):
+            each.cancel()
+        await asyncio.gather(doing, gone, stopping, return_exceptions=True)
+
+
+async def _gone(request: HttpRequest) -> None:
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return
