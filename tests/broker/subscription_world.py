@@ -14,7 +14,7 @@ from headpond.broker.subscriptions.key_shared import slots_of
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.entry_set import EntrySet
 from headpond.model.policy import Policy
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
@@ -92,7 +92,7 @@ class World:
         caught_up = self.it.cursors[shard].offered == self.ends[shard] and not self.it.cursors[shard].ready
         self.ends[shard] += len(keys)
         if caught_up and self.it.attachments:
-            run = Run([made], self.ends[shard], [])
+            run = ReadResult([made], self.ends[shard], [])
             self.offered(self.it.deal(shard, run, None, self.now_us))
 
     def join(self, credit: int, instance: bytes = b"", *, says: bool = False) -> Attachment:
@@ -150,10 +150,10 @@ class World:
                 )
         raise AssertionError("it goes on reading for ever")
 
-    def read(self, shard: int, entry: int) -> Run:
+    def read(self, shard: int, entry: int) -> ReadResult:
         found = [each for each in self.records[shard] if each.header.end_entry > entry][:2]
         assert found, "only what is there is read"
-        return Run(found, found[-1].header.end_entry, [])
+        return ReadResult(found, found[-1].header.end_entry, [])
 
     def settle(self, shard: int, start: int, end: int, by: Attachment, *, skip: bool = False) -> None:
         end = min(end, self.ends[shard])

@@ -20,7 +20,7 @@ from headpond.broker.subscriptions.settle import settle
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.control.consuming import Settle
 from tests.broker.subscription_world import record
 
@@ -203,7 +203,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
             wanted = self.it.want(ends, 1)
             if wanted is None:
                 return []
-            run = Run([self.records[wanted.entry]], wanted.entry + 1, [])
+            run = ReadResult([self.records[wanted.entry]], wanted.entry + 1, [])
             if offers := self.it.deal(0, run, wanted.entry, self.clock_us):
                 return offers
         raise AssertionError("it goes on reading for ever")

@@ -14,7 +14,7 @@ from headpond.broker.core import NodeCore
 from headpond.broker.effects import Close, Commit, Fetch, RemoveTree, Send
 from headpond.broker.settings import LogSettings, Settings
 from headpond.storage.disk import Disk
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control
 from headpond.wire.control.greeting import Control, Error
@@ -98,7 +98,7 @@ class CoreShell:
 
     def _fetch(self, fetch: Fetch) -> None:
         log = self.core.log_of(fetch)
-        run: Run | None = None
+        run: ReadResult | None = None
         if log is not None:
             try:
                 run = fetch.run(log)

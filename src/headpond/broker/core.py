@@ -43,7 +43,7 @@ from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.commit_rounds import RoundWrite
 from headpond.storage.disk import Disk, is_disk_full
 from headpond.storage.log.batch import LogBatch
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.connection import ConnectionFault, Event, NodeSide
 from headpond.wire.control.codec import CONTROL_TYPES, Misfit, Request, encode_control
@@ -296,7 +296,7 @@ class NodeCore:
         topic = self.stores.catalog.by_uuid(fetch.topic)
         return topic.shards[fetch.shard].log if topic is not None else None
 
-    def fetched(self, fetch: Fetch, run: Run | None) -> None:
+    def fetched(self, fetch: Fetch, run: ReadResult | None) -> None:
         """A read of a log ended; None if the disk failed it."""
         if run is not None and run.lost:
             self._loss_log.write(fetch, run.lost)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headpond.storage.log.read import Replaced, Run
+from headpond.storage.log.read import ReadResult, Replaced
 from headpond.wire.control.links import RecordHead
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Fetch:
     shard: int
     entry: int
     bytes_max: int
-    then: Callable[[Run | None], None]
+    then: Callable[[ReadResult | None], None]
     """What the core does with it; None if the disk failed it, or the topic is gone."""
 
-    def run(self, log: ShardLog) -> Run:
+    def run(self, log: ShardLog) -> ReadResult:
         """The read itself, for the worker thread."""
         return log.read(self.entry, self.bytes_max)
 
@@ -58,7 +58,7 @@ class FindEntry(Fetch):
 
     at_us: int = 0
 
-    def run(self, log: ShardLog) -> Run:
+    def run(self, log: ShardLog) -> ReadResult:
         return log.find_run(self.at_us)
 
 
@@ -69,7 +69,7 @@ class HeadsFetch(Fetch):
     heads: list[RecordHead] = field(default_factory=list)
     """Filled by the read."""
 
-    def run(self, log: ShardLog) -> Run:
+    def run(self, log: ShardLog) -> ReadResult:
         while True:
             self.heads.clear()
             try:

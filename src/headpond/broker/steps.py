@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from headpond.model.errors import HeadpondError
-from headpond.storage.commit_lane import Lane
+from headpond.storage.commit_lane import CommitLane
 from headpond.storage.journal import JournalTable
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Reply(NamedTuple):
     afterwards: Callable[[], None]
 
 
-def on_disk(lane: Lane) -> Wait[None]:
+def on_disk(lane: CommitLane) -> Wait[None]:
     """Waits until everything that is staged in a lane now is on the disk."""
     wait: Wait[None] = Wait()
     lane.wait(wait.ended)

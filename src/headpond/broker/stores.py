@@ -40,8 +40,8 @@ from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaM
 from headpond.model.names import TopicName
 from headpond.storage.append import Batch
 from headpond.storage.commit_journal import replay
-from headpond.storage.commit_lane import Committer, Lane, Write
-from headpond.storage.commit_rounds import WRITE_AGAIN_US, CheckpointWrite, Rounds, RoundWrite
+from headpond.storage.commit_lane import CommitLane, Committer, Write
+from headpond.storage.commit_rounds import WRITE_AGAIN_US, CheckpointWrite, CommitRounds, RoundWrite
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import read_frame
 from headpond.storage.journal import FileJournal, JournalTable, TableState
@@ -49,7 +49,7 @@ from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.format import parse_name
 from headpond.storage.log.read import StoredRecord
 from headpond.storage.log.shard_log import OpenLogs
-from headpond.storage.long_work import Job, LongWork
+from headpond.storage.long_work import LongJob, LongWork
 from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile, read_seal, remove_seal, write_seal
 from headpond.wire.frame import FrameType
@@ -136,7 +136,7 @@ class Stores:
         self._alarm = context.alarms.add(self._try_again)
         self._gone: dict[bytes, Topic] = {}
         """Deleted topics with a write under way."""
-        self._dirty: dict[Lane, None] = {}
+        self._dirty: dict[CommitLane, None] = {}
         """Lanes with something to write, in the order they got it."""
         self._readable: list[Readable] = []
         self._log_options = LogOptions(
@@ -144,7 +144,7 @@ class Stores:
             preallocate_bytes=settings.log.preallocate_bytes,
             index_every_bytes=settings.log.index_every_bytes,
         )
-        self.rounds = Rounds(
+        self.rounds = CommitRounds(
             generation_bytes=settings.log.commit_journal_bytes, alone_max=settings.threads, clock_us=clock_us
         )
         self.long_work = LongWork()
@@ -204,7 +204,7 @@ class Stores:
             journal.compact(list(self.catalog.snapshot()))
         else:
             journal.ensure_file()
-        self._catalog_lane = Lane("the catalog", journal, self._catalog_wrote, self._dirty)
+        self._catalog_lane = CommitLane("the catalog", journal.appender, self._catalog_wrote, self._dirty)
         self._write_repairs()
         for topic in self.catalog:
             self._open_shards(topic)
@@ -249,7 +249,9 @@ class Stores:
             log = topic.open_log(number, self._disk, now_us, self._log_options, self._held, hold_us, seal)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
-            lane = Lane(place, log, partial(self._log_wrote, topic, number), self._dirty, shares=True)
+            lane = CommitLane(
+                place, log.appender, partial(self._log_wrote, topic, number), self._dirty, shares=True
+            )
             topic.shards.append(Shard(log, Admission(log), lane))
 
     def _open_settlements(self) -> None:
@@ -264,7 +266,9 @@ class Stores:
                 "settlements: a subscription whose records are lost is gone, or gets again what it settled"
             )
         journal.ensure_file()
-        self.settlement_lane = Lane("the settlement journal", journal, self._settlements_wrote, self._dirty)
+        self.settlement_lane = CommitLane(
+            "the settlement journal", journal.appender, self._settlements_wrote, self._dirty
+        )
         self._write_repairs()
         for subscription in self.subscriptions.all():
             self._fit(subscription)
@@ -330,7 +334,7 @@ class Stores:
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended; those who waited for it are told."""
         if lane is self.long_work:
-            self.long_work.done(cast(Job, write), error)
+            self.long_work.done(cast(LongJob, write), error)
         elif isinstance(write, Errand):
             write.ended(error)
         elif isinstance(write, RoundWrite):
@@ -341,11 +345,11 @@ class Stores:
             self.rounds.checkpoint_done(write, error)
             self._try_again()
         else:
-            assert isinstance(lane, Lane)
+            assert isinstance(lane, CommitLane)
             self.rounds.alone_done(lane)
             self._lane_wrote(lane, write, error)
 
-    def _lane_wrote(self, lane: Lane, write: Write, error: OSError | None) -> None:
+    def _lane_wrote(self, lane: CommitLane, write: Write, error: OSError | None) -> None:
         if error is not None:
             lane.resume_us = self._clock_us() + WRITE_AGAIN_US
             self._alarm.by(lane.resume_us)
@@ -363,7 +367,7 @@ class Stores:
                 if lane is kept.lane:
                     kept.compact_if_long()
 
-    def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: Lane) -> None:
+    def _compact_if_long(self, journal: FileJournal, state: Catalog | Subscriptions, lane: CommitLane) -> None:
         if journal.is_long(self.settings.journal_compact_bytes):
             journal.compact(state.snapshot())
             lane.mark()

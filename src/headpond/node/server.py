@@ -26,7 +26,7 @@ from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, Time
 from headpond.node.links.links import Peers
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import is_disk_full
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.codec import encode_control
@@ -388,7 +388,7 @@ class Server:
             self._quiet.set()
 
     def _run_fetch(self, fetch: Fetch, log: ShardLog) -> None:
-        run: Run | None = None
+        run: ReadResult | None = None
         try:
             run = fetch.run(log)
         except OSError as error:
@@ -397,7 +397,7 @@ class Server:
             logger.exception("reading entry %d failed", fetch.entry)
         self._loop.call_soon_threadsafe(self._fetched, fetch, run)
 
-    def _fetched(self, fetch: Fetch, run: Run | None) -> None:
+    def _fetched(self, fetch: Fetch, run: ReadResult | None) -> None:
         self.core.fetched(fetch, run)
         self.drain()
         if self._paused:

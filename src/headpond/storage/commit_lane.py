@@ -32,13 +32,6 @@ class Committer(Protocol):
     def take(self) -> Write: ...
 
 
-class Staging(Protocol):
-    """What a lane needs of a log, a journal or the stage files."""
-
-    @property
-    def appender(self) -> Appender[Any]: ...
-
-
 def as_error(error: OSError, what: str) -> HeadpondError:
     """The error of the catalogue for a failed write or sync."""
     if is_disk_full(error):
@@ -46,15 +39,15 @@ def as_error(error: OSError, what: str) -> HeadpondError:
     return StorageFailed(f"the node could not write {what}: {error.strerror or error}")
 
 
-class Lane:
+class CommitLane:
     """``on_done(write, error)`` moves the state of the log or journal; the lane then calls the waiters."""
 
     def __init__(
         self,
         name: str,
-        staging: Staging,
+        appender: Appender[Any],
         on_done: Callable[[Any, OSError | None], bool],
-        dirty: dict[Lane, None],
+        dirty: dict[CommitLane, None],
         *,
         shares: bool = False,
         lazy: bool = False,
@@ -65,7 +58,7 @@ class Lane:
         ``shares`` can share a sync (commit_rounds.py). A ``lazy`` lane writes when a waiter hurries.
         """
         self.name = name
-        self.appender = staging.appender
+        self.appender = appender
         self.shares = shares
         self.resume_us = 0
         """No write before this time: after a failure the lane pauses."""

@@ -5,8 +5,8 @@ write, all of it goes into the commit journal (commit_journal.py) with one write
 logs without a sync. When a generation of the journal is full, a checkpoint syncs the logs that it names, in the
 background.
 
-The shell treats ``Rounds`` and its ``Checkpoint`` like lanes: it takes their write, runs it and reports its
-end.
+The shell treats ``CommitRounds`` and its ``Checkpoint`` like lanes: it takes their write, runs it and reports
+its end.
 
 Three rules keep this safe:
 
@@ -28,7 +28,7 @@ from headpond.storage.commit_journal import (
     retire_generation,
     sync_generation,
 )
-from headpond.storage.commit_lane import Committer, Lane
+from headpond.storage.commit_lane import CommitLane, Committer
 from headpond.storage.disk import Disk, DiskFile
 
 WRITE_AGAIN_US = 500_000
@@ -167,18 +167,18 @@ FULL_MAX = 2
 class RoundWrite:
     """The writes of all logs in one round."""
 
-    def __init__(self, generation: Generation, writes: list[tuple[Lane, Batch]]) -> None:
+    def __init__(self, generation: Generation, writes: list[tuple[CommitLane, Batch]]) -> None:
         self.generation = generation
         self.writes = writes
         self.bytes = 0
-        self.errors: dict[Lane, OSError] = {}
+        self.errors: dict[CommitLane, OSError] = {}
         """Logs whose own file could not be written, though the journal has the bytes."""
 
     def run(self, disk: Disk) -> None:
         """After an ``OSError`` nothing of the round counts, for any log."""
         number, frames = self.generation.number, []
-        shared: list[tuple[Lane, Batch, list[bytes]]] = []
-        alone: list[tuple[Lane, Batch]] = []
+        shared: list[tuple[CommitLane, Batch, list[bytes]]] = []
+        alone: list[tuple[CommitLane, Batch]] = []
         for lane, write in self.writes:
             try:
                 write.reserve(disk)
@@ -203,13 +203,13 @@ class RoundWrite:
                 self.errors[lane] = error
 
 
-class Rounds:
+class CommitRounds:
     name = "the commit journal"
 
     def __init__(self, *, generation_bytes: int, alone_max: int, clock_us: Callable[[], int]) -> None:
         """Up to ``alone_max`` logs are written at a time with separate syncs; more share a round."""
         self.checkpoint = Checkpoint(self.suspect)
-        self.alone: set[Lane] = set()
+        self.alone: set[CommitLane] = set()
         """Logs with a separate write under way."""
         self.rounds = 0
         """How many rounds were written."""
@@ -218,17 +218,17 @@ class Rounds:
         self._clock_us = clock_us
         self._numbers = 0
         self._active: Generation | None = None
-        self.waiting: dict[Lane, None] = {}
+        self.waiting: dict[CommitLane, None] = {}
         """Logs that wait for the end of the round under way."""
-        self._held: list[Lane] = []
+        self._held: list[CommitLane] = []
         """Logs that wait for a checkpoint."""
-        self._planned: list[Lane] = []
+        self._planned: list[CommitLane] = []
         self._under_way: RoundWrite | None = None
         self._close_wanted = False
 
     # --- choosing -----------------------------------------------------------------------------------
 
-    def choose(self, ready: list[Lane]) -> list[Committer]:
+    def choose(self, ready: list[CommitLane]) -> list[Committer]:
         """The committers to write now, out of the ready lanes; the others wait here."""
         chosen: list[Committer] = []
         if self._held:  # their checkpoint may be done
@@ -270,7 +270,7 @@ class Rounds:
     def _live(self) -> Iterable[Generation]:
         return [*self.checkpoint.full, *([self._active] if self._active is not None else [])]
 
-    def _have_room(self, lane: Lane) -> bool:
+    def _have_room(self, lane: CommitLane) -> bool:
         """Whether a generation has room for at least the first lane."""
         size = _bytes_of(lane)
         if size > self._generation_bytes:
@@ -298,7 +298,7 @@ class Rounds:
     def take(self) -> RoundWrite:
         generation = self._active
         assert generation is not None and self._under_way is None, "no round was planned"
-        writes: list[tuple[Lane, Batch]] = []
+        writes: list[tuple[CommitLane, Batch]] = []
         room = generation.bytes_max - generation.at
         for lane in self._planned:
             room -= _bytes_of(lane)
@@ -326,7 +326,7 @@ class Rounds:
             self._close_wanted = False
             self._close_active()
 
-    def drop(self, lane: Lane) -> None:
+    def drop(self, lane: CommitLane) -> None:
         """The staged bytes of this lane will not be written."""
         self.waiting.pop(lane, None)
         self._held = [other for other in self._held if other is not lane]
@@ -335,7 +335,7 @@ class Rounds:
         under_way: set[Committer] = {*self.alone, *([self] if self._under_way is not None else [])}
         self.checkpoint.done(write, error, self._clock_us(), under_way)
 
-    def alone_done(self, lane: Lane) -> None:
+    def alone_done(self, lane: CommitLane) -> None:
         """A separate write of a log ended."""
         self.alone.discard(lane)
         if self.checkpoint.full:
@@ -362,6 +362,6 @@ class Rounds:
         self.checkpoint.close(disk)
 
 
-def _bytes_of(lane: Lane) -> int:
+def _bytes_of(lane: CommitLane) -> int:
     """The most bytes that a lane takes in the journal."""
     return int(lane.appender.staged.bytes) + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 256

@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
-from headpond.storage.commit_lane import Lane
+from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found
 from headpond.storage.recovery import Recovery
@@ -435,7 +435,7 @@ class JournalTable:
         disk: Disk,
         folder: str,
         state: TableState,
-        dirty: dict[Lane, None],
+        dirty: dict[CommitLane, None],
         *,
         compact_bytes: int,
         seal: Seal | None = None,
@@ -446,7 +446,7 @@ class JournalTable:
             state.replay(body)
         self.recovered = [f"{folder}: {line}" for line in self.journal.report.lines()]
         self.journal.ensure_file()
-        self.lane = Lane(f"the journal {folder}", self.journal, self._wrote, dirty)
+        self.lane = CommitLane(f"the journal {folder}", self.journal.appender, self._wrote, dirty)
         self._state = state
         self._compact_bytes = compact_bytes
         nothing_left = bool(self.journal.size_bytes) and not bodies  # every file begins with a record

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from headpond.storage.disk import Disk
 
-Place = tuple[bytes, int]
+ShardPlace = tuple[bytes, int]
 """A topic's uuid and the number of a shard."""
 
 
-class Job(Protocol):
-    place: Place
+class LongJob(Protocol):
+    place: ShardPlace
 
     def run(self, disk: Disk) -> None:
         """One step, of a bounded size, in a worker thread."""
@@ -31,10 +31,10 @@ class LongWork:
     def __init__(self) -> None:
         self.stopped = False
         """Whether the node stops: no further step begins."""
-        self._jobs: deque[Job] = deque()
-        self._under_way: Job | None = None
+        self._jobs: deque[LongJob] = deque()
+        self._under_way: LongJob | None = None
 
-    def add(self, job: Job) -> None:
+    def add(self, job: LongJob) -> None:
         self._jobs.append(job)
 
     @property
@@ -46,12 +46,12 @@ class LongWork:
         """Whether a step is under way."""
         return self._under_way is not None
 
-    def take(self) -> Job:
+    def take(self) -> LongJob:
         assert self._under_way is None
         self._under_way = self._jobs[0]
         return self._under_way
 
-    def done(self, job: Job, error: OSError | None) -> None:
+    def done(self, job: LongJob, error: OSError | None) -> None:
         """A step ended. An unfinished job goes to the end of the queue, but before others of its shard."""
         assert job is self._under_way
         self._under_way = None
@@ -61,7 +61,7 @@ class LongWork:
             others = [each for each in self._jobs if each.place != job.place]
             self._jobs = deque([*others, job, *behind])
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: ShardPlace) -> bool:
         return any(job.place == place for job in self._jobs)
 
     def drop(self, topic: bytes) -> None:

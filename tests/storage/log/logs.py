@@ -50,7 +50,7 @@ def commit(log: ShardLog, disk: Disk) -> list[StoredRecord]:
 
 
 @dataclass
-class Writer:
+class LogWriter:
     """Appends segments of its blocks in order and remembers them."""
 
     log: ShardLog
@@ -130,9 +130,9 @@ def marked(log: ShardLog) -> dict[bytes, set[int]]:
     }
 
 
-def filled(disk: MemoryDisk, *, rounds: int = 12, seed: int = 1, options: LogOptions = SMALL) -> Writer:
+def filled(disk: MemoryDisk, *, rounds: int = 12, seed: int = 1, options: LogOptions = SMALL) -> LogWriter:
     """A log with several files, everything committed."""
-    writer = Writer(open_log(disk, options), random.Random(seed))
+    writer = LogWriter(open_log(disk, options), random.Random(seed))
     for _ in range(rounds):
         for _ in range(writer.draw.randrange(1, 5)):
             writer.append()
@@ -144,4 +144,4 @@ def log_files(disk: Disk) -> list[str]:
     return [f"{FOLDER}/{name}" for name in disk.list(FOLDER) if name.endswith(".log")]
 
 
-Step = Callable[[Writer, Disk], None]
+Step = Callable[[LogWriter, Disk], None]

@@ -20,8 +20,8 @@ from headpond.wire.title import Title
 from tests.storage.log.logs import (
     FOLDER,
     SHARD,
+    LogWriter,
     Row,
-    Writer,
     admitted,
     commit,
     filled,
@@ -89,7 +89,7 @@ def check_one_frame_lost(disk: MemoryDisk, rows: list[Row], place: FramePlace) -
 
 def check_goes_on(disk: MemoryDisk, log: ShardLog, left: list[Row], span: Row | None) -> None:
     """A damaged log accepts appends, and has them after the next start."""
-    writer = Writer(log, random.Random(1), durable=list(left))
+    writer = LogWriter(log, random.Random(1), durable=list(left))
     writer.append(count=1)
     writer.commit(disk)
     log.close()
@@ -139,7 +139,7 @@ def test_damage_that_is_known_when_a_new_file_begins_is_known_after_the_next_sta
     read_all(log)
     span = (middle.row.first_entry, middle.row.first_entry + middle.row.count)
     assert list(log.damaged) == [span]
-    writer = Writer(log, random.Random(2))
+    writer = LogWriter(log, random.Random(2))
     files = len(log_files(disk))
     while len(log_files(disk)) == files:
         writer.append()
@@ -245,7 +245,7 @@ def test_a_last_file_in_which_nothing_can_be_read_is_kept_and_its_entries_are_no
     before = log.incarnation
     assert read_all(log)[0] == [row for row in readable(rows) if row.first_entry < first]
     assert log.entry_next >= sum(row.count for row in rows)
-    writer = Writer(log, random.Random(1))
+    writer = LogWriter(log, random.Random(1))
     row = writer.append(count=1)
     writer.commit(disk)
     assert disk.contents(last) == garbage
@@ -279,7 +279,7 @@ def test_a_copy_of_a_log_inside_a_message_is_not_taken_for_the_log(copied: str) 
 def test_a_log_of_another_topic_inside_a_message_is_not_served_for_this_one(bit: int) -> None:
     """Its frames are valid, of the same shard, and their entries are higher; the slice ends in any place."""
     elsewhere = MemoryDisk()
-    other = Writer(open_log(elsewhere, LogOptions()), random.Random(9))
+    other = LogWriter(open_log(elsewhere, LogOptions()), random.Random(9))
     for _ in range(60):
         other.append(size=20, count=2)
         other.commit(elsewhere)

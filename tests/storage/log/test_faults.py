@@ -21,8 +21,8 @@ from tests.storage.log.logs import (
     FOLDER,
     SHARD,
     SMALL,
+    LogWriter,
     Row,
-    Writer,
     admitted,
     filled,
     log_files,
@@ -42,7 +42,7 @@ def fail(log: ShardLog, disk: MemoryDisk) -> tuple[LogBatch, OSError]:
     return write, caught.value
 
 
-def rotating(disk: MemoryDisk) -> Writer:
+def rotating(disk: MemoryDisk) -> LogWriter:
     """A log whose next write begins a new file."""
     writer = filled(disk, rounds=5)
     writer.append(size=4_000, count=1)
@@ -50,7 +50,7 @@ def rotating(disk: MemoryDisk) -> Writer:
     return writer
 
 
-def check_as_before(writer: Writer) -> None:
+def check_as_before(writer: LogWriter) -> None:
     """Marks, entries and reads show the committed rows alone."""
     log, rows = writer.log, writer.durable
     assert marked(log) == admitted(rows)
@@ -255,7 +255,7 @@ def test_closing_a_log_of_durability_os_syncs_it() -> None:
 def test_a_new_file_takes_the_place_of_one_without_entries() -> None:
     """Refusals alone leave a file whose name the next one would share: the marks in its head replace them."""
     disk = MemoryDisk()
-    writer = Writer(open_log(disk), random.Random(1))
+    writer = LogWriter(open_log(disk), random.Random(1))
     writer.append(count=0)
     writer.commit(disk)
     writer.append(count=0)
@@ -272,9 +272,9 @@ def test_a_new_file_takes_the_place_of_one_without_entries() -> None:
     assert read_all(again) == (readable(writer.durable), [])
 
 
-def without_entries(disk: MemoryDisk) -> Writer:
+def without_entries(disk: MemoryDisk) -> LogWriter:
     """A log whose only file holds refusals alone and is left after a failed write."""
-    writer = Writer(open_log(disk), random.Random(1))
+    writer = LogWriter(open_log(disk), random.Random(1))
     writer.append(count=0, size=300)
     writer.commit(disk)
     writer.append(count=1)
@@ -304,7 +304,7 @@ def test_an_index_that_another_file_of_the_same_name_left_costs_no_entry(loaded:
 
     def three_files(seed: int) -> tuple[MemoryDisk, list[Row]]:
         disk = MemoryDisk()
-        writer = Writer(open_log(disk), random.Random(seed))
+        writer = LogWriter(open_log(disk), random.Random(seed))
         while len(log_files(disk)) < 3:
             writer.append(count=1, size=40)
             writer.commit(disk)
@@ -348,7 +348,7 @@ def test_a_sector_that_cannot_be_read_costs_exactly_the_records_in_it(number: in
     """In a sealed file, and in the one being written; found by a read, and at opening."""
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=60_000, preallocate_bytes=8_192, index_every_bytes=2_000)
-    writer = Writer(open_log(disk, options), random.Random(4))
+    writer = LogWriter(open_log(disk, options), random.Random(4))
     while len(log_files(disk)) < 2 or disk.open(log_files(disk)[1]).size() < 40_000:
         writer.append(count=1, size=700)
         writer.commit(disk)
@@ -366,7 +366,7 @@ def test_a_sector_that_cannot_be_read_costs_exactly_the_records_in_it(number: in
         assert read_all(log) == (left, [span])
         assert list(log.damaged) == [span] and not log.report.new_incarnation
         assert log.find_time(0) == 0
-    writer = Writer(log, random.Random(1), durable=left)
+    writer = LogWriter(log, random.Random(1), durable=left)
     writer.append(count=1)
     writer.commit(disk)
     assert read_all(open_log(disk, options)) == (writer.durable, [span])
@@ -377,7 +377,7 @@ def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int)
     """The lost entries may have been served: the log does not assign them again."""
     disk = MemoryDisk()
     options = LogOptions(preallocate_bytes=reserved)
-    writer = Writer(open_log(disk, options), random.Random(4))
+    writer = LogWriter(open_log(disk, options), random.Random(4))
     for _ in range(20):
         writer.append(count=1, size=700)
         writer.commit(disk)
@@ -393,7 +393,7 @@ def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int)
     assert rows == writer.durable[: len(rows)] and 10 < len(rows) < 20
     assert lost == [(len(rows), log.entry_next)] and log.entry_next >= 20
     assert disk.contents(path)[: len(before)] == before, "nothing is cut off"
-    writer = Writer(log, random.Random(1), durable=rows)
+    writer = LogWriter(log, random.Random(1), durable=rows)
     writer.append(count=1)
     writer.commit(disk)
     disk.crash(keep="none")
@@ -413,7 +413,7 @@ def test_an_unreadable_log_opens_and_accepts_appends() -> None:
     assert log.entry_next >= sum(row.count for row in writer.durable)
     rows, lost = read_all(log)
     assert rows == [] and list(RangeSet(lost)) == [(0, log.entry_next)]
-    again = Writer(log, random.Random(1))
+    again = LogWriter(log, random.Random(1))
     row = again.append(count=1)
     again.commit(disk)
     assert read_all(open_log(disk), row.first_entry) == ([row], [])

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headpond.storage.log.batch import LogBatch, LogOptions
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk
-from tests.storage.log.logs import Row, Writer, admitted, marked, open_log, read_all, readable
+from tests.storage.log.logs import LogWriter, Row, admitted, marked, open_log, read_all, readable
 
 OPTIONS = LogOptions(rotate_bytes=1_500, preallocate_bytes=1_024, index_every_bytes=200)
 
@@ -25,7 +25,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1_000))
     def begin(self, seed: int) -> None:
         self.disk = MemoryDisk(seed)
-        self.writer = Writer(open_log(self.disk, OPTIONS), random.Random(seed))
+        self.writer = LogWriter(open_log(self.disk, OPTIONS), random.Random(seed))
         self.write: LogBatch | None = None
         self.in_write: list[Row] = []
         self.kept = 0

@@ -12,7 +12,7 @@ from headpond.storage.log.batch import LogOptions
 from headpond.storage.memory_disk import Keep, MemoryDisk
 from tests.storage.log.logs import (
     FOLDER,
-    Writer,
+    LogWriter,
     admitted,
     commit,
     filled,
@@ -23,7 +23,7 @@ from tests.storage.log.logs import (
 )
 
 
-def work(writer: Writer, disk: MemoryDisk, rounds: int = 9) -> None:
+def work(writer: LogWriter, disk: MemoryDisk, rounds: int = 9) -> None:
     """Appends, rotates, ends a block and drops a prefix; stops where the power does."""
     for number in range(rounds):
         for _ in range(writer.draw.randrange(1, 6)):
@@ -38,11 +38,11 @@ def work(writer: Writer, disk: MemoryDisk, rounds: int = 9) -> None:
 def changes_of_all_work(seed: int) -> int:
     """How many operations the whole work takes: as many places for a cut."""
     disk = MemoryDisk(seed)
-    work(Writer(open_log(disk), random.Random(seed)), disk)
+    work(LogWriter(open_log(disk), random.Random(seed)), disk)
     return sum(operation[0] not in ("read", "open") for operation in disk.operations)
 
 
-def check_after_cut(disk: MemoryDisk, writer: Writer) -> None:
+def check_after_cut(disk: MemoryDisk, writer: LogWriter) -> None:
     log = open_log(disk)
     assert log.report.damaged == [] and log.report.missing == [] and not log.report.new_incarnation
     assert list(log.damaged) == []
@@ -58,10 +58,10 @@ def check_after_cut(disk: MemoryDisk, writer: Writer) -> None:
     for row in everything:
         found = log.find_segment(row.block, row.segment)
         assert found == (row.segment * 7, row.first_entry, row.count) or row.first_entry < log.entry_first
-    check_goes_on(disk, Writer(log, random.Random(5), everything))
+    check_goes_on(disk, LogWriter(log, random.Random(5), everything))
 
 
-def check_goes_on(disk: MemoryDisk, writer: Writer) -> None:
+def check_goes_on(disk: MemoryDisk, writer: LogWriter) -> None:
     """The recovered log takes more, and keeps it over another cut."""
     for _ in range(3):
         writer.append(count=1)
@@ -77,7 +77,7 @@ def check_goes_on(disk: MemoryDisk, writer: Writer) -> None:
 def test_a_cut_at_every_operation_keeps_all_commits(keep: Keep, seed: int) -> None:
     for changes in range(changes_of_all_work(seed) + 1):
         disk = MemoryDisk(seed * 1_000 + changes)
-        writer = Writer(open_log(disk), random.Random(seed))
+        writer = LogWriter(open_log(disk), random.Random(seed))
         disk.cut_power_after(changes)
         try:
             work(writer, disk)
@@ -128,12 +128,12 @@ def test_opening_syncs_the_folder_only_while_the_last_files_name_may_not_be_dura
 
 def test_records_in_a_file_whose_name_was_not_durable_survive_the_next_cut() -> None:
     disk = MemoryDisk()
-    writer = Writer(open_log(disk), random.Random(1))
+    writer = LogWriter(open_log(disk), random.Random(1))
     writer.append()
     disk.fail_next("sync_folder", errno.EIO)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         commit(writer.log, disk)
-    again = Writer(open_log(disk), random.Random(2))  # the process was killed; what it renamed is still there
+    again = LogWriter(open_log(disk), random.Random(2))  # the process was killed; its new file is still there
     again.append()
     again.commit(disk)
     disk.crash(keep="none")

@@ -19,8 +19,8 @@ from tests.storage.log.logs import (
     BLOCKS,
     FOLDER,
     SMALL,
+    LogWriter,
     Row,
-    Writer,
     admitted,
     commit,
     filled,
@@ -38,8 +38,8 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     return MemoryDisk() if request.param == "memory" else OsDisk(tmp_path / "data")
 
 
-def write_rows(disk: Disk, rounds: int, options: LogOptions = SMALL) -> Writer:
-    writer = Writer(open_log(disk, options), random.Random(1))
+def write_rows(disk: Disk, rounds: int, options: LogOptions = SMALL) -> LogWriter:
+    writer = LogWriter(open_log(disk, options), random.Random(1))
     for _ in range(rounds):
         for _ in range(3):
             writer.append()
@@ -141,7 +141,7 @@ def test_a_read_gives_at_least_one_record_and_stays_within_its_bytes_otherwise(d
 
 
 def test_a_record_larger_than_the_chunks_it_is_read_in_comes_back_whole(disk: Disk) -> None:
-    writer = Writer(open_log(disk, LogOptions(preallocate_bytes=1 << 20)), random.Random(1))
+    writer = LogWriter(open_log(disk, LogOptions(preallocate_bytes=1 << 20)), random.Random(1))
     sizes = [10, 3_000_000, 10, 200_000, 1_100_000, 10]
     for size in sizes:
         writer.append(size=size, count=1)
@@ -164,7 +164,7 @@ def test_files_are_named_by_their_first_entry_and_each_knows_the_one_before(disk
 
 
 def test_refusals_alone_never_begin_a_file(disk: Disk) -> None:
-    writer = Writer(open_log(disk), random.Random(1))
+    writer = LogWriter(open_log(disk), random.Random(1))
     for _ in range(20):
         writer.append(size=700, count=0)
         writer.commit(disk)
@@ -472,7 +472,7 @@ def test_the_end_of_a_block_is_remembered_and_forgotten_a_day_later(disk: Disk) 
 def test_opening_reads_the_last_file_and_only_the_heads_of_the_others() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=100_000, preallocate_bytes=10_000)
-    writer = Writer(open_log(disk, options), random.Random(1))
+    writer = LogWriter(open_log(disk, options), random.Random(1))
     while len(log_files(disk)) < 12:
         writer.append(size=5_000, count=1)
         writer.commit(disk)
@@ -507,7 +507,7 @@ def test_a_position_ahead_of_the_log_begins_a_new_incarnation(disk: Disk) -> Non
 
 def test_threads_read_while_others_append(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
-    writer = Writer(open_log(disk), random.Random(1))
+    writer = LogWriter(open_log(disk), random.Random(1))
     writer.append(count=1)
     writer.commit(disk)
     faults: list[BaseException] = []

@@ -17,7 +17,7 @@ from headpond.broker.stores import Stores
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached, StorageFailed, TopicNotFound
 from headpond.storage.log.compact import Compaction, CompactionResult, StateScan
-from headpond.storage.long_work import Place
+from headpond.storage.long_work import ShardPlace
 from headpond.wire.control.catalog import ShardCompaction, TopicCompaction
 
 logger = logging.getLogger("headpond.node")
@@ -44,9 +44,9 @@ class Compacting:
         self._clock_us = context.clock_us
         self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         self._alarm.by(context.clock_us() + LOOK_EVERY_US)
-        self._looked_to: dict[Place, int] = {}
+        self._looked_to: dict[ShardPlace, int] = {}
         """Up to which entry the last pass looked."""
-        self._rests_us: dict[Place, int] = {}
+        self._rests_us: dict[ShardPlace, int] = {}
         self._asked = 0
         """How many topics are being compacted by hand."""
 

@@ -19,7 +19,7 @@ from headpond.broker.ingest.admission import Admission
 from headpond.broker.ingest.producers import Producers
 from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
-from headpond.storage.commit_lane import Lane
+from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.shard_log import ShardLog
@@ -37,7 +37,7 @@ class Shard:
 
     log: ShardLog
     admission: Admission
-    lane: Lane
+    lane: CommitLane
 
 
 @dataclass(slots=True)

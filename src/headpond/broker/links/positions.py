@@ -13,7 +13,7 @@ from headpond.broker.effects import HeadsFetch
 from headpond.broker.steps import Steps, Wait
 from headpond.model.errors import StorageFailed
 from headpond.model.ranges import RangeSet
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.wire.control.following import DROPPED_MAX, WholeSegments
 from headpond.wire.control.links import RecordHead
 
@@ -89,7 +89,7 @@ class FollowPlaces:
 
 def read_heads(context: Context, topic: Topic, shard: int, entry: int) -> Steps[tuple[list[RecordHead], int]]:
     """Some heads of a log from an entry on, and the entry behind them."""
-    wait: Wait[Run | None] = Wait()
+    wait: Wait[ReadResult | None] = Wait()
     fetch = HeadsFetch(topic.uuid, shard, entry, 0, wait.done)
     context.add_effect(fetch)
     run = yield wait

@@ -17,7 +17,7 @@ from headpond.broker.steps import Steps, Wait
 from headpond.model.errors import BadRequest, LimitReached, StorageFailed, TopicNotFound
 from headpond.model.grant import ALL, Grant
 from headpond.model.names import Place, TopicPatterns
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.links import BlockName, Followed, FollowTopics, Heads, ReadHeads
 
@@ -123,7 +123,7 @@ class PeerSource:
         if self._reading[connection] >= READING_MAX:
             raise LimitReached(f"a connection has at most {READING_MAX} reads of heads under way")
         self._reading[connection] += 1
-        wait: Wait[Run | None] = Wait()
+        wait: Wait[ReadResult | None] = Wait()
         fetch = HeadsFetch(topic.uuid, ask.shard, ask.entry, 0, wait.done)
         self._context.add_effect(fetch)
         run = yield wait
@@ -142,7 +142,7 @@ def _followed(name: str, topic: Topic | None, stamp: int) -> Followed:
     return Followed(name, topic.uuid, stamp, topic.schemas.version if topic.schemas else None, shards)
 
 
-def _heads(fetch: HeadsFetch, run: Run, log: ShardLog) -> Heads:
+def _heads(fetch: HeadsFetch, run: ReadResult, log: ShardLog) -> Heads:
     tallies = log.marks.book.tallies
     blocks: dict[bytes, BlockName] = {}
     for head in fetch.heads:

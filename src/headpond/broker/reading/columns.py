@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headpond.broker.reading.filter import FilteredFetch
 from headpond.model.errors import BadRequest
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire import frame
 from headpond.wire.frame import HEADER_BYTES, TRAILER, FrameType
 from headpond.wire.plain.columns import NAMES
@@ -35,7 +35,7 @@ class ChosenFetch(FilteredFetch):
 
     columns: frozenset[str] | None = None
 
-    def run(self, log: ShardLog) -> Run:
+    def run(self, log: ShardLog) -> ReadResult:
         found = log.read(self.entry, self.bytes_max) if self.wanted is None else FilteredFetch.run(self, log)
         if self.columns is None:
             return found

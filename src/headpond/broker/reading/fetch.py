@@ -35,7 +35,7 @@ from headpond.model.errors import (
 )
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import Operation, Response, encode_control
 from headpond.wire.control.greeting import Control
@@ -238,7 +238,7 @@ class Fetching(TopicListener):
             return Records(ask.entry, log.entry_durable, [], [], incarnation=incarnation)
         # The node closes a connection for which too many bytes wait: one answer is far less.
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._context.settings.limits.unsent_bytes // 4)
-        wait: Wait[Run | None] = Wait()
+        wait: Wait[ReadResult | None] = Wait()
         masks: list[bytes] | None = None if wanted is None else []
         place = (topic.uuid, ask.shard, ask.entry, bytes_max, wait.done)
         if wanted is None and ask.columns is None:
@@ -278,10 +278,10 @@ class Fetching(TopicListener):
             raise StorageFailed(f"the node could not search topic {topic.shown} for a time")
         return [run.next_entry for run in runs]
 
-    def _find_in(self, topic: Topic, shard: int, at_us: int) -> Steps[Run | None]:
-        wait: Wait[Run | None] = Wait()
+    def _find_in(self, topic: Topic, shard: int, at_us: int) -> Steps[ReadResult | None]:
+        wait: Wait[ReadResult | None] = Wait()
         self._context.add_effect(FindEntry(topic.uuid, shard, 0, 0, wait.done, at_us))
-        found: Run | None = yield wait
+        found: ReadResult | None = yield wait
         return found
 
 
@@ -309,7 +309,7 @@ def _grown(ends: list[Ends], known: list[list[int]]) -> bool:
     )
 
 
-def _cut(run: Run, masks: list[bytes] | None, ask: FetchEntries, end: int, log: ShardLog) -> Records:
+def _cut(run: ReadResult, masks: list[bytes] | None, ask: FetchEntries, end: int, log: ShardLog) -> Records:
     """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
     if ask.named:
         end = min(end, _names_end(run.records, log))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headpond.broker.effects import Fetch
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.filter import Filter
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.plain.columns import PLAIN_SCHEMA
@@ -40,7 +40,7 @@ class FilteredFetch(Fetch):
     masks: list[bytes] = field(default_factory=list)
     """Filled by the read: a bit for each row of each record that it brings, set for those that are wanted."""
 
-    def run(self, log: ShardLog) -> Run:
+    def run(self, log: ShardLog) -> ReadResult:
         assert self.wanted is not None
         found = log.read(self.entry, self.bytes_max)
         kept: list[StoredRecord] = []
@@ -53,10 +53,10 @@ class FilteredFetch(Fetch):
             room -= len(mask)
             if room < 0 and kept:  # compressed rows can be far more than their bytes
                 at = record.header.first_entry
-                return Run(kept, at, [(start, min(end, at)) for start, end in found.lost if start < at])
+                return ReadResult(kept, at, [(start, min(end, at)) for start, end in found.lost if start < at])
             kept.append(record)
             self.masks.append(mask)
-        return Run(kept, found.next_entry, found.lost)
+        return ReadResult(kept, found.next_entry, found.lost)
 
 
 def check_filter(wanted: Filter, schemas: SchemaVersions | None) -> None:

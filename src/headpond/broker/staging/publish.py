@@ -26,7 +26,7 @@ from headpond.broker.staging.stages import Chunk
 from headpond.broker.staging.stores import Errand, StagingStores
 from headpond.broker.staging.writers import BatchPublished, BatchRecorded, Writer
 from headpond.model.errors import BadFrame, HeadpondError
-from headpond.storage.commit_lane import Lane
+from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
 from headpond.wire.plain.expiry import expiries_us, last_us
 
@@ -199,7 +199,7 @@ class Publishing:
         if publication.fault:  # this read's, or that of a write which ended meanwhile
             self._go_on(publication)
             return
-        lanes: dict[Lane, None] = {}
+        lanes: dict[CommitLane, None] = {}
         for item, segment in zip(read.items, read.segments, strict=True):
             topic = self._catalog.by_uuid(item.topic)
             if topic is None:
@@ -234,7 +234,7 @@ class Publishing:
             self._counters["segments_stored"] += 1
             self._counters["messages_stored"] += count
 
-    def _when_durable(self, publication: Publication, lanes: list[Lane]) -> None:
+    def _when_durable(self, publication: Publication, lanes: list[CommitLane]) -> None:
         left = len(lanes)
 
         def durable(error: HeadpondError | None) -> None:

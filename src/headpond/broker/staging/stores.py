@@ -11,7 +11,7 @@ from headpond.broker.staging.stage_file import FOLDER, file_path
 from headpond.broker.staging.stages import Stages, StageState
 from headpond.broker.staging.writers import Change, Writers, decode_change, encode_change
 from headpond.broker.steps import Wait, on_disk
-from headpond.storage.commit_lane import Lane
+from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
 from headpond.storage.journal import FileJournal
 from headpond.storage.seal import Seal, SealedFile
@@ -57,7 +57,7 @@ class RemoveFiles(Errand):
 
 class StagingStores:
     def __init__(
-        self, disk: Disk, settings: Settings, dirty: dict[Lane, None], recovered: list[str], seal: Seal
+        self, disk: Disk, settings: Settings, dirty: dict[CommitLane, None], recovered: list[str], seal: Seal
     ) -> None:
         self.writers = Writers()
         self.stages = Stages(
@@ -72,9 +72,11 @@ class StagingStores:
             self.writers.apply(decode_change(body))
         recovered += [f"writers: {line}" for line in journal.report.lines()]
         journal.ensure_file()
-        self._writers_lane = Lane("the writers' journal", journal, self._writers_wrote, dirty)
+        self._writers_lane = CommitLane("the writers' journal", journal.appender, self._writers_wrote, dirty)
         self.stages.open(disk, recovered, seal)
-        self.stage_lane = Lane("the stage files", self.stages, self._stages_wrote, dirty, lazy=True)
+        self.stage_lane = CommitLane(
+            "the stage files", self.stages.appender, self._stages_wrote, dirty, lazy=True
+        )
         for writer in self.writers:
             for part in writer.pending.parts if writer.pending is not None else ():
                 if (stage := self.stages.get(part.stage)) is not None:
@@ -114,7 +116,7 @@ class StagingStores:
             self.stages.failed(write)
         return True
 
-    def lane_wrote(self, lane: Lane) -> None:
+    def lane_wrote(self, lane: CommitLane) -> None:
         """A lane's write ended and those who waited were told."""
         if lane is self._writers_lane and self._journal.is_long(self._compact_bytes):
             self._journal.compact(self.writers.snapshot())

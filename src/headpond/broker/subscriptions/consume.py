@@ -43,7 +43,7 @@ from headpond.broker.subscriptions.subscribe import (
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError, LeaseLost, NodeStopping, ProtocolError, StorageFailed
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.control.codec import Misfit, encode_control, encode_refusal
 from headpond.wire.control.consuming import (
     Credit,
@@ -207,7 +207,7 @@ class Consuming(TopicListener):
                 continue
             if not is_there(topic, known):
                 raise another_incarnation(topic, known)
-            wait: Wait[Run | None] = Wait()
+            wait: Wait[ReadResult | None] = Wait()
             self._effect(Fetch(topic.uuid, known.shard, known.first_entry, 1, wait.done))
             found = yield wait
             if found is None:
@@ -423,7 +423,7 @@ class Consuming(TopicListener):
         """Records became readable: pushed at once to consumers that have caught up, fetched for the others."""
         if not records:
             return
-        synced = Run(records, records[-1].header.end_entry, [])
+        synced = ReadResult(records, records[-1].header.end_entry, [])
         awake = self._awake.get(topic.uuid, {})
         for subscription in list(awake):
             if subscription.paused or not subscription.dispatch.takers():
@@ -435,7 +435,7 @@ class Consuming(TopicListener):
                 self._deliver(subscription, shard, synced, None)
             self.pump(subscription)
 
-    def _fetched(self, subscription: Subscription, wanted: Wanted, run: Run | None) -> None:
+    def _fetched(self, subscription: Subscription, wanted: Wanted, run: ReadResult | None) -> None:
         """A read came back (None: it failed, and is tried again after a while)."""
         subscription.fetching.pop(wanted.shard, None)
         if run is None:
@@ -446,7 +446,7 @@ class Consuming(TopicListener):
             self._deliver(subscription, wanted.shard, run, wanted.entry)
         self.pump(subscription)
 
-    def _deliver(self, subscription: Subscription, shard: int, run: Run, entry: int | None) -> None:
+    def _deliver(self, subscription: Subscription, shard: int, run: ReadResult, entry: int | None) -> None:
         """Sends what the subscription wants of a run of records, as far as credit goes."""
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is not None:

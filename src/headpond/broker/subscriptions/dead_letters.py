@@ -34,7 +34,7 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.model.identity import SEGMENT_NUMBER_MAX, Identity
-from headpond.storage.log.read import Run, StoredRecord, segment_of
+from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
@@ -96,7 +96,7 @@ class Burying:
             return []
         if (unfit := unfit_for_copies(dead)) is not None:
             raise unfit
-        wait: Wait[Run | None] = Wait()
+        wait: Wait[ReadResult | None] = Wait()
         self._context.add_effect(Fetch(topic.uuid, shard, entry, READ_BYTES, wait.done))
         originals = yield wait
         if originals is None:
@@ -109,7 +109,7 @@ class Burying:
         return spans
 
     def _copy(
-        self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, originals: Run
+        self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, originals: ReadResult
     ) -> list[Span]:
         """Appends a copy of every dying row; returns these entries, and those that cannot be read."""
         cursor = subscription.cursors[shard]

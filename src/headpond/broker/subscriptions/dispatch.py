@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.model.entry_set import EntrySet, Span
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 
 if TYPE_CHECKING:
     from headpond.broker.subscriptions.subscription import Subscription
@@ -119,7 +119,7 @@ class Dispatch:
         """What can be offered without reading anything."""
         return []
 
-    def deal(self, shard: int, run: Run, entry: int | None) -> list[Offer]:
+    def deal(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         """What to send of records that were read from ``entry`` on (None: that were just stored)."""
         takers = self.takers()
         if not takers:
@@ -142,7 +142,7 @@ class Dispatch:
         cursor.advance(start, end)
         return offers
 
-    def _deal_urgent(self, taker: Attachment, shard: int, run: Run) -> list[Offer]:
+    def _deal_urgent(self, taker: Attachment, shard: int, run: ReadResult) -> list[Offer]:
         entry = self.subscription.cursors[shard].cursor
         records = holding(run.records, [(entry, entry + 1)])
         if not records or shard not in self._urgent_shards():
@@ -179,7 +179,7 @@ class Dispatch:
         """All places were set anew."""
 
 
-def first_of(run: Run, entry: int | None) -> int:
+def first_of(run: ReadResult, entry: int | None) -> int:
     """The first entry that a run speaks of."""
     start = run.records[0].header.first_entry if run.records else run.next_entry
     return start if entry is None else min(start, entry)

@@ -29,7 +29,7 @@ from headpond.broker.subscriptions.dispatch import SPANS_MAX, Offer, Wanted, fir
 from headpond.broker.subscriptions.shared import SharedDispatch
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import HeadpondError
-from headpond.storage.log.read import Run, StoredRecord, segment_of
+from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
 from headpond.storage.log.read import StoredRecord as LogRecord
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
@@ -201,7 +201,7 @@ class KeyDispatch(SharedDispatch):
     def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
         return super().want(self._ends(ends), bytes_max)
 
-    def deal(self, shard: int, run: Run, entry: int | None) -> list[Offer]:
+    def deal(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         cursor = self.subscription.cursors[shard]
         at = first_of(run, entry)
         offers: list[Offer] = []

@@ -15,7 +15,7 @@ from headpond.broker.subscriptions.entry_tally import DAMAGED, EXPIRED, RETENTIO
 from headpond.broker.subscriptions.records import Missed, encode_change, unread
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet, Span
-from headpond.storage.log.read import Run, StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.plain.expiry import expired_spans, expiries_us, may_expire
 from headpond.wire.record import RECORD_HEADER_BYTES
@@ -39,7 +39,7 @@ class Losing:
         self._now_us = now_us
         self._tell = tell
 
-    def met(self, subscription: Subscription, topic: Topic, shard: int, run: Run) -> None:
+    def met(self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult) -> None:
         """Settles what a read found gone or expired, before the rest of it is offered."""
         kept = topic.shards[shard].log.entry_first
         for start, end in run.lost:

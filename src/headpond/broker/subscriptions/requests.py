@@ -46,7 +46,7 @@ from headpond.model.errors import (
     SubscriptionNotFound,
     TopicMismatch,
 )
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.consuming import (
     Browse,
@@ -285,7 +285,7 @@ class SubscriptionRequests:
         if entry >= log.entry_durable:
             return Browsed([], log.entry_durable, log.entry_durable, [])
         yield self._fetching.turn(session)
-        wait: Wait[Run | None] = Wait()
+        wait: Wait[ReadResult | None] = Wait()
         bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
         self._context.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, wait.done))
         run = yield wait

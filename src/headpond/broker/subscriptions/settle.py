@@ -13,7 +13,7 @@ from headpond.broker.subscriptions.records import Settlement
 from headpond.broker.subscriptions.subscription import Change, Subscription
 from headpond.model.errors import BadRequest, HeadpondError, TopicNotFound
 from headpond.model.ranges import RangeSet
-from headpond.storage.commit_lane import Lane
+from headpond.storage.commit_lane import CommitLane
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.consuming import Settle, Settled
 
@@ -108,7 +108,7 @@ class Confirmation:
 
 
 class Confirming:
-    def __init__(self, lane: Lane, send: Callable[[int, list[bytes]], None]) -> None:
+    def __init__(self, lane: CommitLane, send: Callable[[int, list[bytes]], None]) -> None:
         self._lane = lane
         self._send = send
 

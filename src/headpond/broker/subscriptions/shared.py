@@ -22,7 +22,7 @@ from headpond.broker.subscriptions.dispatch import (
     size_of,
 )
 from headpond.model.entry_set import Span
-from headpond.storage.log.read import Run, StoredRecord, segment_of
+from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
 from headpond.wire.plain.expiry import expiries_us
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SharedDispatch(Dispatch):
     def _in_turn(self) -> list[Attachment]:
         return self._rotation.after_last(self.subscription.attachments, self.takers())
 
-    def deal(self, shard: int, run: Run, entry: int | None) -> list[Offer]:
+    def deal(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         takers = self._in_turn()
         cursor = self.subscription.cursors[shard]
         start = first_of(run, entry)
@@ -142,7 +142,7 @@ class OneAtATime(SharedDispatch):
             return self._give_one(taker, shard, entry, spans[0][0], [])
         return []
 
-    def deal(self, shard: int, run: Run, entry: int | None) -> list[Offer]:
+    def deal(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         takers = self._in_turn()
         if not takers or self._blocked():
             return []

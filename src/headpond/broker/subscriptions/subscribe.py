@@ -30,7 +30,7 @@ from headpond.model.policy import Policy
 from headpond.storage.disk import Disk
 from headpond.storage.log.compact import StateScan
 from headpond.storage.log.read import StoredRecord
-from headpond.storage.long_work import Place
+from headpond.storage.long_work import ShardPlace
 from headpond.wire.control.consuming import KnownRecord, Subscribe, Subscribed
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 
@@ -108,7 +108,7 @@ class StateStarts:
 
 
 class _ScanJob:
-    def __init__(self, place: Place, scan: StateScan, then: Callable[[OSError | None], None]) -> None:
+    def __init__(self, place: ShardPlace, scan: StateScan, then: Callable[[OSError | None], None]) -> None:
         self.place = place
         self._scan = scan
         self._then = then

@@ -28,7 +28,7 @@ from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import SubscriptionBusy, SubscriptionPassive
 from headpond.model.policy import AFTER_BACKLOG, Policy
 from headpond.model.ranges import RangeSet
-from headpond.storage.log.read import Run
+from headpond.storage.log.read import ReadResult
 from headpond.wire.typed.versions import SchemaVersions
 
 # What a subscription is beside those of other nodes: active, or the passive copy of one that lives elsewhere.
@@ -375,7 +375,7 @@ class Subscription:
     def direct(self, ends: list[int], now_us: int) -> list[Offer]:
         return [] if self.paused else self._count(self.dispatch.direct(ends), now_us)
 
-    def deal(self, shard: int, run: Run, entry: int | None, now_us: int) -> list[Offer]:
+    def deal(self, shard: int, run: ReadResult, entry: int | None, now_us: int) -> list[Offer]:
         """What to send of records that were read from ``entry`` on (None: that were just stored)."""
         return [] if self.paused else self._count(self.dispatch.deal(shard, run, entry), now_us)
 

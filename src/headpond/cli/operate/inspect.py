@@ -30,8 +30,8 @@ from headpond.storage.frame_file import Bad, Found, looks_torn, scan
 from headpond.storage.log.format import (
     Began,
     BlockEnded,
+    BlockTallied,
     Compacted,
-    Tallied,
     decode_event,
     decode_marks_body,
     parse_name,
@@ -395,7 +395,7 @@ class Findings:
         self._saw(event.entry, event.entry)
         if isinstance(event, BlockEnded):
             self._list(offset, size, "END", first_entry=event.entry, block=event.block.hex())
-        elif isinstance(event, Tallied):
+        elif isinstance(event, BlockTallied):
             self._list(offset, size, "TALLY", first_entry=event.entry, block=event.block.hex())
         elif isinstance(event, Compacted):
             gone = len(EntrySet.decode(event.bitmap))

@@ -30,7 +30,7 @@ from headpond.storage.log.latest_rows import BYTES_MAX, LatestRows, as_entries
 from headpond.storage.log.read import ClosedFile, FileView, StoredRecord, segment_of
 from headpond.storage.log.rewrite import Rewrite, Swap, Tidy
 from headpond.storage.log.shard_log import ShardLog
-from headpond.storage.long_work import Place
+from headpond.storage.long_work import ShardPlace
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
 
@@ -180,7 +180,7 @@ class Compaction:
 
     def __init__(
         self,
-        place: Place,
+        place: ShardPlace,
         log: ShardLog,
         scan: StateScan,
         *,

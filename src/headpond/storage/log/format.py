@@ -215,7 +215,7 @@ class Compacted(NamedTuple):
     """The removed entries, as an ``EntrySet`` encodes them."""
 
 
-class Tallied(NamedTuple):
+class BlockTallied(NamedTuple):
     entry: int
     block: bytes
     tally: bytes
@@ -229,7 +229,7 @@ class Began(NamedTuple):
     """Its first entry; lower than ``entry`` if entries were lost."""
 
 
-Event = BlockEnded | Dropped | Compacted | Began | Tallied
+Event = BlockEnded | Dropped | Compacted | Began | BlockTallied
 
 
 def encode_event(event: Event, shard: int) -> bytes:
@@ -240,7 +240,7 @@ def encode_event(event: Event, shard: int) -> bytes:
         body = _EVENT.pack(_EVENT_COMPACTED, event.entry) + _KEPT.pack(event.end) + event.bitmap
     elif isinstance(event, Began):
         body = _EVENT.pack(_EVENT_BEGAN, event.entry) + _BEGAN.pack(event.name, event.first)
-    elif isinstance(event, Tallied):
+    elif isinstance(event, BlockTallied):
         body = _EVENT.pack(_EVENT_TALLY, event.entry) + event.block + event.tally
     else:
         body = _EVENT.pack(_EVENT_DROP, event.entry) + _KEPT.pack(event.kept)
@@ -260,7 +260,7 @@ def decode_event(body: bytes) -> Event | None:
     if kind == _EVENT_BEGAN and len(payload) == _BEGAN.size:
         return Began(entry, *_BEGAN.unpack(payload))
     if kind == _EVENT_TALLY and len(payload) > BLOCK_BYTES:
-        return Tallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
+        return BlockTallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
     if kind == _EVENT_COMPACTED and len(payload) >= _KEPT.size:
         return Compacted(entry, _KEPT.unpack_from(payload)[0], payload[_KEPT.size :])
     return None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from google_crc32c import value
 
+from headpond.model.entry_set import Span
 from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.append import write_whole
@@ -38,8 +39,6 @@ _SEGMENT = int(FrameType.SEGMENT)
 _LEAD = struct.Struct("<BHIIQI")
 """The header of a frame, and the first entry and count of its record."""
 _RECORD_BYTES_MIN = OVERHEAD_BYTES + RECORD_HEADER_BYTES
-
-Span = tuple[int, int]
 
 
 class WalkBounds(NamedTuple):
@@ -191,7 +190,7 @@ def segment_of(record: StoredRecord) -> bytes:
     return whole[_LEAD_BYTES : len(whole) - TRAILER.size]
 
 
-class Run(NamedTuple):
+class ReadResult(NamedTuple):
     """The result of a read: records in order, the entry to continue from, and the spans that are lost."""
 
     records: list[StoredRecord]
@@ -298,7 +297,7 @@ class LogReader:
         self._replaced: tuple[FileId, ...] = ()
         """Files that compaction has replaced."""
 
-    def read(self, view: View, entry: int, bytes_max: int) -> Run:
+    def read(self, view: View, entry: int, bytes_max: int) -> ReadResult:
         records: list[StoredRecord] = []
         lost: list[Span] = []
         at = entry
@@ -317,7 +316,7 @@ class LogReader:
             if stop <= at:
                 break  # the next record is larger than the room left
             at = stop
-        return Run(records, at, lost)
+        return ReadResult(records, at, lost)
 
     def _read_file(
         self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
@@ -344,7 +343,9 @@ class LogReader:
             self._lose(start, end, at, lost)
         return max(part.next_entry, at)
 
-    def _read_part(self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool) -> Run:
+    def _read_part(
+        self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool
+    ) -> ReadResult:
         """The records of a file from ``at`` on; with ``first``, at least one, whatever its size."""
         records: list[StoredRecord] = []
         lost: list[Span] = []
@@ -360,15 +361,15 @@ class LogReader:
                 continue
             if len(item.raw) > room and (records or not first):
                 self._hint(header.first_entry, file_id, item.offset)
-                return Run(records, header.first_entry, lost)
+                return ReadResult(records, header.first_entry, lost)
             records.append(StoredRecord(header, item.segment, [item.raw]))
             room -= len(item.raw)
             if room <= 0:
                 self._hint(expected, file_id, item.offset + len(item.raw))
-                return Run(records, expected, lost)
+                return ReadResult(records, expected, lost)
         if expected < limit:
             lost.append((expected, limit))
-        return Run(records, max(expected, limit), lost)
+        return ReadResult(records, max(expected, limit), lost)
 
     def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> WalkBounds:
         """The part of a file to walk for ``entry``."""

@@ -31,10 +31,10 @@ from headpond.storage.log.format import (
     INDEX_SUFFIX,
     Began,
     BlockEnded,
+    BlockTallied,
     Dropped,
     FileHead,
     FileId,
-    Tallied,
     decode_event,
     decode_marks_body,
     expiry_name,
@@ -283,7 +283,7 @@ class Replay:
             self.state.kept = max(self.state.kept, event.kept)
         elif isinstance(event, Began):
             self.state.incarnations.add(event.name, event.first)
-        elif isinstance(event, Tallied):
+        elif isinstance(event, BlockTallied):
             self.state.marks.book.restore(event.block, event.tally)
 
     def _take_title(self, body: bytes) -> None:

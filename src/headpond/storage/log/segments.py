@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from headpond.model.entry_set import Span
 from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.disk import DiskFile
@@ -22,8 +23,7 @@ from headpond.storage.log.read import (
     FileView,
     FramedRecord,
     LogReader,
-    Run,
-    Span,
+    ReadResult,
     View,
     WalkBounds,
     walk,
@@ -146,7 +146,7 @@ class SegmentFinder:
         self._marked = {key: ranges for key, ranges in self._marked.items() if key[0] != first}
 
 
-def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> Run:
+def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> ReadResult:
     """Adds the heads from the record that holds ``entry`` on; returns where to continue, and what is lost."""
     lost: list[Span] = []
     at = entry
@@ -160,7 +160,7 @@ def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: lis
         if len(heads) >= HEADS_MAX:
             break
         number += 1
-    return Run([], at, lost)
+    return ReadResult([], at, lost)
 
 
 def _walk_file(

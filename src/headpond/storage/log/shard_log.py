@@ -26,11 +26,11 @@ from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
     Began,
     BlockEnded,
+    BlockTallied,
     Dropped,
     Event,
     FileHead,
     MarksBody,
-    Tallied,
     encode_event,
     encode_head,
     file_name,
@@ -42,8 +42,8 @@ from headpond.storage.log.read import (
     ClosedFile,
     FileView,
     LogReader,
+    ReadResult,
     Replaced,
-    Run,
     StoredFile,
     StoredRecord,
     View,
@@ -271,7 +271,7 @@ class ShardLog:
         except HeadpondError:  # the reader of the record gets the error
             return EntrySet()
 
-    def read(self, entry: int, bytes_max: int) -> Run:
+    def read(self, entry: int, bytes_max: int) -> ReadResult:
         """Durable records from the one that holds ``entry``, at least one if there is any.
 
         It checks checksums every time; entries that fail are in ``lost``, and in ``damaged`` from then on.
@@ -283,7 +283,7 @@ class ShardLog:
             except Replaced:
                 continue
 
-    def walk_heads(self, entry: int, heads: list[RecordHead]) -> Run:
+    def walk_heads(self, entry: int, heads: list[RecordHead]) -> ReadResult:
         """Adds the heads of the segments from ``entry`` on (heads.py)."""
         return walk_heads(self._reader, self._view, self._shard, entry, heads)
 
@@ -303,9 +303,9 @@ class ShardLog:
             except Replaced:
                 continue
 
-    def find_run(self, stored_at_us: int) -> Run:
+    def find_run(self, stored_at_us: int) -> ReadResult:
         """An empty run at the first entry stored at or after a time."""
-        return Run([], self.find_time(stored_at_us), [])
+        return ReadResult([], self.find_time(stored_at_us), [])
 
     # --- appending ----------------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class ShardLog:
             self._begin(batch, now_us)
         before = batch.bytes
         for block, tally in self.marks.book.take_dirty():
-            self._add_event(Tallied(self.entry_next, block, tally))
+            self._add_event(BlockTallied(self.entry_next, block, tally))
             batch.tallied.append(block)
         self._tally_room -= batch.bytes - before
 
