@@ -7,7 +7,7 @@ The shell (node/server.py, or a simulation) calls in: ``connected``, ``received`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.ledger.requests import LedgerRequests
 from headpond.broker.ledger.top import TopRequests
 from headpond.broker.links.requests import Peering
-from headpond.broker.operations import Operations
+from headpond.broker.operations import LocalRequest, Operations
 from headpond.broker.reading.fetch import Fetching
 from headpond.broker.reading.losses import LossLog
 from headpond.broker.session import Session, shown
@@ -45,11 +45,11 @@ from headpond.storage.disk import Disk, is_disk_full
 from headpond.storage.log.batch import LogBatch
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
-from headpond.wire.connection import ConnectionFault, Event, NodeSide
+from headpond.wire.connection import ConnectionState, Event, NodeSide
 from headpond.wire.control.codec import CONTROL_TYPES, Misfit, Request, encode_control
 from headpond.wire.control.consuming import Credit, Extend, GiveBack, Renew, Settle, Subscribe, Unsubscribe
 from headpond.wire.control.greeting import Control, Hello, Ping, Pong
-from headpond.wire.control.producing import BlockEnd, Hole
+from headpond.wire.control.producing import Ack, BlockEnd, Hole
 from headpond.wire.frame import Frame, FrameType
 
 logger = logging.getLogger("headpond.node")
@@ -177,7 +177,8 @@ class NodeCore:
 
     # --- connections --------------------------------------------------------------------------------
 
-    def connected(self, connection: int) -> Session:
+    def connected(self, connection: int, take_ack: Callable[[Ack], None] | None = None) -> Session:
+        """A connection was made; ``take_ack`` is of a client in the node's process."""
         settings = self.context.settings
         side = NodeSide(
             node=self.context.node,
@@ -186,7 +187,7 @@ class NodeCore:
             successor=settings.successor,
             greet=partial(self._greet, connection),
         )
-        session = Session(connection, side, heard_us=self.sessions.note_call())
+        session = Session(connection, side, take_ack, heard_us=self.sessions.note_call())
         self.sessions.add(session)
         self.context.counters["connections_opened"] += 1
         return session
@@ -207,39 +208,48 @@ class NodeCore:
     def received(self, connection: int, data: bytes) -> None:
         """Bytes came on a connection."""
         session = self.sessions.get(connection)
-        if session is None:
-            return
+        if session is not None:
+            self._handle(session, session.side.receive(data))
+            if out := session.side.data_to_send():
+                self.context.effects.append(Send(connection, out))
+
+    def take(self, session: Session, events: Sequence[Event | LocalRequest]) -> None:
+        """A client in the node's process sends objects; a connection that was refused sends nothing."""
+        if session.side.state is ConnectionState.OPEN:
+            self._handle(session, events)
+
+    def _handle(self, session: Session, events: Sequence[Event | LocalRequest]) -> None:
         session.heard_us = self.sessions.note_call()
-        for event in session.side.receive(data):
+        for event in events:
             try:
                 self._on_event(session, event)
             except HeadpondError as error:
-                self.sessions.refuse(connection, error)
+                self.sessions.refuse(session.connection, error)
                 break
             except Exception:
                 # A fault of the node's own ends this connection and no other.
-                logger.exception("connection %d: a frame could not be handled", connection)
+                logger.exception("connection %d: a frame could not be handled", session.connection)
                 self.context.counters["faults_internal"] += 1
-                self.sessions.refuse(connection, HeadpondError("the node could not handle a frame"))
+                self.sessions.refuse(session.connection, HeadpondError("the node could not handle a frame"))
                 break
-        out = session.side.data_to_send()
-        if out:
-            self.context.effects.append(Send(connection, out))
 
-    def _on_event(self, session: Session, event: Event) -> None:
+    def _on_event(self, session: Session, event: Event | LocalRequest) -> None:
         if isinstance(event, Frame):
             self._guard.check_frame(session, event.type)
             self._on_raw[event.type](session, event)
+        elif isinstance(event, Control):
+            self._guard.check_frame(session, CONTROL_TYPES[type(event)])
+            self._on_control[type(event)](session, event)
+        elif isinstance(event, LocalRequest):
+            self._guard.check_frame(session, FrameType.REQUEST)
+            self.operations.carry_out(session, *event)
         elif isinstance(event, Misfit):
             self._guard.check_frame(session, CONTROL_TYPES[event.kind])
             part = self.operations if event.kind is Request else self.consuming
             part.on_misfit(session, event)
-        elif isinstance(event, ConnectionFault):
+        else:
             self.context.counters[f"faults_{event.error.code}"] += 1
             self.sessions.end(session)
-        else:
-            self._guard.check_frame(session, CONTROL_TYPES[type(event)])
-            self._on_control[type(event)](session, event)
 
     def _on_hello(self, session: Session, hello: Hello) -> None:
         session.greeted = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
 from headpond.broker.access.admin_log import AdminLogger
 from headpond.broker.access.guard import Guard
@@ -24,6 +24,14 @@ from headpond.wire.control.codec import Misfit, Operation, Request, encode_refus
 REQUEST_COST_BYTES = 64 * 1024
 """An unanswered request counts as this much of its connection's window: the node stops reading from a client
 that asks faster than the node answers."""
+
+
+class LocalRequest(NamedTuple):
+    """What a client in the node's process asks for, and what takes the answer as an object."""
+
+    operation: Operation
+    answer: Callable[[Any], object]
+    refuse: Callable[[HeadpondError], object]
 
 
 class Operations:
@@ -42,20 +50,10 @@ class Operations:
         self.handlers = handlers
 
     def on_request(self, session: Session, request: Request) -> None:
-        session.unacked_bytes += REQUEST_COST_BYTES
-        cost_bytes = REQUEST_COST_BYTES
-
-        def answered() -> None:
-            nonlocal cost_bytes
-            session.unacked_bytes -= cost_bytes
-            cost_bytes = 0  # an answer that turns out too long is refused after all
-
         def answer(result: Any) -> None:
-            answered()
             self._sessions.send(session.connection, answer_parts(request.number, result))
 
         def refuse(error: HeadpondError) -> None:
-            answered()
             self._sessions.send(session.connection, [encode_refusal(error, request=request.number)])
 
         self.carry_out(session, request.operation, answer, refuse)
@@ -72,16 +70,28 @@ class Operations:
         refuse: Callable[[HeadpondError], object],
     ) -> None:
         """Carries out what a client asks for; calls ``answer`` or ``refuse``, now or later."""
+        session.unacked_bytes += REQUEST_COST_BYTES
+        cost_bytes = REQUEST_COST_BYTES
+
+        def answered() -> None:
+            nonlocal cost_bytes
+            session.unacked_bytes -= cost_bytes
+            cost_bytes = 0  # an answer that turns out too long is refused after all
 
         def replied(result: Any) -> None:
+            answered()
             if isinstance(result, Reply):
                 answer(result.result)
                 result.afterwards()
             else:
                 answer(result)
 
+        def refused(error: HeadpondError) -> None:
+            answered()
+            refuse(error)
+
         work = self._logged if rule_of(operation).logged else self._allowed
-        run(work(session, operation), replied, refuse)
+        run(work(session, operation), replied, refused)
 
     def steps(self, session: Session | None, operation: Operation) -> Steps[Any]:
         """Carries out what the node itself wants: no token, no log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from headpond.model.errors import HeadpondError
 from headpond.model.grant import NONE, Grant
 from headpond.wire.connection import NodeSide
 from headpond.wire.control.consuming import Subscribe
+from headpond.wire.control.producing import Ack
 from headpond.wire.title import Predecessor
 
 
@@ -48,6 +50,8 @@ class BlockContext:
 class Session:
     connection: int
     side: NodeSide
+    take_ack: Callable[[Ack], None] | None = None
+    """Of a client in the node's process: takes acknowledgements as objects instead of frames."""
     blocks: dict[bytes, BlockContext] = field(default_factory=dict)
     current: BlockContext | None = None
     """The block that SEGMENT frames belong to now."""

@@ -9,6 +9,8 @@ from headpond.broker.effects import Close, Send
 from headpond.broker.session import Session
 from headpond.model.errors import HeadpondError
 from headpond.wire.connection import ConnectionState
+from headpond.wire.control.codec import encode_control
+from headpond.wire.control.producing import Ack
 
 STALL_US = 2_000_000
 """The shell calls the core every second. After a longer silence no client could be heard in it."""
@@ -45,6 +47,17 @@ class Sessions:
         """Sends frames; a connection that has ended gets nothing."""
         if connection in self._by_number:
             self._context.effects.append(Send(connection, parts))
+
+    def acknowledge(self, connection: int, acks: list[Ack]) -> None:
+        """Answers segments."""
+        session = self._by_number.get(connection)
+        if session is None:
+            return
+        if session.take_ack is None:
+            self._context.effects.append(Send(connection, [encode_control(ack) for ack in acks]))
+        else:
+            for ack in acks:
+                session.take_ack(ack)
 
     def refuse(self, connection: int, error: HeadpondError) -> None:
         """Ends a connection with an error."""

@@ -41,7 +41,6 @@ from headpond.model.errors import (
 )
 from headpond.storage.commit_lane import as_error
 from headpond.storage.log.book import Book
-from headpond.wire.control.codec import encode_control
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
 from headpond.wire.plain.expiry import expiries_us, last_us
@@ -317,20 +316,18 @@ class Producing(TopicListener):
         items.append(item)
         if len(items) >= ANSWERS_MAX:
             del self._answers[key]
-            ack = encode_control(Ack(context.block, shard, durability, items))
-            self._sessions.send(session.connection, [ack])
+            self._sessions.acknowledge(session.connection, [Ack(context.block, shard, durability, items)])
 
     def flush(self) -> None:
         """Sends the answers gathered since the last call, one frame a block and shard."""
         if not self._answers:
             return
         answers, self._answers = self._answers, {}
-        frames: dict[int, list[bytes]] = {}
+        acks: dict[int, list[Ack]] = {}
         for (connection, block, shard, durability), items in answers.items():
-            ack = encode_control(Ack(block, shard, durability, items))
-            frames.setdefault(connection, []).append(ack)
-        for connection, parts in frames.items():
-            self._sessions.send(connection, parts)
+            acks.setdefault(connection, []).append(Ack(block, shard, durability, items))
+        for connection, its_acks in acks.items():
+            self._sessions.acknowledge(connection, its_acks)
 
     def on_snapshot(self, session: Session, frame: Frame) -> None:
         """Encoder state of a typed block: the decoder begins anew, and what lies before it is a declared hole.
