@@ -325,3 +325,24 @@ def test_who_asks_twice_is_refused_the_second_time_and_attached_the_first() -> N
 
 def attached(it: CoreShell) -> int:
     return sum(len(each.attachments) for each in it.core.stores.subscriptions.all())
+
+
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("kind", SINGLE)
+def test_a_refused_message_waits_for_the_settlements_that_its_consumer_repeats(kind: str, killed: bool) -> None:
+    """A consumer that reconnects asks without credit, repeats its settlements, and then grants credit."""
+    it = shell()
+    one = Kind(it, kind, "resilient", instance=b"me")
+    one.settle(nacked=[(0, 0.0)])
+    one.seconds(1.0)
+    assert one.got()[-1] == (0, 2)
+    if killed:  # before its acknowledgement of the second delivery came
+        it = restarted(it)
+    else:
+        one.vanish()
+    back = Kind(it, kind, "resilient", instance=b"me", seen=[(0, 0, 1)], credit=0)
+    assert back.got() == [], "its acknowledgement may be on the way"
+    back.settles = 1
+    back.settle(acked=[(0, 2)])
+    back.pay()
+    assert back.entries() == [2, 3, 4, 5]

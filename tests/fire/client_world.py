@@ -120,6 +120,7 @@ class Reader:
     hands: list[Message] = field(default_factory=list)
     acked: list[Place] = field(default_factory=list)
     """Settled, and not known to be on the disk."""
+    settled: set[Place] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
 
 
@@ -227,6 +228,8 @@ class ClientWorld:
                 what = f"{reader.name} gets {place} {message.key!r}, attempt {message.attempt}"
                 self.judge.note(self.loop.time(), what)
                 self.judge.hands(place, message.attempt, self.loop.time())
+                once = self.mode == "resilient" and self.kind in ("unique", "failover")
+                assert not (once and place in reader.settled), f"{place} comes to the program that settled it"
                 reader.hands.append(message)
             elif not reader.hands:
                 return
@@ -246,6 +249,7 @@ class ClientWorld:
         self.judge.note(self.loop.time(), f"{reader.name} settles {place}")
         self.judge.settled.add(place)
         reader.acked.append(place)
+        reader.settled.add(place)
         await (reader.consumer.ack if self.random.random() < 0.9 else reader.consumer.skip)(message)
         if self.random.random() < 0.1:
             await self._flush(reader)
@@ -392,6 +396,28 @@ class ClientWorld:
         await self.admin.close()
 
 
+class KilledWorld(ClientWorld):
+    """Its node is killed again and again while one program reads: what is on the disk is all that it knows."""
+
+    async def survive(self, kills: int) -> None:
+        self._refuse = 0.3
+        for _ in range(kills):
+            self.write(30)
+        await asyncio.sleep(1.0)  # all of it is on the disk
+        await self.join()
+        for _ in range(kills):
+            await asyncio.sleep(self.random.random())
+            self.check()
+            disk, old = self.node._disk, self.node
+            assert isinstance(disk, MemoryDisk)
+            old.end()
+            disk.crash()
+            self.node = VirtualNode(self.loop, disk, PLAIN, self.random.randrange(1 << 30), old.delay_s_max)
+            self.judge.note(self.loop.time(), "the node is killed")
+            self._begin_block()
+        await self.end()
+
+
 class RestoredWorld(ClientWorld):
     """Its node is put back to old copies of its folder. Entries mean other messages then, so nobody judges."""
 
@@ -505,3 +531,10 @@ def stormed(seed: int, kind: str, mode: str, *, steps: int = 60) -> RestoredWorl
         await world.storm(steps)
 
     return in_world(storm, seed, kind, mode, RestoredWorld)
+
+
+def survived(seed: int, kind: str, mode: str, *, kills: int = 20) -> KilledWorld:
+    async def survive(world: KilledWorld) -> None:
+        await world.survive(kills)
+
+    return in_world(survive, seed, kind, mode, KilledWorld)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headpond.broker.subscriptions.attachment import Attachment
-from tests.fire.client_world import lived, stormed
+from tests.fire.client_world import lived, stormed, survived
 from tests.fire.seeds import seeds
 
 
@@ -18,6 +18,12 @@ def test_a_key_stays_in_order_while_consumers_come_and_go(seed: int, mode: str) 
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared", "key_shared"])
 def test_all_is_settled_after_a_storm_of_reconnects_to_a_node_that_is_put_back_to_old_copies(kind: str) -> None:
     assert sum(stormed(seed, kind, "resilient").restores for seed in seeds(1)) > 0
+
+
+@pytest.mark.parametrize("kind", ["unique", "failover"])
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_program_gets_nothing_again_that_it_settled_though_the_node_is_killed(seed: int, kind: str) -> None:
+    assert survived(seed, kind, "resilient").judge.handed_rows > 0
 
 
 def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,7 @@ class VirtualNode:
         self.random = random.Random(seed)
         self.delay_s_max = delay_s_max
         self.connections: dict[int, VirtualConnection] = {}
+        self.ended = False
         self._disk = disk
         self._timer: asyncio.TimerHandle | None = None
         self._numbers = 0
@@ -173,7 +174,8 @@ class VirtualNode:
         self.drain()
 
     def end(self) -> None:
-        """It is gone, and with it its connections."""
+        """It is gone, and with it its connections and the work of its disk."""
+        self.ended = True
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self.connections.values()):
@@ -246,8 +248,9 @@ class VirtualNode:
 
     def _later(self, work: Callable[[], Any]) -> None:
         def done() -> None:
-            work()
-            self.drain()
+            if not self.ended:
+                work()
+                self.drain()
 
         self.loop.call_later(self.delay_s(), done)
 

@@ -34,6 +34,8 @@ class Attachment:
     """Whether its connection has room for more."""
     welcome: bool = False
     """Whether it was told that it is subscribed; nothing is sent to it before."""
+    resumed: bool = False
+    """Whether it has granted credit. A consumer that reconnects repeats its settlements before it does."""
     instance: bytes = b""
     """The same over all connections of one consumer."""
     connected: bool = True

@@ -380,6 +380,7 @@ class Consuming(TopicListener):
         if attachment is None:
             return
         attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
+        attachment.resumed = True
         self.opened(attachment)
 
     def opened(self, attachment: Attachment) -> None:

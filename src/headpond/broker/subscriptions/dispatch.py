@@ -55,12 +55,15 @@ class Dispatch:
     def takers(self) -> list[Attachment]:
         """The consumers that something can be sent to now."""
         first = self.subscription.attachments[:1]
-        return [each for each in first if each.open or (each.reachable and self._urgent_shards())]
+        return [
+            each for each in first if each.open or (each.reachable and each.resumed and self._urgent_shards())
+        ]
 
     def _urgent_shards(self) -> list[int]:
         """Where the message that comes next in a resilient subscription was refused, and is to come again.
 
         Its consumer hands out nothing before it, and gives back no room: it is sent also where there is none.
+        A consumer that has not resumed may have settled it: the settlements that it repeats are on the way.
         """
         if not self.in_order:
             return []

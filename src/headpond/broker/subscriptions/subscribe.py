@@ -218,6 +218,7 @@ def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Atta
         ask.name,
         min(ask.credit_bytes, CREDIT_BYTES_MAX),
         session.writable,
+        resumed=ask.credit_bytes > 0,
         instance=ask.instance,
         keeps=ask.keeps,
     )
