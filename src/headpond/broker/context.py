@@ -37,10 +37,6 @@ class Context:
     def add_effect(self, effect: Effect) -> None:
         self.effects.append(effect)
 
-    def take_effects(self) -> list[Effect]:
-        effects, self.effects = self.effects, []
-        return effects
-
     @property
     def stopping(self) -> bool:
         return self.alarms.stopping

@@ -163,12 +163,14 @@ class NodeCore:
 
     def effects(self) -> list[Effect]:
         """Takes what the shell does now, in this order."""
-        self.sessions.note_call()
+        context, stores = self.context, self.stores
         self._producing.flush()
-        self.context.effects += map(Commit, self.stores.due())
-        for topic in self.stores.at_rest():
-            self.context.effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
-        return self.context.take_effects()
+        context.effects += map(Commit, stores.due())
+        if stores.deleted:
+            for topic in stores.at_rest():
+                context.effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
+        effects, context.effects = context.effects, []
+        return effects
 
     @property
     def unacked_bytes(self) -> int:
@@ -296,8 +298,10 @@ class NodeCore:
 
     def _note_room(self, write: Write, error: OSError | None) -> None:
         """A write shows whether the disk has room."""
-        errors = [error, *(write.errors.values() if isinstance(write, RoundWrite) else ())]
-        if any(each is not None and is_disk_full(each) for each in errors):
+        errors = list(write.errors.values()) if isinstance(write, RoundWrite) else []
+        if error is not None:
+            errors.append(error)
+        if errors and any(map(is_disk_full, errors)):
             self.watermark.failed()
         elif error is None and isinstance(write, LogBatch | RoundWrite):
             self.watermark.fitted()
@@ -320,6 +324,7 @@ class NodeCore:
         return self.context.alarms.due_us
 
     def on_time(self) -> None:
+        self.sessions.note_call()
         self.context.alarms.ring()
 
     def begin_stop(self) -> None:

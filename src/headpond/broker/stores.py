@@ -134,7 +134,7 @@ class Stores:
         self._now_us = now_us
         self._clock_us = clock_us
         self._alarm = context.alarms.add(self._try_again)
-        self._gone: dict[bytes, Topic] = {}
+        self.deleted: dict[bytes, Topic] = {}
         """Deleted topics with a write under way."""
         self._dirty: dict[CommitLane, None] = {}
         """Lanes with something to write, in the order they got it."""
@@ -317,6 +317,8 @@ class Stores:
 
     def due(self) -> list[Committer]:
         """What can be written now."""
+        if not (self._dirty or self.rounds.has_work or self.long_work.due):
+            return []
         now_us = self._clock_us()
         ready = [lane for lane in self._dirty if lane.due and lane.resume_us <= now_us]
         for lane in ready:
@@ -356,6 +358,8 @@ class Stores:
             if isinstance(write, Batch):
                 self.rounds.suspect(write.path)
         lane.done(write, error)
+        if lane.shares:  # a log
+            return
         # Only now is memory what the journal says: topics come into being when those who waited are told.
         if lane is self._catalog_lane:
             self._compact_if_long(self._catalog_journal, self.catalog, lane)
@@ -442,7 +446,7 @@ class Stores:
                 shard.lane.abandon(error)
                 self.rounds.drop(shard.lane)
                 self._open_logs.forget(shard.log)
-            self._gone[topic.uuid] = topic
+            self.deleted[topic.uuid] = topic
             self.long_work.drop(topic.uuid)
             self.staging.writers.forget_topic(topic.uuid)
         return topic
@@ -451,11 +455,11 @@ class Stores:
         """Deleted topics that nothing writes to any more, to be removed now."""
         found = [
             topic
-            for topic in self._gone.values()
+            for topic in self.deleted.values()
             if not any(shard.lane.busy for shard in topic.shards) and not self.long_work.concerns(topic.uuid)
         ]
         for topic in found:
-            del self._gone[topic.uuid]
+            del self.deleted[topic.uuid]
         return found
 
     @property

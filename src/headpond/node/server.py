@@ -276,6 +276,7 @@ class Server:
                 else:
                     continue
                 self.core.sessions.refuse(connection.number, error)
+            self.core.sessions.note_call()
             if self._paused:
                 self._resume_reading()
             self.drain()

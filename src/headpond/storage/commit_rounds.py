@@ -228,6 +228,11 @@ class CommitRounds:
 
     # --- choosing -----------------------------------------------------------------------------------
 
+    @property
+    def has_work(self) -> bool:
+        """Whether ``choose`` may find something to write without another ready lane."""
+        return bool(self._held or self.waiting or self.checkpoint.full)
+
     def choose(self, ready: list[CommitLane]) -> list[Committer]:
         """The committers to write now, out of the ready lanes; the others wait here."""
         chosen: list[Committer] = []

@@ -103,6 +103,8 @@ class Quotas:
 
     def refusal(self, topic: Topic, size: int) -> QuotaReached | None:
         """Why a segment cannot be stored now, if it cannot."""
+        if topic.settings().tenant_stored_bytes is None:
+            return None
         return self._take(topic, "stored_bytes", size, self._stored_bytes)
 
     def refuse_block(self, topic: Topic) -> QuotaReached | None:
@@ -174,8 +176,9 @@ class Quotas:
     def charge(self, session: Session, topic: Topic, *, size: int = 0, messages: int = 0) -> None:
         """Counts what was sent, and says until when nothing more is to be read if that was too much."""
         settings = topic.settings()
-        now_us = self._clock_us()
-        until_us = now_us
+        if not settings.has_rates:
+            return
+        until_us = now_us = self._clock_us()
         for name, rate, amount, clocks in (
             ("tenant_bytes_s", settings.tenant_bytes_s, size, None),
             ("tenant_messages_s", settings.tenant_messages_s, messages, None),

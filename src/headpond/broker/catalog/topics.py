@@ -25,6 +25,7 @@ from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.seal import Seal
 from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
+from headpond.wire.plain.expiry import last_us
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions
 
@@ -39,10 +40,36 @@ class Shard:
     admission: Admission
     lane: CommitLane
 
+    def store(
+        self,
+        block: bytes,
+        segment: int,
+        count: int,
+        origin_crc: int,
+        stored_at_us: int,
+        body: bytes,
+        schemas: SchemaVersions | None,
+    ) -> int:
+        """Appends an admitted segment and returns its first entry; the lane tells when it is durable."""
+        first_entry = self.log.append(
+            block=block,
+            segment=segment,
+            count=count,
+            origin_crc=origin_crc,
+            stored_at_us=stored_at_us,
+            body=body,
+            expires_us=last_us(body, schemas, stored_at_us) if count else None,
+        )
+        self.admission.admitted(block, segment)
+        return first_entry
+
 
 @dataclass(slots=True)
 class Topic:
     created: TopicCreated
+    name: str = field(init=False)
+    uuid: bytes = field(init=False)
+    tenant: str = field(init=False)
     shards: list[Shard] = field(default_factory=list)
     schemas: SchemaVersions | None = None
     """Of a typed topic."""
@@ -55,6 +82,8 @@ class Topic:
     _settings: TopicSettings | None = None
 
     def __post_init__(self) -> None:
+        self.name, self.uuid = self.created.name, self.created.uuid
+        self.tenant = self.name.partition("/")[0]
         if self.created.schema is not None:
             self.schemas = SchemaVersions([self.created.schema])
         if self.created.durability != "sync":
@@ -63,20 +92,8 @@ class Topic:
         self.producers = Producers(self.uuid, self.lost_us)
 
     @property
-    def name(self) -> str:
-        return self.created.name
-
-    @property
-    def uuid(self) -> bytes:
-        return self.created.uuid
-
-    @property
     def place(self) -> Place:
         return Place.of(self.name)
-
-    @property
-    def tenant(self) -> str:
-        return self.name.partition("/")[0]
 
     # --- settings -----------------------------------------------------------------------------------
 

@@ -48,6 +48,8 @@ class Early:
     expected: int
 
 
+ADMIT = Admit(late=False)
+
 Verdict = Admit | Repeat | Refused | Conflicting | Early
 
 
@@ -74,12 +76,16 @@ class Admission:
         return hole
 
     def decide(self, block: bytes, segment: int, origin_crc: int) -> Verdict:
-        expected = self.next(block)
+        known = self._log.marks.get(block)
+        expected = known.admitted.end if known is not None else 0
+        if self._declared:
+            expected = max(expected, self._declared.get(block, 0))
+        if segment == expected:
+            return ADMIT
         if segment > expected:
             return Early(expected)
-        known = self._log.marks.get(block)
-        if segment == expected or known is None or segment not in known.admitted:
-            return Admit(late=segment < expected)
+        if known is None or segment not in known.admitted:
+            return Admit(late=True)
         stored = self._log.find_segment(block, segment)
         if stored is None:
             return Repeat(None)
@@ -94,7 +100,7 @@ class Admission:
 
     def admitted(self, block: bytes, segment: int) -> None:
         """A segment was appended: a hole declared before it is now in the marks themselves."""
-        if self._declared.get(block, -1) <= segment:
+        if self._declared and self._declared.get(block, -1) <= segment:
             self._declared.pop(block, None)
 
     def forget(self) -> None:

@@ -43,7 +43,6 @@ from headpond.storage.commit_lane import as_error
 from headpond.storage.log.book import Book
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
-from headpond.wire.plain.expiry import expiries_us, last_us
 from headpond.wire.plain.segment import check_state_rows
 from headpond.wire.title import Predecessor, decode_title
 
@@ -127,12 +126,13 @@ class Producing(TopicListener):
             self._reject(session, context, frame, refusal)
             return
         self._quotas.charge(session, topic, size=len(frame.body))
-        if (crowded := self._quotas.enter(session, topic)) is not None:
+        if topic.tenant not in session.tenants and (crowded := self._quotas.enter(session, topic)) is not None:
             self._reject(session, context, frame, crowded)
             return
         shard = topic.shards[frame.shard]
-        self._tally(context, shard, context.block, first=frame.segment == 0)
-        if not self._predecessor_done(context):
+        if context.block not in shard.log.marks.book.tallies:
+            self._tally(context, shard, context.block, first=frame.segment == 0)
+        if context.predecessor is not None and not self._predecessor_done(context, context.predecessor):
             missing = PredecessorMissing("the producer's earlier block is not complete")
             self._reject(session, context, frame, missing)
             return
@@ -161,20 +161,17 @@ class Producing(TopicListener):
             conflict = Conflict(f"segment {frame.segment} of shard {frame.shard} was stored with other content")
             self._reject(session, context, frame, conflict)
 
-    def _predecessor_done(self, context: BlockContext) -> bool:
-        if context.predecessor is not None:
-            assert context.topic is not None
-            admissions = [shard.admission for shard in context.topic.shards]
-            if predecessor_done(admissions, context.predecessor):
-                context.predecessor = None
-            else:
-                for number, segment in context.predecessor.segments_next.items():
-                    if segment > 0:
-                        shard = context.topic.shards[number]
-                        self._tally(context, shard, context.predecessor.block).announce(
-                            context.predecessor.block, segment
-                        )
-        return context.predecessor is None
+    def _predecessor_done(self, context: BlockContext, predecessor: Predecessor) -> bool:
+        assert context.topic is not None
+        shards = context.topic.shards
+        if predecessor_done([shard.admission for shard in shards], predecessor):
+            context.predecessor = None
+            return True
+        for number, segment in predecessor.segments_next.items():
+            if segment > 0:
+                book = self._tally(context, shards[number], predecessor.block)
+                book.announce(predecessor.block, segment)
+        return False
 
     def _tally(self, context: BlockContext, shard: Shard, block: bytes, *, first: bool = False) -> Book:
         """The ledger's page of a block that this producer sends or names; ``first``: it begins with this."""
@@ -192,34 +189,27 @@ class Producing(TopicListener):
     def _admit(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
     ) -> None:
-        assert context.topic is not None
-        full = self._watermark.refusal(len(frame.body)) or self._quotas.refusal(context.topic, len(frame.body))
+        topic, size = context.topic, len(frame.body)
+        assert topic is not None
+        full = self._watermark.refusal(size) or self._quotas.refusal(topic, size)
         if full is None and context.block not in shard.log.marks:
-            full = self._quotas.refuse_block(context.topic)
+            full = self._quotas.refuse_block(topic)
         if full is not None:
             self._reject(session, context, frame, full)
             return
         refusal: HeadpondError | None = None
         try:
-            body, count = self._record(session, context, frame)
+            body, count = self._record(session, context, topic, frame)
         except FINAL as error:  # recorded, so that what follows in the block is not stuck behind it
             refusal, count = error, 0
             body = msgspec.msgpack.encode([error.code, error.message[:MESSAGE_LENGTH_MAX]])
         except HeadpondError as error:  # the same segment can be taken later, with a snapshot before it
             self._reject(session, context, frame, error)
             return
-        stored_at_us = self._now_us()
-        self._quotas.charge(session, context.topic, messages=count)
-        first_entry = shard.log.append(
-            block=context.block,
-            segment=frame.segment,
-            count=count,
-            origin_crc=frame.crc,
-            stored_at_us=stored_at_us,
-            body=body,
-            expires_us=last_us(expiries_us(body, context.topic.schemas, stored_at_us)) if count else None,
+        self._quotas.charge(session, topic, messages=count)
+        first_entry = shard.store(
+            context.block, frame.segment, count, frame.crc, self._now_us(), body, topic.schemas
         )
-        shard.admission.admitted(context.block, frame.segment)
         if late:
             self._counters["segments_late"] += 1
         if refusal is None:
@@ -231,16 +221,15 @@ class Producing(TopicListener):
             self._counters["segments_refused"] += 1
         self._answer_when_durable(session, context, shard, frame, answer, stored_bytes=len(body))
 
-    def _record(self, session: Session, context: BlockContext, frame: Frame) -> tuple[bytes, int]:
+    def _record(self, session: Session, context: BlockContext, topic: Topic, frame: Frame) -> tuple[bytes, int]:
         """What is stored of a segment, and how many rows it has."""
-        assert context.topic is not None
         if context.refusal is not None:
             raise context.refusal
-        state = context.topic.is_state
-        if context.topic.schemas is None:
-            bytes_max = context.topic.settings().message_bytes_max
-            return frame.body, check_state_rows(frame.body, state=state, message_bytes_max=bytes_max)
-        return self._typed.take(session, context, frame, context.topic.schemas, state=state)
+        settings = topic.settings()
+        if topic.schemas is None:
+            bytes_max = settings.message_bytes_max
+            return frame.body, check_state_rows(frame.body, state=settings.state, message_bytes_max=bytes_max)
+        return self._typed.take(session, context, frame, topic.schemas, state=settings.state)
 
     def _learn(self, session: Session, context: BlockContext, frame: Frame) -> None:
         if context.schema is not None:
@@ -250,7 +239,7 @@ class Producing(TopicListener):
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, first_entry: int | None
     ) -> None:
         self._counters["segments_duplicate"] += 1
-        shard.log.marks.book.repeated(context.block)
+        self._tally(context, shard, context.block).repeated(context.block)
         self._tell(shard)
         answer = AckItem(frame.segment, "duplicate", first_entry)
         if first_entry is not None and first_entry < shard.log.entry_durable:

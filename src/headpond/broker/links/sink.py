@@ -57,7 +57,6 @@ from headpond.wire.control.links import (
     OpenFeed,
     RecordHead,
 )
-from headpond.wire.plain.expiry import expiries_us, last_us
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
 from headpond.wire.typed.record import check_messages, stored_rows, version_of
 from headpond.wire.typed.schema import decode_schema
@@ -250,16 +249,7 @@ class PeerSink:
             intake.count("holes", shard.admission.declare(head.block, head.segment))
             book.declare(head.block, head.segment)
         late = head.segment < expected and not named.sparse
-        shard.log.append(
-            block=head.block,
-            segment=head.segment,
-            count=head.count,
-            origin_crc=head.origin_crc,
-            stored_at_us=now_us,
-            body=body,
-            expires_us=last_us(expiries_us(body, topic.schemas, now_us)) if head.count else None,
-        )
-        shard.admission.admitted(head.block, head.segment)
+        shard.store(head.block, head.segment, head.count, head.origin_crc, now_us, body, topic.schemas)
         shard.lane.mark()
         intake.count("late", late)
         intake.count("records")

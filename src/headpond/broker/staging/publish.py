@@ -28,7 +28,6 @@ from headpond.broker.staging.writers import BatchPublished, BatchRecorded, Write
 from headpond.model.errors import BadFrame, HeadpondError
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
-from headpond.wire.plain.expiry import expiries_us, last_us
 
 logger = logging.getLogger("headpond.node")
 
@@ -220,16 +219,7 @@ class Publishing:
             segment, count = msgspec.msgpack.encode(["damaged", where]), 0
         producer = publication.writer.name
         shard.log.marks.book.tally(item.block, producer, self._catalog.run, stored_at_us, sparse=True)
-        shard.log.append(
-            block=item.block,
-            segment=item.segment,
-            count=count,
-            origin_crc=item.origin_crc,
-            stored_at_us=stored_at_us,
-            body=segment,
-            expires_us=last_us(expiries_us(segment, topic.schemas, stored_at_us)) if count else None,
-        )
-        shard.admission.admitted(item.block, item.segment)
+        shard.store(item.block, item.segment, count, item.origin_crc, stored_at_us, segment, topic.schemas)
         if count:
             self._counters["segments_stored"] += 1
             self._counters["messages_stored"] += count

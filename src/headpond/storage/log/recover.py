@@ -56,7 +56,7 @@ from headpond.storage.recovery import Recovery
 from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import Frame, FrameType
-from headpond.wire.plain.expiry import expiries_us, last_us
+from headpond.wire.plain.expiry import last_us
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segments_of
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions, versions_of
@@ -254,7 +254,7 @@ class Replay:
         if unknown:  # a stub of forgotten blocks
             state.marks.book.stored_by_forgotten(unknown)
         if header.count and state.expires_us is not None:
-            expires_us = last_us(expiries_us(segment, self.schemas, header.stored_at_us))
+            expires_us = last_us(segment, self.schemas, header.stored_at_us)
             state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)
         state.next_entry = header.end_entry
         state.stored_at_us = max(state.stored_at_us, header.stored_at_us)

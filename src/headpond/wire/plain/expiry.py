@@ -95,8 +95,9 @@ def _seconds(text: str) -> float | None:
     return seconds if 0 <= seconds <= TTL_S_MAX and math.isfinite(seconds) else None
 
 
-def last_us(expiries: list[int | None] | None) -> int | None:
-    """When all rows have expired; None if some never do."""
+def last_us(segment: bytes, schemas: SchemaVersions | None, stored_at_us: int) -> int | None:
+    """When all rows of a segment have expired; None if some never do."""
+    expiries = expiries_us(segment, schemas, stored_at_us)
     if expiries is None:
         return None
     times = [time for time in expiries if time is not None]

@@ -60,6 +60,8 @@ HEADER = struct.Struct("<BBBBI")
 HEADER_BYTES = HEADER.size
 
 _HEADERS, _SENT_AT = 3, 4
+_COLUMNS: Final = [[index for index in range(_SENT_AT) if mask >> index & 1] for mask in range(32)]
+"""The columns with offsets, for each choice of columns."""
 _TEXT: Final = pa.string()
 _ENTRY: Final = pa.struct([TYPES[_HEADERS].key_field, TYPES[_HEADERS].item_field])
 _BEGINNINGS: Final = [bytes(schema.serialize()) for schema in SCHEMAS]
@@ -308,13 +310,15 @@ def _decode_bare(data: bytes, mask: int, nulls: int, rows: int) -> pa.RecordBatc
     cursor = _Cursor(data)
     from_buffers = pa.Array.from_buffers
     sent_at = from_buffers(TYPES[_SENT_AT], rows, [None, cursor.take(8 * rows)], 0)
-    columns = [index for index in range(_SENT_AT) if mask >> index & 1]
-    offsets = [cursor.take_offsets(rows) for _ in columns]
+    offsets = [cursor.take_offsets(rows) for _ in _COLUMNS[mask]]
     entries = offsets[-1][1] if mask >> _HEADERS & 1 else 0
     inside = [cursor.take_offsets(entries) for _ in ("names", "texts")] if mask >> _HEADERS & 1 else []
-    bitmaps = [cursor.take((rows + 7) // 8) if nulls >> index & 1 else None for index in columns]
+    bitmaps: dict[int, pa.Buffer] = {}
+    for index in _COLUMNS[nulls]:
+        bitmaps[index] = cursor.take((rows + 7) // 8)
     arrays: list[Any] = []
-    for index, (starts, end), bitmap in zip(columns, offsets, bitmaps, strict=True):
+    for index, (starts, end) in zip(_COLUMNS[mask], offsets, strict=True):
+        bitmap = bitmaps.get(index)
         unknown = -1 if bitmap is not None else 0
         if index == _HEADERS:
             inner = [from_buffers(_TEXT, entries, [None, at, cursor.take(size)], 0) for at, size in inside]
