@@ -76,7 +76,7 @@ def test_what_is_there_and_what_comes_later_arrives_byte_for_byte(way: Callable[
     run(scenario)
     assert a.values() == b.values()
     assert len(b.topic().shards) == 2
-    assert b.topic().settings().hard_ttl == 86400, "it was made like the first"
+    assert b.topic().settings.hard_ttl == 86400, "it was made like the first"
     ledger = b.admin.request(ShowLedger(TOPIC))
     assert [(each["producer"], each["stored"]) for each in ledger["producers"]] == [("till", 52)]
 

@@ -92,7 +92,7 @@ def test_a_topic_inherits_from_all_levels_and_each_value_says_from_where() -> No
         ("os", "component", "acme/shop/web"),
     ]
     effective = shell.core.stores.catalog.by_name(ORDERS)
-    assert effective is not None and effective.settings().hard_ttl == 7 * 86_400.0
+    assert effective is not None and effective.settings.hard_ttl == 7 * 86_400.0
 
 
 @pytest.mark.parametrize("compact", [False, True])

@@ -56,7 +56,7 @@ def state(shell: CoreShell) -> Any:
             topic.name,
             topic.created.shard_power,
             dict(topic.own),
-            topic.settings(),
+            topic.settings,
             [(known.producer, known.access, known.lease.epoch) for known in topic.producers],
         )
         for topic in catalog

@@ -39,6 +39,7 @@ from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.requests import SubscriptionRequests
 from headpond.model.errors import HeadpondError
+from headpond.model.grant import ALL
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.commit_rounds import RoundWrite
 from headpond.storage.disk import Disk, is_disk_full
@@ -237,7 +238,8 @@ class NodeCore:
 
     def _on_event(self, session: Session, event: Event | LocalRequest) -> None:
         if isinstance(event, Frame):
-            self._guard.check_frame(session, event.type)
+            if session.grant is not ALL:
+                self._guard.check_frame(session, event.type)
             self._on_raw[event.type](session, event)
         elif isinstance(event, Control):
             self._guard.check_frame(session, CONTROL_TYPES[type(event)])
@@ -283,7 +285,8 @@ class NodeCore:
         """A lane's write ended."""
         if error is not None:
             self.context.counters["writes_failed"] += 1
-        self._note_room(write, error)
+        if error is not None or self.watermark.did_not_fit or isinstance(write, RoundWrite):
+            self._note_room(write, error)
         try:
             self.stores.wrote(lane, write, error)
         finally:
@@ -292,7 +295,7 @@ class NodeCore:
             for topic, shard, records in readable:
                 self.consuming.on_durable(topic, shard, records)
             if readable:
-                changed = {topic.name for topic, _, _ in readable}
+                changed = [topic.name for topic, _, _ in readable]
                 self.peering.source.touched(changed)
                 self.fetching.wake(changed)
 

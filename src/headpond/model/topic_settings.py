@@ -238,17 +238,6 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_staged_bytes: int | None = 8 * 1024**3
     tenant_creates_s: int | None = 100
 
-    @property
-    def has_rates(self) -> bool:
-        """Whether messages or bytes per second are limited."""
-        rates = (
-            self.tenant_bytes_s,
-            self.tenant_messages_s,
-            self.connection_bytes_s,
-            self.connection_messages_s,
-        )
-        return rates != (None, None, None, None)
-
     def policy(self, wanted: Policy | None) -> Policy:
         """The policy of a new subscription: the consumer's values, else the topic's."""
         asked = msgspec.structs.asdict(wanted or Policy())

@@ -75,7 +75,7 @@ class Quotas:
         """A connection uses a tenant's topic; one too many is told so."""
         if topic.tenant in session.tenants:
             return None
-        return self._enter(session, topic.tenant, topic.settings())
+        return self._enter(session, topic.tenant, topic.settings)
 
     def greet(self, session: Session, grant: Grant) -> None:
         """A connection whose token reaches one tenant alone is that tenant's before it uses anything."""
@@ -103,7 +103,7 @@ class Quotas:
 
     def refusal(self, topic: Topic, size: int) -> QuotaReached | None:
         """Why a segment cannot be stored now, if it cannot."""
-        if topic.settings().tenant_stored_bytes is None:
+        if topic.settings.tenant_stored_bytes is None:
             return None
         return self._take(topic, "stored_bytes", size, self._stored_bytes)
 
@@ -119,7 +119,7 @@ class Quotas:
 
     def _take(self, topic: Topic, what: str, more: int, look: Callable[[str], int]) -> QuotaReached | None:
         """Counts ``more`` of what a topic's tenant has, which is looked at now and then, or refuses it."""
-        limit: int | None = getattr(topic.settings(), f"tenant_{what}")
+        limit: int | None = getattr(topic.settings, f"tenant_{what}")
         if limit is None:
             return None
         figures, now_us = self.usage(topic.tenant).figures, self._clock_us()
@@ -175,9 +175,9 @@ class Quotas:
 
     def charge(self, session: Session, topic: Topic, *, size: int = 0, messages: int = 0) -> None:
         """Counts what was sent, and says until when nothing more is to be read if that was too much."""
-        settings = topic.settings()
-        if not settings.has_rates:
+        if not topic.has_rates:
             return
+        settings = topic.settings
         until_us = now_us = self._clock_us()
         for name, rate, amount, clocks in (
             ("tenant_bytes_s", settings.tenant_bytes_s, size, None),

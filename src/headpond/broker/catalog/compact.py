@@ -64,7 +64,7 @@ class Compacting:
 
     def _is_due(self, topic: Topic, number: int, now_us: int) -> bool:
         place = (topic.uuid, number)
-        share = topic.settings().compact_share
+        share = topic.settings.compact_share
         if share is None or self._stores.long_work.has(place) or self._rests_us.get(place, 0) > now_us:
             return False
         looked_to = self._looked_to.get(place)
@@ -98,7 +98,7 @@ class Compacting:
             log,
             scan,
             owed=lambda start, end: self._owed(topic, number, start, end),
-            old_before_us=self._now_us() - round(topic.settings().tombstone_ttl * 1e6),
+            old_before_us=self._now_us() - round(topic.settings.tombstone_ttl * 1e6),
             thorough=thorough,
             counters=self._counters,
             then=ended,

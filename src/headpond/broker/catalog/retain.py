@@ -76,7 +76,7 @@ class Retaining:
         if self._forgetting:
             self._forget_us = now_us + FORGET_EVERY_US
         for topic in self._stores.catalog:
-            if (after_s := topic.settings().expires_after) is not None:
+            if (after_s := topic.settings.expires_after) is not None:
                 self._expire_abandoned(topic, round(after_s * 1e6), now_us)
 
     # --- files --------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Retaining:
         """Drops what may go of a shard; returns how many files that were."""
         if self._stores.catalog.by_uuid(topic.uuid) is not topic:
             return 0  # deleted since
-        rules = Rules.of(topic.settings())
+        rules = Rules.of(topic.settings)
         shard = topic.shards[number]
         if rules == Rules() and not shard.log.may_expire:
             return 0
@@ -141,7 +141,7 @@ class Retaining:
             "subscription %r of %s was removed: nobody was connected for %g s; %d messages were unread",
             name,
             topic.shown,
-            topic.settings().expires_after,
+            topic.settings.expires_after,
             unsettled,
         )
         self._counters["subscriptions_expired"] += 1

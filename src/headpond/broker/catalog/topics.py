@@ -25,7 +25,7 @@ from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.seal import Seal
 from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
-from headpond.wire.plain.expiry import last_us
+from headpond.wire.plain.expiry import last_us, may_expire
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions
 
@@ -58,7 +58,7 @@ class Shard:
             origin_crc=origin_crc,
             stored_at_us=stored_at_us,
             body=body,
-            expires_us=last_us(body, schemas, stored_at_us) if count else None,
+            expires_us=last_us(body, schemas, stored_at_us) if count and may_expire(body, schemas) else None,
         )
         self.admission.admitted(block, segment)
         return first_entry
@@ -79,7 +79,10 @@ class Topic:
     """What it says itself."""
     producers: Producers = field(init=False)
     lost_us: int = 0
-    _settings: TopicSettings | None = None
+    settings: TopicSettings = field(init=False)
+    """The effective values: its own, else those of the places above it."""
+    has_rates: bool = field(init=False)
+    """Whether messages or bytes per second are limited."""
 
     def __post_init__(self) -> None:
         self.name, self.uuid = self.created.name, self.created.uuid
@@ -90,6 +93,7 @@ class Topic:
             self.own["durability"] = self.created.durability
         self.own |= self.created.settings
         self.producers = Producers(self.uuid, self.lost_us)
+        self.settings_changed()
 
     @property
     def place(self) -> Place:
@@ -97,25 +101,25 @@ class Topic:
 
     # --- settings -----------------------------------------------------------------------------------
 
-    def settings(self) -> TopicSettings:
-        """The effective values: what it says itself, else what stands above it."""
-        if self._settings is None:
-            self._settings = effective(self._levels())
-        return self._settings
-
     @property
     def is_state(self) -> bool:
         """Whether it keeps the latest value a key."""
-        return self.settings().state
+        return self.settings.state
 
     def _levels(self) -> list[Level]:
         return [Level("topic", self.name, self.own), *self.tree.levels(self.place)]
 
     def settings_changed(self) -> None:
         """Something was set or unset, here or above: it takes effect with the next write."""
-        self._settings = None
+        self.settings = settings = effective(self._levels())
+        self.has_rates = (
+            settings.tenant_bytes_s is not None
+            or settings.tenant_messages_s is not None
+            or settings.connection_bytes_s is not None
+            or settings.connection_messages_s is not None
+        )
         for shard in self.shards:
-            shard.log.follow(self.settings())
+            shard.log.follow(settings)
 
     # --- files --------------------------------------------------------------------------------------
 
@@ -160,7 +164,7 @@ class Topic:
             shard_power=self.created.shard_power,
             now_us=now_us,
             options=options,
-            settings=self.settings(),
+            settings=self.settings,
             held=held,
             peer_hold_us=peer_hold_us,
             sealed=seal.last_in(folder) if seal is not None else None,
@@ -187,12 +191,12 @@ class Topic:
             uuid=self.uuid,
             shards=2**self.created.shard_power,
             created_at_us=self.created.created_at_us,
-            durability=self.settings().durability,
+            durability=self.settings.durability,
             schema=schemas.encoded[-1] if schemas is not None else None,
             shard_list=shard_list,
             schema_version=schemas.version if schemas is not None else None,
             schemas=list(schemas.encoded) if schemas is not None and with_schemas else [],
-            message_bytes_max=self.settings().message_bytes_max,
+            message_bytes_max=self.settings.message_bytes_max,
             settings=setting_infos(self._levels()) if with_shards else [],
             state=self.is_state,
         )

@@ -23,8 +23,10 @@ DECLARED_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    late: bool
+    late: bool = False
     """It fills a hole behind which admission had gone on."""
+    new: bool = False
+    """The shard has nothing of the block yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Early:
     expected: int
 
 
-ADMIT = Admit(late=False)
+ADMIT, ADMIT_NEW = Admit(), Admit(new=True)
 
 Verdict = Admit | Repeat | Refused | Conflicting | Early
 
@@ -81,11 +83,11 @@ class Admission:
         if self._declared:
             expected = max(expected, self._declared.get(block, 0))
         if segment == expected:
-            return ADMIT
+            return ADMIT if known is not None else ADMIT_NEW
         if segment > expected:
             return Early(expected)
         if known is None or segment not in known.admitted:
-            return Admit(late=True)
+            return Admit(late=True, new=known is None)
         stored = self._log.find_segment(block, segment)
         if stored is None:
             return Repeat(None)

@@ -125,7 +125,8 @@ class Producing(TopicListener):
             refusal = refusal or self._titles.unknown_topic(context.topic_name)
             self._reject(session, context, frame, refusal)
             return
-        self._quotas.charge(session, topic, size=len(frame.body))
+        if topic.has_rates:
+            self._quotas.charge(session, topic, size=len(frame.body))
         if topic.tenant not in session.tenants and (crowded := self._quotas.enter(session, topic)) is not None:
             self._reject(session, context, frame, crowded)
             return
@@ -142,7 +143,7 @@ class Producing(TopicListener):
             self._reject(session, context, frame, as_error(error, shard.lane.name))
             return
         if isinstance(verdict, Admit):
-            self._admit(session, context, shard, frame, late=verdict.late)
+            self._admit(session, context, shard, frame, verdict)
         elif isinstance(verdict, Repeat):
             self._learn(session, context, frame)
             self._repeat(session, context, shard, frame, verdict.first_entry)
@@ -187,12 +188,12 @@ class Producing(TopicListener):
             shard.lane.mark()
 
     def _admit(
-        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, *, late: bool
+        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, verdict: Admit
     ) -> None:
         topic, size = context.topic, len(frame.body)
         assert topic is not None
         full = self._watermark.refusal(size) or self._quotas.refusal(topic, size)
-        if full is None and context.block not in shard.log.marks:
+        if full is None and verdict.new:
             full = self._quotas.refuse_block(topic)
         if full is not None:
             self._reject(session, context, frame, full)
@@ -206,11 +207,12 @@ class Producing(TopicListener):
         except HeadpondError as error:  # the same segment can be taken later, with a snapshot before it
             self._reject(session, context, frame, error)
             return
-        self._quotas.charge(session, topic, messages=count)
+        if topic.has_rates:
+            self._quotas.charge(session, topic, messages=count)
         first_entry = shard.store(
             context.block, frame.segment, count, frame.crc, self._now_us(), body, topic.schemas
         )
-        if late:
+        if verdict.late:
             self._counters["segments_late"] += 1
         if refusal is None:
             answer = AckItem(frame.segment, "stored", first_entry)
@@ -225,7 +227,7 @@ class Producing(TopicListener):
         """What is stored of a segment, and how many rows it has."""
         if context.refusal is not None:
             raise context.refusal
-        settings = topic.settings()
+        settings = topic.settings
         if topic.schemas is None:
             bytes_max = settings.message_bytes_max
             return frame.body, check_state_rows(frame.body, state=settings.state, message_bytes_max=bytes_max)
@@ -260,7 +262,8 @@ class Producing(TopicListener):
         stored_bytes: int = 0,
     ) -> None:
         size = max(len(frame.body), stored_bytes) + FRAME_COST_BYTES
-        asked = _durability(context)
+        assert context.topic is not None
+        durability = context.topic.settings.durability
         session.unacked_bytes += size
         self.unacked_bytes += size
 
@@ -270,10 +273,10 @@ class Producing(TopicListener):
             if error is not None:
                 self._counters["segments_failed"] += 1
                 self._answer(session, context, frame.shard, _rejected(frame.segment, error))
-            else:
-                # What was changed between the two may have been written either way: it is not claimed.
-                given = asked if asked == "os" else None
-                self._answer(session, context, frame.shard, answer, given)
+            else:  # a setting that changed meanwhile may hold for these bytes or not: the weaker one is named
+                topic = context.topic
+                named = durability if durability == "os" or topic is None else topic.settings.durability
+                self._answer(session, context, frame.shard, answer, named)
 
         shard.lane.wait(durable, staged=staged)
 
@@ -299,7 +302,8 @@ class Producing(TopicListener):
     def _answer(
         self, session: Session, context: BlockContext, shard: int, item: AckItem, durability: str | None = None
     ) -> None:
-        durability = durability or _durability(context)
+        if durability is None:
+            durability = context.topic.settings.durability if context.topic is not None else "sync"
         key = (session.connection, context.block, shard, durability)
         items = self._answers.setdefault(key, [])
         items.append(item)
@@ -402,10 +406,6 @@ class Producing(TopicListener):
                 if marks is not None and marks.ended_us is None:
                     shard.log.append_end(end.block, self._now_us())
                     shard.lane.mark()
-
-
-def _durability(context: BlockContext) -> str:
-    return context.topic.settings().durability if context.topic is not None else "sync"
 
 
 def _rejected(segment: int, error: HeadpondError, expected: int | None = None) -> AckItem:

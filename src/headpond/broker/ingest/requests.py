@@ -206,7 +206,7 @@ class ProducerRequests:
         if ask.elsewhere and not ask.epoch:
             who = f"producer {known.producer!r} of {topic.shown} has single access here"
             raise ProducerBusy(f"{who}, and no epoch was granted at its first destination")
-        lease, lease_s = known.lease, topic.settings().producer_lease
+        lease, lease_s = known.lease, topic.settings.producer_lease
         left_s = self._left_s(topic, lease)
         if ask.epoch > topic.producers.next_epoch(lease) + EPOCHS_AHEAD_MAX:
             raise BadRequest(
@@ -240,7 +240,7 @@ class ProducerRequests:
         session = None if lease.connection is None else self._sessions.get(lease.connection)
         if session is not None:
             lease.heard_us = self._sessions.heard_us(session)
-        return lease.left_s(self._context.clock_us(), round(topic.settings().producer_lease * 1e6))
+        return lease.left_s(self._context.clock_us(), round(topic.settings.producer_lease * 1e6))
 
     def _enter(self, session: Session, topic: Topic, known: Registration, ask: OpenProducer) -> None:
         known.seen_us = self._context.now_us()

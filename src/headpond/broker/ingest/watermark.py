@@ -53,6 +53,11 @@ class Watermark:
             return None
         return DiskFull(f"less than {self._min:,} bytes are free on the node's disk (limits.free_bytes_min)")
 
+    @property
+    def did_not_fit(self) -> bool:
+        """Whether the last write to a log failed for lack of room."""
+        return self._failed_us is not None
+
     def lack(self) -> DiskFull | None:
         """Why sends are refused, by the watermark or by the disk itself; None while they are taken."""
         refusal = self.refusal(0)

@@ -233,16 +233,16 @@ class Peering(TopicListener):
     def topic_created(self, topic: Topic) -> None:
         if topic.name in self.links.barred:
             self.progress.change(Lifted(topic.name))
-        self.source.touched({topic.name})
+        self.source.touched([topic.name])
         self.progress.hold(topic)
 
     def topic_altered(self, topic: Topic) -> None:
-        self.source.touched({topic.name})
+        self.source.touched([topic.name])
 
     def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
         if topic.uuid in self.links.places:
             self.progress.change(PlacesGone(topic.uuid))
-        self.source.touched({topic.name})
+        self.source.touched([topic.name])
 
 
 def _found(name: str, made: LinkMade | None) -> LinkMade:

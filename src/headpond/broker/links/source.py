@@ -7,6 +7,7 @@ nobody asks in vain while nothing happens.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headpond.broker.catalog.topics import Catalog, Topic
@@ -57,7 +58,7 @@ class PeerSource:
 
     # --- which topics -------------------------------------------------------------------------------
 
-    def touched(self, topics: set[str]) -> None:
+    def touched(self, topics: Iterable[str]) -> None:
         """Something was stored in these topics, or they were made, altered or deleted."""
         for name in topics:
             self._stamp += 1
@@ -66,6 +67,8 @@ class PeerSource:
         if len(self._stamps) > len(self._catalog) + GONE_MAX:
             known = self._catalog.by_name
             self._stamps = {name: stamp for name, stamp in self._stamps.items() if known(name) is not None}
+        if not self._waiting:
+            return
         for waiting in [each for each in self._waiting if any(map(each.concerns, topics))]:
             if found := self._changed(waiting.grant, waiting.patterns, waiting.seen):
                 self._waiting.remove(waiting)

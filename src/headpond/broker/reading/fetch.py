@@ -9,7 +9,7 @@ it does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,12 +151,12 @@ class Fetching(TopicListener):
         return [_ends(name, self._catalog.by_name(name)) for name in names]
 
     def topic_altered(self, topic: Topic) -> None:
-        self.wake({topic.name})
+        self.wake([topic.name])
 
     def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
-        self.wake({topic.name})
+        self.wake([topic.name])
 
-    def wake(self, changed: set[str]) -> None:
+    def wake(self, changed: Collection[str]) -> None:
         """Something was stored in these topics, or they changed: clients that wait for that get an answer."""
         for connection, watches in list(self._watches.items()):
             for watch in list(watches):

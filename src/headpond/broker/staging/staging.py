@@ -214,7 +214,7 @@ class Staging:
             if topic.is_state and (keyless := keyless_rows(segment, 0, topic.schemas)):
                 raise KeyMissing(f"row {keyless.first} has no key, and the topic is a state topic")
             return check_messages(segment, topic.schemas, state=topic.is_state)
-        bytes_max = topic.settings().message_bytes_max
+        bytes_max = topic.settings.message_bytes_max
         return check_state_rows(segment, state=topic.is_state, message_bytes_max=bytes_max)
 
     def _count_unacked(self, session: Session, size: int) -> None:

@@ -190,7 +190,7 @@ def find_or_open(
         if len(by_shard) != len(topic.shards):
             raise BadRequest(f"{len(by_shard)} positions for the {len(topic.shards)} shards of {topic.shown}")
         starts = [start_entry(topic, shard, place) for shard, place in enumerate(by_shard)]
-        effective = topic.settings().policy(policy).effective(topic.name, mode)
+        effective = topic.settings.policy(policy).effective(topic.name, mode)
         check_dead_letter(stores.catalog, topic, effective.dead_letter)
         run = stores.runs.number
         opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective, run, state or [])

@@ -204,8 +204,8 @@ def _check_size(size: int) -> None:
 
 def decode_plain(data: bytes) -> pa.RecordBatch:
     """The batch in a segment, fully validated, over the same memory: the segment's columns in schema order."""
-    _check_size(len(data))
-    if len(data) < HEADER_BYTES:
+    if not HEADER_BYTES <= len(data) <= SEGMENT_BYTES_MAX:
+        _check_size(len(data))
         raise BadSegment(f"a segment of {len(data)} bytes is too short")
     form, mask, nulls, zero, rows = HEADER.unpack_from(data)
     if rows == 0:
