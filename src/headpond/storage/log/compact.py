@@ -16,7 +16,8 @@ rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from headpond.model.errors import HeadpondError
 from headpond.storage.disk import Disk
 from headpond.storage.log.latest_rows import BYTES_MAX, LatestRows, as_entries
 from headpond.storage.log.read import ClosedFile, FileView, StoredRecord, segment_of
-from headpond.storage.log.rewrite import Rewrite, Swap, Tidy
+from headpond.storage.log.rewrite import Rewrite
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.long_work import ShardPlace
 from headpond.wire.typed.record import stored_rows
@@ -175,8 +176,12 @@ class CompactionResult:
     """The error of the disk, if one made it fail."""
 
 
+Steps = Generator[Callable[[Disk], None], OSError | None, None]
+"""Work for a worker thread, step by step; each step comes back with the error of the disk, if any."""
+
+
 class Compaction:
-    """A job: scans the shard, plans, then rewrites, swaps and tidies one run of files after the other."""
+    """A job: scans the shard, plans, then rewrites and replaces one run of files after the other."""
 
     def __init__(
         self,
@@ -204,59 +209,95 @@ class Compaction:
         self._thorough = thorough
         self._counters = counters
         self._then = then
-        self._runs: list[list[ClosedFile]] = []
         self._going = EntrySet()
         """All entries to remove."""
-        self._step: Rewrite | Swap | Tidy | None = None
-        self._rewrite: Rewrite | None = None
-        self._taking = EntrySet()
-        """The entries to remove in the present run."""
+        self._steps = self._work()
+        self._step = next(self._steps)
 
     def run(self, disk: Disk) -> None:
-        if self._step is not None:
-            self._step.run(disk)
-            return
+        self._step(disk)
+
+    def done(self, error: OSError | None) -> bool:
+        if self._owed(0, 0) is None:  # the topic is gone
+            self._steps.close()
+            self.result.failed = True
+        else:
+            with suppress(StopIteration):
+                self._step = self._steps.send(error)
+                return True
+            self.result.bytes_after = self._log.bytes
+        self._then(self.result)
+        return False
+
+    def _work(self) -> Steps:
+        while not self._scan.finished:
+            if (error := (yield self._read)) is not None:
+                self._fail(error)
+                return
+        for run in self._plan():
+            if self._log.has_files([each.file for each in run]):  # else retention deleted some
+                yield from self._compact(run)
+            if self.result.failed:  # what was replaced so far stays; a later pass does the rest
+                return
+
+    def _read(self, _disk: Disk) -> None:
         self._scan.step()
         if self._scan.finished:
             self._old_before = self._log.find_time(self._old_before_us)
 
-    def done(self, error: OSError | None) -> bool:
-        if self._owed(0, 0) is None:  # the topic is gone
-            if self._rewrite is not None:
-                self._rewrite.abandon()
-            self.result.failed = True
-            self._then(self.result)
-            return False
-        if self._step is None:
-            if error is None and not self._scan.finished:
-                return True
-            if error is None:
-                self._plan()
-        elif isinstance(self._step, Rewrite):
-            if error is None and not self._step.finished:
-                return True
-            if self._rewritten(self._step, error):
-                return True
-        elif isinstance(self._step, Swap):
-            self._swapped(error)
-            return True
-        if error is not None and not isinstance(self._step, Tidy):
-            self._fail(error)
-        return self._next_run()
-
     def _fail(self, error: OSError) -> None:
-        """Keeps the files replaced so far, and leaves the rest for a later pass."""
         self._counters["compactions_failed"] += 1
         self.result.failed, self.result.fault = True, str(error.strerror or error)
-        self._runs.clear()
+
+    def _compact(self, run: list[ClosedFile]) -> Steps:
+        log, files = self._log, [each.file for each in run]
+        first, end = files[0].first, run[-1].end
+        going = self._going.within(first, end)
+        taken_out = log.compacted.within(first, end)
+        taken_out.include(going)
+        rewrite = Rewrite(log.place, run, taken_out, log.known_blocks())
+        error: OSError | None = None
+        try:
+            while not rewrite.finished and error is None:
+                error = yield rewrite.run
+        finally:
+            rewrite.close()
+        if rewrite.unsound:
+            self._counters["compactions_unsound"] += 1
+            if error is not None:
+                self._fail(error)
+            return
+        there = log.has_files(files)
+        if error is None and there and not (self._owed(first, end) or EntrySet()).meets(going):
+            log.compacted.include(going)  # from now on no subscription comes to owe them
+            error = yield rewrite.swap
+            if error is None and log.has_files(files):
+                self._replace(files, rewrite, len(going))
+                yield rewrite.remove_old
+                return
+            log.compacted.exclude(going)
+        if error is not None and there:  # otherwise retention deleted the files meanwhile
+            self._fail(error)
+        yield rewrite.remove_new
+
+    def _replace(self, files: list[FileView], rewrite: Rewrite, taken_out: int) -> None:
+        single = files[0].expires_us if len(files) == 1 else None
+        view = FileView(rewrite.first, files[0].floor_us, rewrite.bytes, single, rewrite.id.generation)
+        self._log.replace(files, view)
+        self.result.taken_out += taken_out
+        self.result.files += len(files)
+        self._counters["messages_compacted"] += taken_out
+        self._counters["files_compacted"] += len(files)
+        self._counters["bytes_compacted"] += sum(file.bytes for file in files) - rewrite.bytes
 
     # --- planning -----------------------------------------------------------------------------------
 
-    def _plan(self) -> None:
+    def _plan(self) -> list[list[ClosedFile]]:
+        """Decides which rows go, and returns the runs of files to rewrite."""
         scan, closed = self._scan, self._log.closed_files()
         closed = [each for each in closed if each.end <= scan.end]
         if not closed:
-            return
+            return []
         first, end = max(closed[0].file.first, self._log.entry_first), closed[-1].end
         stays = scan.latest.copy()
         needless = scan.latest.common(scan.deletes).common(scan.lonely).within(0, self._old_before)
@@ -267,7 +308,7 @@ class Compaction:
         self._going.add(first, end)
         self._going.exclude(stays)
         self._going.exclude(self._log.compacted)
-        self._runs = self._choose(closed)
+        return self._choose(closed)
 
     def _choose(self, closed: list[ClosedFile]) -> list[list[ClosedFile]]:
         """Runs of neighbours whose rest fits into one file, if the pass can remove enough of them."""
@@ -301,60 +342,3 @@ class Compaction:
         rows = end - first - self._log.compacted.count(first, end)
         enough = going > 0 if self._thorough else going >= max(1, SHARE_MIN * rows)
         return enough or len(run) >= MERGE_FILES
-
-    # --- one run after the other --------------------------------------------------------------------
-
-    def _next_run(self) -> bool:
-        self._step = self._rewrite = None
-        while self._runs:
-            run = self._runs.pop(0)
-            if not self._log.has_files([each.file for each in run]):
-                continue  # dropped since
-            first, end = run[0].file.first, run[-1].end
-            self._taking = self._going.within(first, end)
-            taken_out = self._log.compacted.within(first, end)
-            taken_out.include(self._taking)
-            self._step = self._rewrite = Rewrite(self._log.place, run, taken_out, self._log.known_blocks())
-            return True
-        self.result.bytes_after = self._log.bytes
-        self._then(self.result)
-        return False
-
-    def _rewritten(self, rewrite: Rewrite, error: OSError | None) -> bool:
-        """Whether another step follows for this run."""
-        if rewrite.unsound:
-            self._counters["compactions_unsound"] += 1
-            return False
-        owed = self._owed(rewrite.first, rewrite.end) or EntrySet()
-        there = self._has_files(rewrite)
-        if error is not None or not there or owed.meets(self._taking):
-            if error is not None and there:  # otherwise retention deleted the files meanwhile
-                self._fail(error)
-            self._step = rewrite.tidy(unused=True)
-            return True
-        self._log.compacted.include(self._taking)  # from now on no subscription comes to owe them
-        self._step = rewrite.swap()
-        return True
-
-    def _has_files(self, rewrite: Rewrite) -> bool:
-        return self._log.has_files([each.file for each in rewrite.files])
-
-    def _swapped(self, error: OSError | None) -> None:
-        rewrite = self._rewrite
-        assert rewrite is not None
-        if error is not None or not self._has_files(rewrite):
-            self._step = rewrite.tidy(unused=True)
-            self._log.compacted.exclude(self._taking)
-            if error is not None:
-                self._fail(error)
-            return
-        files = [each.file for each in rewrite.files]
-        single = files[0].expires_us if len(files) == 1 else None
-        view = FileView(rewrite.first, files[0].floor_us, rewrite.bytes, single, rewrite.id.generation)
-        self._log.replace(files, view)
-        self._step = rewrite.tidy()
-        self.result.taken_out += len(self._taking)
-        self.result.files += len(files)
-        self._counters["messages_compacted"] += len(self._taking)
-        self._counters["files_compacted"] += len(files)
-        self._counters["bytes_compacted"] += sum(file.bytes for file in files) - rewrite.bytes

@@ -1,8 +1,8 @@
 """Rewrites closed files of a state topic's log as one new file without the superseded rows.
 
-``Rewrite`` reads a run of neighbouring files and writes the remaining rows under a name that recovery ignores;
-it runs in a worker thread. ``Swap`` gives the new file its name, durably: this one step replaces the others.
-``Tidy`` removes those. A crash before the swap leaves the old files, a crash after it the new one.
+``run`` reads neighbouring files and writes the remaining rows under a name that recovery ignores. ``swap``
+gives the new file its name, durably: this one step replaces the others. ``remove_old`` removes those. A crash
+before the swap leaves the old files, a crash after it the new one. All of it runs in a worker thread.
 
 Entries do not move. For each record:
 
@@ -123,8 +123,8 @@ class Rewrite:
             self._steps = self._work(disk)
         self.finished = next(self._steps, None) is None
 
-    def abandon(self) -> None:
-        """Closes the open files; no step follows."""
+    def close(self) -> None:
+        """Closes the open files of an unfinished rewrite; no further ``run`` follows."""
         if self._steps is not None:
             self._steps.close()
 
@@ -256,54 +256,33 @@ class Rewrite:
 
     # --- the next steps -----------------------------------------------------------------------------
 
-    def index(self, file: DiskFile) -> bytes:
-        found = FileIndex(self.first, self.end, self.bytes, self._points)
-        return found.encode_for(file, self._place.shard)
-
-    def swap(self) -> Swap:
-        return Swap(self, self._place.folder)
-
-    def tidy(self, *, unused: bool = False) -> Tidy:
-        """Removes the files that the new file replaces; with ``unused``, the new file itself."""
-        if unused:
-            names = [file_name(*self.id) + NEW_SUFFIX, file_name(*self.id), index_name(*self.id)]
-        else:
-            ids = [each.file.id for each in self.files]
-            names = [name(*each) for each in ids for name in (file_name, index_name)]
-        return Tidy([f"{self._place.folder}/{name}" for name in names])
-
-
-class Swap:
-    """Gives a rewritten file its name."""
-
-    def __init__(self, rewrite: Rewrite, folder: str) -> None:
-        self._rewrite = rewrite
-        self._folder = folder
-
-    def run(self, disk: Disk) -> None:
-        rewrite = self._rewrite
-        new_path = rewrite.path + NEW_SUFFIX
+    def swap(self, disk: Disk) -> None:
+        """Gives the new file its name, durably."""
+        new_path = self.path + NEW_SUFFIX
         with contextlib.suppress(OSError):  # a reader can build the index again
+            index = FileIndex(self.first, self.end, self.bytes, self._points)
             file = disk.open(new_path)
             try:
-                index = rewrite.index(file)
+                encoded = index.encode_for(file, self._place.shard)
             finally:
                 file.close()
-            write_whole(disk, f"{self._folder}/{index_name(*rewrite.id)}", index)
-        disk.rename(new_path, rewrite.path)
-        disk.sync_folder(self._folder)
+            write_whole(disk, f"{self._place.folder}/{index_name(*self.id)}", encoded)
+        disk.rename(new_path, self.path)
+        disk.sync_folder(self._place.folder)
 
+    def remove_old(self, disk: Disk) -> None:
+        """Removes the files that the new file replaces."""
+        ids = [each.file.id for each in self.files]
+        self._remove(disk, [name(*each) for each in ids for name in (file_name, index_name)])
 
-class Tidy:
-    """Removes unused files; the next opening removes those that it could not."""
+    def remove_new(self, disk: Disk) -> None:
+        self._remove(disk, [file_name(*self.id) + NEW_SUFFIX, file_name(*self.id), index_name(*self.id)])
 
-    def __init__(self, paths: list[str]) -> None:
-        self._paths = paths
-
-    def run(self, disk: Disk) -> None:
-        for path in self._paths:
+    def _remove(self, disk: Disk, names: list[str]) -> None:
+        """Removes files; the next opening removes those that it could not."""
+        for name in names:
             with contextlib.suppress(OSError):
-                disk.remove(path)
+                disk.remove(f"{self._place.folder}/{name}")
 
 
 def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersions | None) -> bytes:
