@@ -336,7 +336,7 @@ def test_damaged_entries_are_told_and_the_subscription_goes_on_behind_them() -> 
     for _ in range(5):
         writer.write(2, size=100)
     log = it.core.stores.catalog.by_name("default/default/default/orders").shards[0].log  # type: ignore[union-attr]
-    (path,) = [f"{log._folder}/{name}" for name in disk.list(log._folder)]
+    (path,) = [f"{log.place.folder}/{name}" for name in disk.list(log.place.folder)]
     third = log.read(4, 1).records[0]
     whole = b"".join(third.parts)
     data = disk.open(path).read_at(0, 1 << 20)

@@ -19,6 +19,7 @@ its contents:
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ CRC_RESIDUE = 0x48674BC7
 FILE_TYPES = frozenset(range(FrameType.TITLE, FrameType.INDEX + 1))
 """The types that files hold; a search ignores the types of the wire protocol."""
 _FILE_TYPES_AND_END = FILE_TYPES | {0}
+_SIZE = struct.Struct("<I")
 
 _CHECKED_BYTES_MAX = 256 * 1024 * 1024
 _CHECKED_COUNT_MAX = 100_000
@@ -103,9 +105,11 @@ def scan(
     window = _Window(file, file.size() if end is None else end)
     at = start
     while at < window.end:
-        for found in window.frames_from(at, body_bytes_max):
-            yield found
-            at = found.offset + found.size
+        for offset, raw in frames_from(file, at, window.end, body_bytes_max):
+            type_, its_shard, segment, _ = HEADER.unpack_from(raw)
+            crc = int.from_bytes(raw[-4:], "little")
+            at = offset + len(raw)
+            yield Found(offset, Frame(type_, its_shard, segment, raw[HEADER_BYTES:-4], crc), len(raw))
         last = window.last_nonzero()
         if last <= at:
             return
@@ -115,6 +119,33 @@ def scan(
             return
         yield Bad(at, following)
         at = following
+
+
+def frames_from(
+    file: DiskFile,
+    offset: int,
+    end: int,
+    body_bytes_max: int = FILE_BODY_BYTES_MAX,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[tuple[int, bytes]]:
+    """The consecutive valid frames from ``offset`` on: the offset and all bytes of each."""
+    data, start = b"", offset
+    while end - offset >= OVERHEAD_BYTES:
+        at = offset - start
+        if len(data) - at < OVERHEAD_BYTES:
+            data, start, at = file.read_at(offset, min(chunk_bytes, end - offset)), offset, 0
+            if len(data) < OVERHEAD_BYTES:
+                return
+        total = OVERHEAD_BYTES + _SIZE.unpack_from(data, at + HEADER_BYTES - 4)[0]
+        if data[at] == 0 or total > end - offset or total > body_bytes_max + OVERHEAD_BYTES:
+            return
+        if total > len(data) - at:
+            data, start, at = file.read_at(offset, min(max(total, chunk_bytes), end - offset)), offset, 0
+        raw = data[at : at + total]
+        if len(raw) < total or crc32c(raw) != CRC_RESIDUE:
+            return
+        yield offset, raw
+        offset += total
 
 
 def following_frame(
@@ -131,44 +162,12 @@ def following_frame(
 
 
 class _Window:
-    """A part of a file in memory, moved forwards in large reads."""
+    """The part of a file that is searched."""
 
     def __init__(self, file: DiskFile, end: int) -> None:
         self.file = file
         self.end = end
-        self._data = b""
-        self._start = 0
         self._last: int | None = None
-
-    def bytes_at(self, offset: int, size: int) -> tuple[bytes, int]:
-        """A buffer and the place of ``offset`` in it; ``size`` bytes follow there unless the file ends."""
-        at = offset - self._start
-        have_end = self._start + len(self._data)
-        if at < 0 or (offset + size > have_end and have_end < self.end):
-            self._data = self.file.read_at(offset, min(max(size, CHUNK_BYTES), self.end - offset))
-            self._start, at = offset, 0
-        return self._data, at
-
-    def frames_from(self, offset: int, body_bytes_max: int) -> Iterator[Found]:
-        """The consecutive valid frames from ``offset`` on."""
-        data, at = self.bytes_at(offset, HEADER_BYTES)
-        unpack, total_max = HEADER.unpack_from, body_bytes_max + OVERHEAD_BYTES
-        while len(data) - at >= OVERHEAD_BYTES:
-            type_, shard, segment, size = unpack(data, at)
-            total = OVERHEAD_BYTES + size
-            if type_ == 0 or total > total_max or total > self.end - offset:
-                return
-            if total > len(data) - at:
-                data, at = self.bytes_at(offset, total)
-            raw = data[at : at + total]
-            if len(raw) < total or crc32c(raw) != CRC_RESIDUE:
-                return
-            crc = int.from_bytes(raw[-4:], "little")
-            yield Found(offset, Frame(type_, shard, segment, raw[HEADER_BYTES:-4], crc), total)
-            offset += total
-            at += total
-            if len(data) - at < OVERHEAD_BYTES:
-                data, at = self.bytes_at(offset, OVERHEAD_BYTES)
 
     def last_nonzero(self) -> int:
         """One past the last byte of the file that is not zero."""

@@ -72,6 +72,12 @@ class SalvagedFile:
     def close(self) -> None:
         self.inner.close()
 
+    def __enter__(self) -> SalvagedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.inner.close()
+
 
 def open_salvaged(disk: Disk, path: str, *, writable: bool = False) -> SalvagedFile:
     """Opens a file so that reads return whatever its disk can still read."""

@@ -463,7 +463,7 @@ def test_the_end_of_a_block_is_remembered_and_forgotten_a_day_later(disk: Disk) 
     writer.log.close()
     day_us = 24 * 60 * 60 * 1_000_000
     later = type(writer.log).open(
-        disk, FOLDER, title=writer.log._title, shard=3, shard_power=2, now_us=500 + day_us, options=SMALL
+        disk, FOLDER, title=writer.log.place.title, shard=3, shard_power=2, now_us=500 + day_us, options=SMALL
     )
     assert later.marks.get(BLOCKS[0]) is None
     assert later.marks.get(BLOCKS[1]) is not None

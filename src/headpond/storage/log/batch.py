@@ -11,7 +11,7 @@ from google_crc32c import extend, value
 from headpond.model.topic_settings import TopicSettings
 from headpond.storage.append import Batch, write_whole
 from headpond.storage.disk import Disk
-from headpond.storage.log.format import expiry_name, file_name, index_name
+from headpond.storage.log.format import LogPlace, expiry_name, index_name
 from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.marks import DAY_US, Marks
 from headpond.storage.log.read import FileView, StoredRecord
@@ -124,10 +124,7 @@ class LogBatch(Batch):
         """Removes files once the batch is durable."""
         self.removed += files
         for file in files:
-            names = [file_name(*file.id), index_name(*file.id)]
-            if file.expires_us is not None:
-                names.append(expiry_name(file.first, file.expires_us))
-            self.removals += [f"{folder}/{name}" for name in names]
+            self.removals += file.paths(folder)
 
     def withdraw_from(self, marks: Marks) -> None:
         """Sets the marks back to their state before this batch."""
@@ -156,24 +153,23 @@ class LogBatch(Batch):
 class ClosingFile(NamedTuple):
     """How a write that begins a new file leaves the file before it."""
 
-    folder: str
+    place: LogPlace
     contents: FileIndex
-    shard: int
     sound: bool
     """False for a file that the log must not write to again."""
     expires_us: int | None
 
     def close(self, disk: Disk) -> None:
         """Frees reserved room, writes the index and the expiry name. Best effort: an opening can do it too."""
-        first, folder = self.contents.first, self.folder
+        first, place = self.contents.first, self.place
         with suppress(OSError):
-            file = disk.open(f"{folder}/{file_name(first)}", writable=self.sound)
+            file = disk.open(place.path(first), writable=self.sound)
             try:
                 if self.sound:
                     file.truncate(self.contents.end_offset)
-                encoded = self.contents.encode_for(file, self.shard)
+                encoded = self.contents.encode_for(file, place.shard)
             finally:
                 file.close()
-            write_whole(disk, f"{folder}/{index_name(first)}", encoded)
+            write_whole(disk, place.index_path(first), encoded)
             if self.expires_us is not None:
-                write_whole(disk, f"{folder}/{expiry_name(first, self.expires_us)}", b"")
+                write_whole(disk, f"{place.folder}/{expiry_name(first, self.expires_us)}", b"")

@@ -29,7 +29,8 @@ removed rows.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from headpond.model.errors import BadFrame
 from headpond.model.identity import BLOCK_BYTES
@@ -49,14 +50,6 @@ _NONE = 2**64 - 1
 _MARKS = struct.Struct("<BQQQqII")
 _SPAN = struct.Struct("<QQ")
 _EVENT = struct.Struct("<BQ")
-_END = struct.Struct("<16sq")
-_KEPT = struct.Struct("<Q")
-_BEGAN = struct.Struct("<QQ")
-_EVENT_END = 1
-_EVENT_DROP = 2
-_EVENT_COMPACTED = 3
-_EVENT_BEGAN = 4
-_EVENT_TALLY = 8
 
 
 class FileId(NamedTuple):
@@ -108,6 +101,23 @@ def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
     return FileId(int(first), int(generation)) if known else None
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """The folder of a log, and what the heads of its files contain."""
+
+    folder: str
+    title: Title
+    shard: int
+    shard_power: int
+    index_every_bytes: int
+
+    def path(self, first: int, generation: int = 0) -> str:
+        return f"{self.folder}/{file_name(first, generation)}"
+
+    def index_path(self, first: int, generation: int = 0) -> str:
+        return f"{self.folder}/{index_name(first, generation)}"
+
+
 class FileHead(NamedTuple):
     """The beginning of MARKS."""
 
@@ -125,7 +135,7 @@ class MarksBody(NamedTuple):
     """Encoded (marks.py)."""
 
 
-def encode_head(body: MarksBody, *, title: Title, shard: int, shard_power: int) -> bytes:
+def encode_head(body: MarksBody, place: LogPlace) -> bytes:
     """The TITLE and MARKS frames that a file begins with."""
     head, damaged, incarnations, marks = body
     spans = [_SPAN.pack(start, end) for start, end in damaged]
@@ -133,8 +143,10 @@ def encode_head(body: MarksBody, *, title: Title, shard: int, shard_power: int) 
     fixed = _MARKS.pack(
         VERSION, head.first, previous, head.kept, head.stored_at_us, len(spans), len(incarnations)
     )
-    return encode(FrameType.TITLE, encode_title(NO_BLOCK, shard_power, title), shard=shard) + encode(
-        FrameType.MARKS, b"".join((fixed, *spans, incarnations.encode(), marks)), shard=shard
+    encoded = b"".join((fixed, *spans, incarnations.encode(), marks))
+    title = encode_title(NO_BLOCK, place.shard_power, place.title)
+    return encode(FrameType.TITLE, title, shard=place.shard) + encode(
+        FrameType.MARKS, encoded, shard=place.shard
     )
 
 
@@ -230,20 +242,25 @@ class Began(NamedTuple):
 
 
 Event = BlockEnded | Dropped | Compacted | Began | BlockTallied
+_KINDS: dict[type[Event], tuple[int, struct.Struct]] = {
+    BlockEnded: (1, struct.Struct("<16sq")),
+    Dropped: (2, struct.Struct("<Q")),
+    Compacted: (3, struct.Struct("<Q")),
+    Began: (4, struct.Struct("<QQ")),
+    BlockTallied: (8, struct.Struct("<16s")),
+}
+"""The number of each kind, and its fields behind the entry; the last field of kinds 3 and 8 has any length."""
+_BY_NUMBER = {number: (kind, fields) for kind, (number, fields) in _KINDS.items()}
 
 
 def encode_event(event: Event, shard: int) -> bytes:
     """The RECORD frame of an event."""
-    if isinstance(event, BlockEnded):
-        body = _EVENT.pack(_EVENT_END, event.entry) + _END.pack(event.block, event.at_us)
-    elif isinstance(event, Compacted):
-        body = _EVENT.pack(_EVENT_COMPACTED, event.entry) + _KEPT.pack(event.end) + event.bitmap
-    elif isinstance(event, Began):
-        body = _EVENT.pack(_EVENT_BEGAN, event.entry) + _BEGAN.pack(event.name, event.first)
-    elif isinstance(event, BlockTallied):
-        body = _EVENT.pack(_EVENT_TALLY, event.entry) + event.block + event.tally
+    number, fields = _KINDS[type(event)]
+    body = _EVENT.pack(number, event.entry)
+    if isinstance(event, Compacted | BlockTallied):
+        body += fields.pack(event[1]) + event[2]
     else:
-        body = _EVENT.pack(_EVENT_DROP, event.entry) + _KEPT.pack(event.kept)
+        body += fields.pack(*event[1:])
     return encode(FrameType.RECORD, body, shard=shard)
 
 
@@ -251,19 +268,19 @@ def decode_event(body: bytes) -> Event | None:
     """None for a kind that this version does not know."""
     if len(body) < _EVENT.size:
         return None
-    kind, entry = _EVENT.unpack_from(body)
-    payload = body[_EVENT.size :]
-    if kind == _EVENT_END and len(payload) == _END.size:
-        return BlockEnded(entry, *_END.unpack(payload))
-    if kind == _EVENT_DROP and len(payload) == _KEPT.size:
-        return Dropped(entry, *_KEPT.unpack(payload))
-    if kind == _EVENT_BEGAN and len(payload) == _BEGAN.size:
-        return Began(entry, *_BEGAN.unpack(payload))
-    if kind == _EVENT_TALLY and len(payload) > BLOCK_BYTES:
-        return BlockTallied(entry, payload[:BLOCK_BYTES], payload[BLOCK_BYTES:])
-    if kind == _EVENT_COMPACTED and len(payload) >= _KEPT.size:
-        return Compacted(entry, _KEPT.unpack_from(payload)[0], payload[_KEPT.size :])
-    return None
+    number, entry = _EVENT.unpack_from(body)
+    kind: Any
+    kind, fields = _BY_NUMBER.get(number, (None, _EVENT))
+    end = _EVENT.size + fields.size
+    if kind is None or len(body) < end:
+        return None
+    values = fields.unpack_from(body, _EVENT.size)
+    event: Event | None = None
+    if kind in (Compacted, BlockTallied):
+        event = kind(entry, *values, body[end:])
+    elif len(body) == end:
+        event = kind(entry, *values)
+    return event
 
 
 def load_compacted(file: DiskFile, first: int, shard: int) -> Compacted | None:

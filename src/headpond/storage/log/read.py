@@ -21,12 +21,12 @@ from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk, DiskFile
-from headpond.storage.frame_file import CRC_RESIDUE, Bad, Found, following_frame, scan
-from headpond.storage.log.format import FileId, file_name, index_name
+from headpond.storage.frame_file import CRC_RESIDUE, Accept, Bad, following_frame, frames_from, scan
+from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name, index_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
 from headpond.storage.salvage import SalvagedFile, open_salvaged
-from headpond.wire.frame import FILE_BODY_BYTES_MAX, HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
+from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
 from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
 
 INDEXES_MAX = 32
@@ -63,30 +63,24 @@ class FramedRecord(NamedTuple):
 
 def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> Iterator[FramedRecord]:
     """The valid records of a part of a file, in order, up to the end of its entries."""
-    offset, end, expected, limit = bounds.offset, bounds.end_offset, bounds.expected, bounds.limit
-    data, start = b"", offset
-    while offset < end:
-        at = offset - start
-        total = _total(data, at)
-        if total == 0 or total > len(data) - at:
-            data, start, at = _refill(file, offset, end, chunk_bytes), offset, 0
-            total = _total(data, 0)
-        raw = data[at : at + total]
-        if not total or len(raw) < total or value(raw) != CRC_RESIDUE:
-            following = _way_on(file, offset, end, expected, shard)
+    at, end, expected, limit = bounds
+    while at < end:
+        for offset, raw in frames_from(file, at, end, chunk_bytes=chunk_bytes):
+            at = offset + len(raw)
+            if raw[0] == _SEGMENT and len(raw) >= _RECORD_BYTES_MIN:
+                header = RecordHeader._make(RECORD_HEADER.unpack_from(raw, HEADER_BYTES))
+                first, count = header[0], header[1]
+                if first >= limit and (count or first > limit):
+                    return
+                if first >= expected:
+                    expected = first + count
+                    yield FramedRecord(offset, header, int.from_bytes(raw[3:7], "little"), raw)
+        if at < end:
+            accept = _follower(file, end, expected)
+            following = following_frame(file, at, end, shard=shard, accept=accept)
             if following is None:
                 return
-            offset = following
-            continue
-        if raw[0] == _SEGMENT and total >= _RECORD_BYTES_MIN:
-            header = RecordHeader._make(RECORD_HEADER.unpack_from(raw, HEADER_BYTES))
-            first, count = header[0], header[1]
-            if first >= limit and (count or first > limit):
-                return
-            if first >= expected:
-                expected = first + count
-                yield FramedRecord(offset, header, int.from_bytes(raw[3:7], "little"), raw)
-        offset += total
+            at = following
 
 
 def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> WalkBounds:
@@ -111,13 +105,9 @@ def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> Wal
     return bounds
 
 
-def _way_on(file: DiskFile, offset: int, end: int, expected: int, shard: int) -> int | None:
-    """The offset of the next frame of this file behind bad bytes."""
-
-    def accept(offset: int, frame: Frame) -> bool:
-        return belongs(frame, expected) and stands_here(file, offset, end)
-
-    return following_frame(file, offset, end, shard=shard, accept=accept)
+def _follower(file: DiskFile, end: int, expected: int) -> Accept:
+    """Accepts a frame behind bad bytes if it stands in its own place and its entries are not older."""
+    return lambda offset, frame: belongs(frame, expected) and stands_here(file, offset, end)
 
 
 def belongs(frame: Frame, entry: int) -> bool:
@@ -128,22 +118,6 @@ def belongs(frame: Frame, entry: int) -> bool:
         return decode_record_header(frame.body).first_entry >= entry
     except BadFrame:
         return False
-
-
-def _total(data: bytes, at: int) -> int:
-    """How long the frame at ``at`` says it is; 0 where its header is not there."""
-    if len(data) - at < HEADER_BYTES or data[at] == 0:
-        return 0
-    return OVERHEAD_BYTES + int.from_bytes(data[at + 7 : at + 11], "little")
-
-
-def _refill(file: DiskFile, offset: int, end_offset: int, chunk_bytes: int) -> bytes:
-    """The bytes from ``offset`` on: a chunk, or the whole frame if that is longer."""
-    data = file.read_at(offset, min(chunk_bytes, end_offset - offset))
-    total = _total(data, 0)
-    if len(data) < total <= min(end_offset - offset, FILE_BODY_BYTES_MAX + OVERHEAD_BYTES):
-        data = file.read_at(offset, total)
-    return data
 
 
 def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes: int) -> FileIndex:
@@ -158,22 +132,15 @@ def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes:
     for item in scan(file, shard=shard, accept=accept):
         if isinstance(item, Bad):
             continue
-        header = _record_of(item)
-        if header is None:
-            end_offset = item.end
-            continue
-        if header.first_entry >= limit and (header.count or header.first_entry > limit):
-            break
-        if not points or item.offset - points[-1].offset >= every_bytes:
-            points.append(Point(header.first_entry, header.stored_at_us, item.offset))
-        end_entry, end_offset = header.end_entry, item.end
+        if item.frame.type == FrameType.SEGMENT and len(item.frame.body) >= RECORD_HEADER_BYTES:
+            header = decode_record_header(item.frame.body)
+            if header.first_entry >= limit and (header.count or header.first_entry > limit):
+                break
+            if not points or item.offset - points[-1].offset >= every_bytes:
+                points.append(Point(header.first_entry, header.stored_at_us, item.offset))
+            end_entry = header.end_entry
+        end_offset = item.end
     return FileIndex(first, end_entry, end_offset, points)
-
-
-def _record_of(item: Found) -> RecordHeader | None:
-    if item.frame.type != FrameType.SEGMENT or len(item.frame.body) < RECORD_HEADER_BYTES:
-        return None
-    return decode_record_header(item.frame.body)
 
 
 class StoredRecord(NamedTuple):
@@ -213,9 +180,12 @@ class FileView(NamedTuple):
     def id(self) -> FileId:
         return FileId(self.first, self.generation)
 
-    @property
-    def name(self) -> str:
-        return file_name(self.first, self.generation)
+    def paths(self, folder: str) -> list[str]:
+        """The file, and those beside it."""
+        names = [file_name(*self.id), index_name(*self.id)]
+        if self.expires_us is not None:
+            names.append(expiry_name(self.first, self.expires_us))
+        return [f"{folder}/{name}" for name in names]
 
 
 class ClosedFile(NamedTuple):
@@ -281,14 +251,13 @@ class View(NamedTuple):
 class LogReader:
     """Finds and reads records; collects damaged entries in ``damaged``."""
 
-    def __init__(self, disk: Disk, folder: str, shard: int, index_every_bytes: int) -> None:
+    def __init__(self, disk: Disk, place: LogPlace) -> None:
         self.damaged = RangeSet()
         self._kept = 0
         """The log has dropped the files before this entry."""
         self._disk = disk
-        self._folder = folder
-        self._shard = shard
-        self._index_every_bytes = index_every_bytes
+        self._place = place
+        self._shard = place.shard
         # Threads share these: they are replaced or set whole, never changed in steps.
         self._indexes: dict[FileId, FileIndex] = {}
         self._hints: dict[int, tuple[FileId, int]] = {}
@@ -383,7 +352,7 @@ class LogReader:
             return WalkBounds(0, end_offset, first, limit)
         bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
         return (
-            hop(file, bounds, entry, self._index_every_bytes + READ_BYTES_MIN)
+            hop(file, bounds, entry, self._place.index_every_bytes + READ_BYTES_MIN)
             if entry > point.entry
             else bounds
         )
@@ -395,7 +364,7 @@ class LogReader:
         its_id, limit = view.files[number].id, view.end_entry(number)
         index = self._indexes.get(its_id)
         if index is None:
-            index = load_index(self._disk, f"{self._folder}/{index_name(*its_id)}", file, its_id.first)
+            index = load_index(self._disk, self._place.index_path(*its_id), file, its_id.first)
             if index is None:
                 index = self._build(file, its_id, limit)
             self._keep(its_id, index)
@@ -416,12 +385,12 @@ class LogReader:
         return before != (index.points, index.end_offset)
 
     def _build(self, file: DiskFile, its_id: FileId, limit: int) -> FileIndex:
-        index = build_index(file, its_id.first, limit, self._shard, self._index_every_bytes)
+        index = build_index(file, its_id.first, limit, self._shard, self._place.index_every_bytes)
         self._built = self._built | {its_id}
         if its_id in self._replaced:
             return index
         with suppress(OSError):
-            path = f"{self._folder}/{index_name(*its_id)}"
+            path = self._place.index_path(*its_id)
             write_whole(self._disk, path, index.encode_for(file, self._shard))
         return index
 
@@ -496,7 +465,7 @@ class LogReader:
             lost.append((max(start, at), end))
 
     def open_file(self, file: FileView) -> SalvagedFile:
-        return open_salvaged(self._disk, f"{self._folder}/{file.name}")
+        return open_salvaged(self._disk, self._place.path(*file.id))
 
 
 def _is_stub(raw: bytes) -> bool:

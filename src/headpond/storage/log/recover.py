@@ -35,11 +35,10 @@ from headpond.storage.log.format import (
     Dropped,
     FileHead,
     FileId,
+    LogPlace,
     decode_event,
     decode_marks_body,
-    expiry_name,
     file_name,
-    index_name,
     load_compacted,
     load_marks,
     parse_expiry_name,
@@ -58,8 +57,7 @@ from headpond.storage.seal import SealedFile
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.plain.expiry import last_us
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segments_of
-from headpond.wire.title import Title
-from headpond.wire.typed.versions import SchemaVersions, versions_of
+from headpond.wire.typed.versions import versions_of
 
 _SEGMENT = int(FrameType.SEGMENT)
 
@@ -146,23 +144,17 @@ class Replay:
         self,
         state: RecoveredLog,
         disk: Disk,
-        folder: str,
+        place: LogPlace,
         its_id: FileId,
         limit: int | None,
-        title: Title,
-        shard: int,
-        index_every_bytes: int,
         sealed: SealedFile | None,
     ) -> None:
         self.state = state
+        self.place = place
         self.name = file_name(*its_id)
-        self.path = f"{folder}/{self.name}"
         self.first = its_id.first
         self.compacted = its_id.generation > 0
         self.limit = limit
-        self.title = title
-        self.shard = shard
-        self.index_every_bytes = index_every_bytes
         self.bad: Bad | None = None
         """Bad bytes whose entries are still unknown."""
         self.lost_from: int | None = None
@@ -174,12 +166,12 @@ class Replay:
         """Whether only TITLE and MARKS have come."""
         self.first_write_ended = state.named = False
         state.points, state.expires_us = [], 0
-        self.schemas = versions_of(title)
-        self.file = open_salvaged(disk, self.path, writable=limit is None)
+        self.schemas = versions_of(place.title)
+        self.file = open_salvaged(disk, place.path(*its_id), writable=limit is None)
         self.sealed = sealed
         """The entry of this file in the seal of a clean stop."""
         sealed_bytes = 0 if sealed is None else sealed.bytes
-        self.recovery = Recovery(self.file, shard=shard, accept=self._accept, sealed_bytes=sealed_bytes)
+        self.recovery = Recovery(self.file, shard=place.shard, accept=self._accept, sealed_bytes=sealed_bytes)
 
     def run(self, *, trust_marks: bool) -> None:
         self.state.report.files_read += 1
@@ -235,7 +227,7 @@ class Replay:
         if self.bad is not None or header.first_entry > state.next_entry:
             self._expect(header.first_entry, item.offset, "bytes are damaged")
         self.lost_from, self.in_head = None, False
-        if not state.points or item.offset - state.points[-1].offset >= self.index_every_bytes:
+        if not state.points or item.offset - state.points[-1].offset >= self.place.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         segment = item.frame.body[RECORD_HEADER_BYTES:]
         unknown = header.count
@@ -290,9 +282,10 @@ class Replay:
         title = title_of(body)
         if title is None:
             return
-        if title.topic_uuid != self.title.topic_uuid:
-            raise BadData(f"{self.path} belongs to topic {title.topic}, not to {self.title.topic}")
-        self.state.outdated = title.schemas != self.title.schemas
+        wanted = self.place.title
+        if title.topic_uuid != wanted.topic_uuid:
+            raise BadData(f"{self.file.path} belongs to topic {title.topic}, not to {wanted.topic}")
+        self.state.outdated = title.schemas != wanted.schemas
 
     def _take_marks(self, body: bytes) -> None:
         head, damaged, incarnations, marks = decode_marks_body(body)
@@ -367,15 +360,7 @@ def _marks_of(body: bytes, first: int) -> bool:
         return False
 
 
-def recover(
-    disk: Disk,
-    folder: str,
-    *,
-    title: Title,
-    shard: int,
-    index_every_bytes: int,
-    sealed: SealedFile | None = None,
-) -> RecoveredLog:
+def recover(disk: Disk, place: LogPlace, sealed: SealedFile | None = None) -> RecoveredLog:
     """Reads the folder of a log; cuts off a torn tail and removes leftover files.
 
     ``sealed`` is the last file at a clean stop.
@@ -383,150 +368,114 @@ def recover(
     state = RecoveredLog()
     if sealed is not None:
         state.kept = sealed.kept
-    files = _files(state, disk, folder, shard, versions_of(title))
+    files = _files(state, disk, place)
     if not files:
         _lose_end(state, sealed)
         return state
-    heads = [_peek(disk, folder, each) for each in files]
-    base = _replay_start(disk, folder, files, shard)
+    heads = [_add_file(state, disk, place, each) for each in files]
+    base = _replay_start(disk, place, files)
     state.next_entry = state.marks.book.counted_from = files[base].first
     for number in range(base, len(files)):
         limit = files[number + 1].first if number + 1 < len(files) else None
         mine = sealed if sealed is not None and sealed.name == file_name(*files[number]) else None
-        replay = Replay(state, disk, folder, files[number], limit, title, shard, index_every_bytes, mine)
-        replay.run(trust_marks=number == base)
-    _name_files(state, disk, folder, files, heads)
-    _note_expiries(state, disk, folder)
-    _report_missing(state, disk, folder, heads, shard, index_every_bytes)
+        Replay(state, disk, place, files[number], limit, mine).run(trust_marks=number == base)
+    _note_expiries(state, disk, place)
+    _report_missing(state, disk, place, heads)
     _lose_end(state, sealed)
-    _remove_dropped(state, disk, folder)
+    _remove_dropped(state, disk, place)
     if not state.named:  # its creation may have failed at the last step, before its name was durable
-        disk.sync_folder(folder)
+        disk.sync_folder(place.folder)
     return state
 
 
-def _files(
-    state: RecoveredLog, disk: Disk, folder: str, shard: int, schemas: SchemaVersions | None
-) -> list[FileId]:
+def _files(state: RecoveredLog, disk: Disk, place: LogPlace) -> list[FileId]:
     """The files that count, in order; removes those that a crash left beside them."""
     found: list[FileId] = []
     indexes: list[FileId] = []
-    for name in disk.list(folder):
+    for name in disk.list(place.folder):
         if (its_id := parse_file(name)) is not None:
             found.append(its_id)
         elif (its_id := parse_file(name, INDEX_SUFFIX)) is not None:
             indexes.append(its_id)
         elif name.endswith(NEW_SUFFIX):  # an unfinished file
-            disk.remove(f"{folder}/{name}")
+            disk.remove(f"{place.folder}/{name}")
     kept: list[FileId] = []
     needless: list[str] = []
     spans: list[tuple[int, int]] = []
     for each in sorted(found, key=lambda file: file.generation, reverse=True):
         if any(start <= each.first < end for start, end in spans):
-            needless.append(file_name(*each))
+            needless.append(place.path(*each))
             continue
         kept.append(each)
         if each.generation:
-            spans.append((each.first, _end_of(state, disk, folder, each, shard, schemas)))
-    needless += [index_name(*each) for each in indexes if each not in kept]
+            spans.append((each.first, _end_of(state, disk, place, each)))
+    needless += [place.index_path(*each) for each in indexes if each not in kept]
     if needless:
-        disk.sync_folder(folder)  # the files that replace them are durable first
-    for name in needless:
-        disk.remove(f"{folder}/{name}")
+        disk.sync_folder(place.folder)  # the files that replace them are durable first
+    for path in needless:
+        disk.remove(path)
     return sorted(kept)
 
 
-def _end_of(
-    state: RecoveredLog, disk: Disk, folder: str, its_id: FileId, shard: int, schemas: SchemaVersions | None
-) -> int:
+def _end_of(state: RecoveredLog, disk: Disk, place: LogPlace, its_id: FileId) -> int:
     """One past the last entry of a compacted file; notes its removed entries."""
-    file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
-    try:
-        noted = load_compacted(file, its_id.first, shard)
-        if noted is not None:
-            state.compacted.include(EntrySet.decode(noted.bitmap))
-            return noted.end
-        end, taken_out = find_compacted(file, its_id.first, shard, schemas)
-    finally:
-        file.close()
+    with open_salvaged(disk, place.path(*its_id)) as file:
+        noted = load_compacted(file, its_id.first, place.shard)
+        if noted is None:
+            end, taken_out = find_compacted(file, its_id.first, place)
+        else:
+            end, taken_out = noted.end, EntrySet.decode(noted.bitmap)
     state.compacted.include(taken_out)
     return end
 
 
-def _peek(disk: Disk, folder: str, its_id: FileId) -> FileHead | None:
-    file = open_salvaged(disk, f"{folder}/{file_name(*its_id)}")
-    try:
-        return peek_head(file, its_id.first)
-    finally:
-        file.close()
+def _add_file(state: RecoveredLog, disk: Disk, place: LogPlace, its_id: FileId) -> FileHead | None:
+    """Adds a file with the time of the last record before it; a damaged head gets its neighbour's time."""
+    with open_salvaged(disk, place.path(*its_id)) as file:
+        head, size = peek_head(file, its_id.first), file.size()
+    floor_us = state.files[-1].floor_us if state.files else 0
+    if head is not None:
+        floor_us = max(floor_us, head.stored_at_us)
+    state.files.append(FileView(its_id.first, floor_us, size, generation=its_id.generation))
+    return head
 
 
-def _replay_start(disk: Disk, folder: str, files: list[FileId], shard: int) -> int:
+def _replay_start(disk: Disk, place: LogPlace, files: list[FileId]) -> int:
     """The number of the last file with valid MARKS; 0 if there is none."""
     for number in range(len(files) - 1, -1, -1):
-        file = open_salvaged(disk, f"{folder}/{file_name(*files[number])}")
-        try:
-            loaded = load_marks(file, files[number].first, shard)
+        with open_salvaged(disk, place.path(*files[number])) as file, suppress(BadFrame):
+            loaded = load_marks(file, files[number].first, place.shard)
             if loaded is not None:
                 Marks.decode(loaded.marks)
                 return number
-        except BadFrame:
-            continue
-        finally:
-            file.close()
     return 0
 
 
-def _name_files(
-    state: RecoveredLog, disk: Disk, folder: str, files: list[FileId], heads: list[FileHead | None]
-) -> None:
-    """Adds the files with the time of the last record before each; a damaged head gets its neighbour's."""
-    floor_us = 0
-    for its_id, head in zip(files, heads, strict=True):
-        if head is not None:
-            floor_us = max(floor_us, head.stored_at_us)
-        size = _size(disk, f"{folder}/{file_name(*its_id)}")
-        state.files.append(FileView(its_id.first, floor_us, size, generation=its_id.generation))
-
-
-def _note_expiries(state: RecoveredLog, disk: Disk, folder: str) -> None:
+def _note_expiries(state: RecoveredLog, disk: Disk, place: LogPlace) -> None:
     """Reads the expiry names beside closed files; removes a name without its file."""
     places = {file.first: number for number, file in enumerate(state.files[:-1])}
-    for name in disk.list(folder):
+    for name in disk.list(place.folder):
         note = parse_expiry_name(name)
         if note is None:
             continue
         if (number := places.get(note[0])) is None:
-            disk.remove(f"{folder}/{name}")
+            disk.remove(f"{place.folder}/{name}")
         else:
             state.files[number] = state.files[number]._replace(expires_us=note[1])
 
 
-def _report_missing(
-    state: RecoveredLog,
-    disk: Disk,
-    folder: str,
-    heads: list[FileHead | None],
-    shard: int,
-    index_every_bytes: int,
-) -> None:
+def _report_missing(state: RecoveredLog, disk: Disk, place: LogPlace, heads: list[FileHead | None]) -> None:
     """Follows the chain of files; the span of a missing file begins at the real end of the file before it."""
-    firsts = [file.first for file in state.files]
-    if firsts[0] > state.kept:
-        _lose_file(state, state.kept, firsts[0])
-    for number in range(1, len(firsts)):
-        head = heads[number]
-        if head is None or head.previous in (None, firsts[number - 1]) or firsts[number] <= state.kept:
+    if state.files[0].first > state.kept:
+        _lose_file(state, state.kept, state.files[0].first)
+    for before, file, head in zip(state.files, state.files[1:], heads[1:], strict=False):
+        if head is None or head.previous in (None, before.first) or file.first <= state.kept:
             continue
-        before = state.files[number - 1].id
-        file = open_salvaged(disk, f"{folder}/{file_name(*before)}")
-        try:
-            index = load_index(disk, f"{folder}/{index_name(*before)}", file, before.first)
+        with open_salvaged(disk, place.path(*before.id)) as opened:
+            index = load_index(disk, place.index_path(*before.id), opened, before.first)
             if index is None:
-                index = build_index(file, before.first, firsts[number], shard, index_every_bytes)
-        finally:
-            file.close()
-        _lose_file(state, index.end_entry, firsts[number])
+                index = build_index(opened, before.first, file.first, place.shard, place.index_every_bytes)
+        _lose_file(state, index.end_entry, file.first)
 
 
 def _lose_file(state: RecoveredLog, start: int, end: int) -> None:
@@ -549,23 +498,11 @@ def _lose_end(state: RecoveredLog, sealed: SealedFile | None) -> None:
     state.next_entry = sealed.next
 
 
-def _remove_dropped(state: RecoveredLog, disk: Disk, folder: str) -> None:
+def _remove_dropped(state: RecoveredLog, disk: Disk, place: LogPlace) -> None:
     """Finishes a recorded drop that a crash cut short."""
     while len(state.files) > 1 and state.files[1].first <= state.kept:
-        gone = state.files.pop(0)
-        names = [file_name(*gone.id), index_name(*gone.id)]
-        if gone.expires_us is not None:
-            names.append(expiry_name(gone.first, gone.expires_us))
-        for name in names:
+        for path in state.files.pop(0).paths(place.folder):
             with suppress(OSError):
-                disk.remove(f"{folder}/{name}")
+                disk.remove(path)
     state.damaged.discard(0, state.kept)
     state.compacted.discard(0, state.kept)
-
-
-def _size(disk: Disk, path: str) -> int:
-    file = disk.open(path)
-    try:
-        return file.size()
-    finally:
-        file.close()

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +32,7 @@ from headpond.storage.log.format import (
     BlockEnded,
     Compacted,
     FileId,
+    LogPlace,
     decode_event,
     encode_event,
     encode_head,
@@ -57,7 +57,6 @@ from headpond.wire.record import (
     is_stub,
     segments_of,
 )
-from headpond.wire.title import Title
 from headpond.wire.typed.record import encode_typed_record, fill_messages, stored_rows, version_of
 from headpond.wire.typed.versions import SchemaVersions, versions_of
 
@@ -68,17 +67,6 @@ STEP_BYTES = 16 * 1024 * 1024
 
 class Unsound(Exception):
     """A file is damaged, and stays as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """The folder of a log, and what the heads of its files contain."""
-
-    folder: str
-    shard: int
-    shard_power: int
-    title: Title
-    index_every_bytes: int
 
 
 class Rewrite:
@@ -115,7 +103,7 @@ class Rewrite:
 
     @property
     def path(self) -> str:
-        return f"{self._place.folder}/{file_name(*self.id)}"
+        return self._place.path(*self.id)
 
     def run(self, disk: Disk) -> None:
         """Runs one step, so that no other work waits for a long file."""
@@ -146,8 +134,7 @@ class Rewrite:
         place, step_end = self._place, STEP_BYTES
         read_bytes = 0
         for number, closed in enumerate(self.files):
-            file = open_salvaged(disk, f"{place.folder}/{closed.file.name}")
-            try:
+            with open_salvaged(disk, place.path(*closed.file.id)) as file:
                 if number == 0:
                     self._begin(file)
                 for item in scan(file, shard=place.shard):
@@ -160,8 +147,6 @@ class Rewrite:
                         step_end = read_bytes + item.end + STEP_BYTES
                         yield True
                 read_bytes += closed.file.bytes
-            finally:
-                file.close()
         if self._expected != self.end:
             raise Unsound
         self._end_stub()
@@ -177,7 +162,7 @@ class Rewrite:
         if loaded is None:
             raise Unsound
         Marks.decode(loaded.marks)
-        self._add(encode_head(loaded, title=place.title, shard=place.shard, shard_power=place.shard_power))
+        self._add(encode_head(loaded, place))
         self._add(encode_event(Compacted(self.first, self.end, self.taken_out.encode()), place.shard))
 
     def _add(self, frame: bytes) -> None:
@@ -266,7 +251,7 @@ class Rewrite:
                 encoded = index.encode_for(file, self._place.shard)
             finally:
                 file.close()
-            write_whole(disk, f"{self._place.folder}/{index_name(*self.id)}", encoded)
+            write_whole(disk, self._place.index_path(*self.id), encoded)
         disk.rename(new_path, self.path)
         disk.sync_folder(self._place.folder)
 
@@ -305,13 +290,11 @@ def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersio
     return encode_typed_record(fill_messages(left, schemas.messages(version)), version)
 
 
-def find_compacted(
-    file: DiskFile, first: int, shard: int, schemas: SchemaVersions | None
-) -> tuple[int, EntrySet]:
+def find_compacted(file: DiskFile, first: int, place: LogPlace) -> tuple[int, EntrySet]:
     """The end and the removed entries of a compacted file, from its records; for a damaged head."""
-    taken_out = EntrySet()
+    taken_out, schemas = EntrySet(), versions_of(place.title)
     end = first
-    for item in scan(file, shard=shard):
+    for item in scan(file, shard=place.shard):
         if isinstance(item, Bad) or item.frame.type != FrameType.SEGMENT:
             continue
         try:

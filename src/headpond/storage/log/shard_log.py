@@ -12,6 +12,7 @@ else belongs to the thread that appends.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from operator import itemgetter
 
 from headpond.model.entry_set import EntrySet
@@ -30,10 +31,10 @@ from headpond.storage.log.format import (
     Dropped,
     Event,
     FileHead,
+    LogPlace,
     MarksBody,
     encode_event,
     encode_head,
-    file_name,
 )
 from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.latest_rows import keyless_rows
@@ -50,7 +51,6 @@ from headpond.storage.log.read import (
     segment_of,
 )
 from headpond.storage.log.recover import RecoveredLog, recover
-from headpond.storage.log.rewrite import LogPlace
 from headpond.storage.log.segments import SegmentFinder, walk_heads
 from headpond.storage.seal import SealedFile
 from headpond.wire.control.links import RecordHead
@@ -71,20 +71,14 @@ class ShardLog:
     def __init__(
         self,
         disk: Disk,
-        folder: str,
+        place: LogPlace,
         found: RecoveredLog,
-        *,
-        title: Title,
-        shard: int,
-        shard_power: int,
         options: LogOptions,
     ) -> None:
         self._disk = disk
-        self._folder = folder
-        self._shard = shard
-        self._shard_power = shard_power
-        self._title = title
-        self._schemas = versions_of(title)
+        self.place = place
+        self._shard = place.shard
+        self._schemas = versions_of(place.title)
         """The schemas of a typed topic."""
         self._retitled = found.outdated
         """Whether the file being written begins with an older title."""
@@ -108,7 +102,7 @@ class ShardLog:
         """Entries that compaction took out; every subscription has settled them."""
         self._stored_at_us = found.stored_at_us
         self._tally_room = TALLY_BYTES
-        self.appender = Appender(LogBatch, shard, self._reserve_to, self._leave_file)
+        self.appender = Appender(LogBatch, place.shard, self._reserve_to, self._leave_file)
         self.appender.sync = options.sync
         self._file_first = found.files[-1].first if found.files else -1
         """The first entry of the file being written; -1 without a file."""
@@ -119,7 +113,7 @@ class ShardLog:
         self._expires_us: int | None = None
         """When all its messages have expired; 0 if it has none, None if some never do."""
         if found.file is not None:
-            self.appender.resume(f"{folder}/{file_name(self._file_first)}", found.file, found.end_offset)
+            self.appender.resume(place.path(self._file_first), found.file, found.end_offset)
             self.appender.release()  # thousands of logs do not hold a file each
             self._oldest_us = found.points[0].stored_at_us if found.points else None
             self._expires_us = found.expires_us
@@ -131,9 +125,9 @@ class ShardLog:
         self._view = View((), found.kept, found.next_entry, 0, [])
         files = tuple(found.files)
         self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
-        self._reader = LogReader(disk, folder, shard, options.index_every_bytes)
+        self._reader = LogReader(disk, place)
         self._reader.damaged = found.damaged
-        self._finder = SegmentFinder(self._reader, shard)
+        self._finder = SegmentFinder(self._reader, place.shard)
 
     @classmethod
     def open(
@@ -157,9 +151,8 @@ class ShardLog:
         stop.
         """
         options = options or LogOptions()
-        every_bytes = options.index_every_bytes
-        found = recover(disk, folder, title=title, shard=shard, index_every_bytes=every_bytes, sealed=sealed)
-        log = cls(disk, folder, found, title=title, shard=shard, shard_power=shard_power, options=options)
+        place = LogPlace(folder, title, shard, shard_power, options.index_every_bytes)
+        log = cls(disk, place, recover(disk, place, sealed), options)
         if settings is not None:
             log.follow(settings)
         log.marks.held = held
@@ -207,7 +200,7 @@ class ShardLog:
 
     def retitle(self, title: Title) -> None:
         """The title of the topic has changed: the next append begins a file with the new one."""
-        self._title, self._retitled = title, True
+        self.place, self._retitled = replace(self.place, title=title), True
         self._schemas = versions_of(title)
 
     def follow(self, settings: TopicSettings) -> None:
@@ -238,11 +231,6 @@ class ShardLog:
     def may_expire(self) -> bool:
         """Whether the expiry of its messages can delete some file."""
         return bool(self._expires_us) or any(file.expires_us is not None for file in self._view.files)
-
-    @property
-    def place(self) -> LogPlace:
-        every_bytes = self._options.index_every_bytes
-        return LogPlace(self._folder, self._shard, self._shard_power, self._title, every_bytes)
 
     @property
     def rotate_bytes(self) -> int:
@@ -412,7 +400,7 @@ class ShardLog:
             self._begin(batch, self._stored_at_us, kept=kept, new_file=everything)
         if batch.kept_before is None:
             batch.kept_before = self.entry_first
-        batch.drop(files[:count], self._folder)
+        batch.drop(files[:count], self.place.folder)
         self.entry_first = kept
         self._add_event(Dropped(self.entry_next, kept))
         self._show(self._view._replace(files=files[count:], entry_first=kept))
@@ -504,8 +492,8 @@ class ShardLog:
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
         self.report.blocks_forgotten += forgotten
         body = MarksBody(head, list(self.damaged), self._incarnations, marks)
-        frames = encode_head(body, title=self._title, shard=self._shard, shard_power=self._shard_power)
-        self.appender.begin_file(f"{self._folder}/{file_name(first)}")
+        frames = encode_head(body, self.place)
+        self.appender.begin_file(self.place.path(first))
         batch.add(frames)
         batch.first, batch.floor_us = first, self._stored_at_us
         batch.closes_us = self._expires_us or None
@@ -528,7 +516,7 @@ class ShardLog:
         if view.files and view.files[-1].first != batch.first:
             index = FileIndex(view.files[-1].first, view.entry_durable, view.end_offset, list(view.points))
             sound = self.appender.sound
-            batch.closed_file = ClosingFile(self._folder, index, self._shard, sound, batch.closes_us)
+            batch.closed_file = ClosingFile(self.place, index, sound, batch.closes_us)
 
     def committed(self, write: LogBatch) -> list[StoredRecord]:
         """The write is durable: returns the records that readers can see now, in order, without refusals."""
@@ -597,7 +585,7 @@ class ShardLog:
         view = self._view
         if not view.files:
             return None
-        last = f"{self._folder}/{view.files[-1].name}"
+        last = self.place.path(*view.files[-1].id)
         return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first)
 
     # --- compaction ---------------------------------------------------------------------------------
