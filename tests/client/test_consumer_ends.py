@@ -305,3 +305,25 @@ def test_a_consumer_that_fails_over_to_another_nodes_topic_settles_nothing_there
 
     with RealNode(tmp_path / "one") as one, RealNode(tmp_path / "other") as other:
         asyncio.run(scenario(one, other))
+
+
+def test_a_consumer_can_be_opened_again_after_a_refusal_and_after_it_was_closed(
+    shared_url: str, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with headpond.connect(shared_url) as client:
+            async with client.producer(topic) as producer:
+                for value in (b"0", b"1"):
+                    await producer.send(value)
+            consumer = client.consumer(topic, "s")
+            async with client.consumer(topic, "s"):
+                with pytest.raises(SubscriptionBusy):
+                    await consumer.open()
+            for value in (b"0", b"1"):
+                async with consumer:
+                    message = await consumer.receive(10)
+                    assert message is not None and message.value == value
+                    await consumer.ack(message)
+                assert await consumer.receive(0.1) is None, "it is closed"
+
+    asyncio.run(scenario())

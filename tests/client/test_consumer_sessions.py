@@ -174,7 +174,7 @@ def test_nothing_that_was_only_sent_ahead_is_handed_out_once_the_connection_is_l
             batches = consumer.batches()
             assert await entries(consumer, 3) == [0, 1, 2]
             first.abort()
-            await until(lambda: not consumer._link.up)
+            await until(lambda: not consumer._links[0].up)
             assert await consumer.receive(0.01) is None
             second = await peer.conversation()
             assert (await second.subscribed()).seen == [(0, 0, 3)]

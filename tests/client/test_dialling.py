@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headpond
-from headpond.client.consume.several import Several
+from headpond.client.consume.spread import Spread
 from headpond.client.link.dialling import HOPS_MAX, LEARNT_MAX, Dialling
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, BadURL
@@ -102,7 +102,7 @@ def test_clients_of_a_node_that_stops_go_on_at_its_successor(tmp_path: Path, top
             client.consumer(topic, "s", credit_bytes=1) as consumer,
             client.producer(topic) as producer,
         ):
-            assert isinstance(consumer, Several)
+            assert isinstance(consumer.core, Spread)
             got = await take_settling(consumer, 20)
             await asyncio.to_thread(one.stop)
             assert (await producer.send(b"late")).outcome == "stored"

@@ -14,7 +14,7 @@ import pytest
 import headpond
 import headpond.sync
 from headpond.client.consume.consumer import Consumer
-from headpond.client.consume.several import Several
+from headpond.client.consume.spread import Spread
 from headpond.client.link.dialling import Backoff
 from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
@@ -59,13 +59,13 @@ async def fill(pair: Pair, topic: str, values: list[bytes] = EVERY, *, rows: int
 @asynccontextmanager
 async def reading(
     pair: Pair, topic: str, *, copies: bool = True, policy: Policy | None = None
-) -> AsyncIterator[Several]:
+) -> AsyncIterator[Consumer]:
     one, two = pair
     async with (
         headpond.connect(one.url, backoff=QUICK) as client,
         client.consumer(topic, "s", copies=[two.url] if copies else (), policy=policy) as consumer,
     ):
-        assert isinstance(consumer, Several)
+        assert isinstance(consumer.core, Spread)
         yield consumer
 
 
@@ -95,7 +95,7 @@ async def until_settled(pair: Pair, topic: str, count: int = COUNT) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def until_state(consumer: Several, *states: str) -> None:
+async def until_state(consumer: Consumer, *states: str) -> None:
     await until(lambda: tuple(each.state for each in consumer.nodes) == states)
 
 
@@ -210,7 +210,7 @@ def test_what_was_refused_comes_from_the_other_node_when_its_own_dies(pair: Pair
     asyncio.run(scenario())
 
 
-def _first_of(consumer: Several, node: RealNode) -> str | None:
+def _first_of(consumer: Consumer, node: RealNode) -> str | None:
     return next(each.node for each in consumer.nodes if each.url == node.url)
 
 
@@ -336,6 +336,54 @@ def test_the_copy_of_a_dead_letter_is_not_wanted_and_a_redrive_passes(pair: Pair
                 await client.admin.redrive(topic, "s")
             (message,) = await take(consumer, 1)
             await consumer.ack(message)
+            await nothing_more(consumer)
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_of_two_nodes_reports_the_bytes_that_wait_for_its_program(pair: Pair, topic: str) -> None:
+    async def scenario() -> None:
+        await fill(pair, topic)
+        async with reading(pair, topic) as consumer:
+            await take(consumer, 1)
+            await until(lambda: consumer.ahead_bytes > 0)
+            messages = await take(consumer, COUNT - 1)
+            assert len(messages) == COUNT - 1
+
+    asyncio.run(scenario())
+
+
+def test_a_resilient_order_holds_at_a_service_of_two_addresses_and_at_the_second_one(
+    pair: Pair, topic: str
+) -> None:
+    one, two = pair
+
+    async def scenario() -> None:
+        await fill(pair, topic)
+        policy = Policy(backoff=0.0, lease=1.0)
+        async with (
+            headpond.connect(f"{one.url},{two.url}", backoff=QUICK) as client,
+            client.consumer(topic, "s", mode="resilient", policy=policy) as consumer,
+        ):
+            assert isinstance(consumer.core, Spread)
+            first = (await take(consumer, 1))[0]
+            assert await consumer.receive(0.1) is None, "the first one is not settled"
+            await consumer.nack(first)
+            again = (await take(consumer, 1))[0]
+            assert (again.identity, again.attempt) == (first.identity, 2)
+            await consumer.ack(again)
+            batch = await anext(consumer.batches())
+            assert (len(batch), batch.messages()[0].value) == (1, EVERY[1])
+            await consumer.ack(batch)
+            values = [EVERY[0], EVERY[1]]
+            for number in range(2, COUNT):
+                if number == COUNT // 2:
+                    await consumer.flush()
+                    await asyncio.to_thread(one.kill)
+                message = (await take(consumer, 1))[0]
+                values.append(message.value)
+                await consumer.ack(message)
+            assert values == EVERY, "also over the change of the node, each one once"
             await nothing_more(consumer)
 
     asyncio.run(scenario())
@@ -528,7 +576,7 @@ def test_a_copy_that_was_restored_from_an_old_folder_is_told_and_gets_no_settlem
             await fill(pair, topic, EVERY[7:14])
             in_hand = await take(consumer, 7)
             await until(lambda: consumer.copies == 14)  # it knows what stood at both
-            go = hold_up(consumer._sources[1].link)
+            go = hold_up(consumer._links[1])
             two.kill()
             shutil.rmtree(two.data)
             (tmp_path / "copy").rename(two.data)

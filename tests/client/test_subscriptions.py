@@ -46,7 +46,7 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
                         await other.open()
                     return
                 async with other:
-                    await until(lambda: other._intake.info is not None)
+                    await until(lambda: other.nodes[0].state == "reading")
                     if kind == "failover":
                         assert (one.active, other.active) == (True, False)
                         assert await other.receive(0.2) is None
@@ -394,7 +394,7 @@ def test_a_consumer_whose_lease_went_to_another_hands_out_nothing(shared_url: st
             ):
                 held = await stalled.receive(5)
                 assert held is not None
-                stalled._intake._heartbeat.stop()  # it hangs for longer than its lease
+                stalled.core._heartbeat.stop()  # type: ignore[union-attr]  # it hangs for longer than its lease
                 first = await other.receive(5)
                 assert first is not None
                 assert (first.entry, first.attempt) == (0, 2), "exactly at the first that was not settled"

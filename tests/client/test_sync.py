@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headpond.sync
+from headpond.client.consume.intake import Intake
 from headpond.model.errors import (
     BadRequest,
     BufferFull,
@@ -205,7 +206,9 @@ def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
                 producer.post(b"%d" % number)
         with headpond.sync.connect(shared_url) as reader:
             consumer = reader.consumer(topic, "s")
-            wait_until(lambda: len(consumer._twin._intake._deliveries) == 4)
+            core = consumer._twin.core
+            assert isinstance(core, Intake)
+            wait_until(lambda: len(core._deliveries) == 4)
             message = consumer.receive(timeout=5)  # its hop brings all four batches
             assert message is not None
             consumer.ack(message)

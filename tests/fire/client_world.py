@@ -21,7 +21,7 @@ import headpond
 from headpond.broker.settings import LogSettings, Settings
 from headpond.broker.subscriptions import consume as consuming
 from headpond.client.consume import consumer as consumer_module
-from headpond.client.consume import intake as heartbeat_module
+from headpond.client.consume import intake as intake_module
 from headpond.client.link.dialling import Backoff
 from headpond.model.errors import ConnectionLost, HeadpondError, SubscriptionBusy, TimedOut
 from headpond.model.message import Message
@@ -477,7 +477,7 @@ class RestoredWorld(ClientWorld):
 @asynccontextmanager
 async def _clock(loop: VirtualLoop) -> AsyncIterator[None]:
     """The client's own clock is the loop's."""
-    clocks = (consumer_module, heartbeat_module)
+    clocks = (consumer_module, intake_module)
     real, read_bytes = [module.monotonic for module in clocks], consuming.READ_BYTES
     for module in clocks:
         module.monotonic = loop.time  # type: ignore[attr-defined]

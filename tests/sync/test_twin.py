@@ -24,7 +24,7 @@ PAIRS = [
 PLUMBING = {
     headpond.Client: {"add", "add_consumer", "link", "links", "open", "shown"},
     headpond.Consumer: {
-        *("ahead_bytes", "dropped", "life", "repeats", "shown", "strict"),
+        *("ahead_bytes", "dropped", "drops", "life", "repeats", "shown", "stopped", "strict"),
         *("keep_unread", "next_batches", "open", "put_back", "record", "record_nack", "send_settlements"),
     },
     Reader: {"open", "shown"},

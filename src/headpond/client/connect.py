@@ -12,9 +12,8 @@ from weakref import WeakSet
 
 from headpond.client.admin import Admin
 from headpond.client.arguments import checked
-from headpond.client.consume.consumer import Consumer
+from headpond.client.consume.consumer import Consumer, consumer_of
 from headpond.client.consume.settler import Settler
-from headpond.client.consume.several import Several
 from headpond.client.link.dialling import REDIRECTS, Backoff
 from headpond.client.link.link import REQUEST_TIMEOUT_S, Link, LinkOptions
 from headpond.client.link.tls import TlsOptions
@@ -168,11 +167,9 @@ class Client(AsyncScope):
         options: ConsumerOptions,
         make_settler: Callable[[int, int], Settler] = Settler,
     ) -> Consumer:
-        """The consumer of one node; where another may come to answer, or several are read, of several."""
+        """A consumer of this service and its copies, to be opened; ``make_settler`` is the twin's."""
         links = self.links(options.copies)
-        if len(links) > 1 or links[0].dialling.may_change:
-            return self.add(Several(links, topic, subscription, name, options))
-        return self.add(Consumer(links[0], topic, subscription, name, options, make_settler))
+        return self.add(consumer_of(links, topic, subscription, name, options, make_settler))
 
     @checked
     def reader(

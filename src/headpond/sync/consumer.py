@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from operator import length_hint
 from types import TracebackType
 from typing import Any
 
 from headpond.client.arguments import check_argument
-from headpond.client.consume.batch import Batch, last_of, without
+from headpond.client.consume.batch import Batch
 from headpond.client.consume.consumer import Consumer as AsyncConsumer
+from headpond.client.consume.intake import Intake
 from headpond.client.consume.settler import Settler
+from headpond.client.consume.shelf import Places, Shelf
 from headpond.client.options import LostSpan, NodeState
-from headpond.model.bounds import Span
 from headpond.model.message import Message
 from headpond.model.policy import Policy
 from headpond.sync.background import Background, ScopeTwin, blocking
@@ -59,63 +58,61 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     def __init__(self, consumer: AsyncConsumer, background: Background) -> None:
         super().__init__(consumer, background)
-        self._ready: deque[Batch] = deque()
-        self._batch: Batch | None = None
-        self._messages: list[Message] = []
-        self._current: Iterator[Message] = iter(())
-        """What is left of ``_messages``."""
-        self._kicked = False
-        consumer.keep_unread(self._unread, self._take_unread, self._withdraw)
+        self._shelf = Shelf()
+        self._sending = False
+        """Whether the loop will send settlements some milliseconds from now."""
+        consumer.keep_unread(self._unread, self._take_unread, self._shelf.withdraw)
+
+    # --- reading ------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Message]:
         while True:
-            yield from self._current
+            yield from self._shelf.current
             if (batch := self._next_batch()) is None:
                 return
-            self._begin(batch)
-
-    def _begin(self, batch: Batch) -> None:
-        self._batch = batch
-        self._messages = batch.messages()
-        self._current = iter(self._messages)
+            self._shelf.begin(batch)
 
     def batches(self) -> Iterator[Batch]:
         """One batch after the other: the rows of a stored segment, as columns."""
-        while (batch := self._take_rest() or self._next_batch()) is not None:
+        while (batch := self._shelf.rest() or self._next_batch()) is not None:
             yield batch
-
-    def _take_rest(self) -> Batch | None:
-        """What is left of the batch that messages were taken from one by one."""
-        left = len([*self._current])
-        return last_of(self._batch, left) if left and self._batch is not None else None
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
         if timeout is not None:
             check_argument("timeout", timeout, float | None)
-        while (message := next(self._current, None)) is None:
+        while (message := next(self._shelf.current, None)) is None:
             if (batch := self._next_batch(timeout)) is None:
                 return None
-            self._begin(batch)
+            self._shelf.begin(batch)
         return message
 
     def _next_batch(self, timeout: float | None = None) -> Batch | None:
         with suppress(IndexError):
-            return self._ready.popleft()
+            return self._shelf.batches.popleft()
         arrived = self._background.run(self._arrived(timeout))
         if not arrived:
             return None
-        self._ready.extend(arrived[1:])
+        self._shelf.batches.extend(arrived[1:])
         return arrived[0]
 
     async def _arrived(self, timeout: float | None) -> list[Batch]:
-        if self._ready:  # `_withdraw` was at it
-            return [self._ready.popleft()]
+        if self._shelf.batches:  # the loop withdrew something meanwhile, and put the rest back
+            return [self._shelf.batches.popleft()]
         try:
             async with asyncio.timeout(timeout):
                 return await self._twin.next_batches(BATCHES_AHEAD)
         except TimeoutError:
             return []
+
+    def _unread(self) -> Places:
+        """Where the client holds the order, what came over to this thread is in hand."""
+        return [] if self._twin.strict else self._shelf.unread()
+
+    def _take_unread(self) -> Places:
+        return [] if self._twin.strict else self._shelf.take_unread()
+
+    # --- state --------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> Policy:
@@ -124,7 +121,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     @property
     def active(self) -> bool:
-        """Of a failover subscription: whether this consumer is the one that reads now."""
+        """In a failover subscription: whether this consumer is the one that reads now."""
         return self._twin.active
 
     @property
@@ -134,12 +131,12 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     @property
     def lost(self) -> list[LostSpan]:
-        """Entries that were reported as not to come; those that could not be read here are not settled."""
+        """Entries that will not come; those that this client could not read are not settled."""
         return self._twin.lost
 
     @property
     def nodes(self) -> list[NodeState]:
-        """The services that are read, as they stand now; see ``Several.nodes``."""
+        """The services that are read, and the state of each."""
         return self._twin.nodes
 
     @property
@@ -147,18 +144,25 @@ class Consumer(ScopeTwin[AsyncConsumer]):
         """Messages that came and were not handed out, since another node had brought them."""
         return self._twin.copies
 
+    # --- settling -----------------------------------------------------------------------------------
+
     def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers."""
-        consumer = self._twin
-        if consumer.stopped is not None:
-            raise consumer.stopped.again()
-        if consumer.strict or consumer.repeats:  # the gate and what waits are the loop's
+        consumer, core = self._twin, self._twin.core
+        if core.stopped is not None:
+            raise core.stopped.again()
+        if not isinstance(core, Intake) or consumer.strict or consumer.repeats:  # the gate is the loop's
             self._background.run(consumer.ack(what, rows=rows))
             return
-        shard, spans = consumer._entries(what, rows)
-        for start, end in spans:
-            consumer.settler.ack(shard, start, end)
-        self._kick_once()
+        consumer.record(core.settler.ack, what, rows)
+        if not self._sending:
+            self._sending = True
+            self._background.soon(lambda: self._background.loop.call_later(core.settle_after_s, self._send))
+
+    def _send(self) -> None:
+        self._sending = False  # before the settlements are taken: a later one begins the next round
+        if self._twin.stopped is None:
+            self._twin.send_settlements()
 
     ack_range = blocking(AsyncConsumer.ack_range)
     ack_upto = blocking(AsyncConsumer.ack_upto)
@@ -178,60 +182,4 @@ class Consumer(ScopeTwin[AsyncConsumer]):
         try:
             super().__exit__(kind, error, trace)
         finally:
-            self._ready.clear()
-            self._current = iter(())
-
-    def _unread(self) -> list[tuple[int, Span]]:
-        """What came over to this thread and was not handed out. In strict order what came is in hand."""
-        if self._twin.strict:
-            return []
-        left = length_hint(self._current)
-        rest = self._messages[len(self._messages) - left :] if left else []
-        unread = [(message.origin.shard, (message.entry, message.entry + 1)) for message in rest]
-        return unread + [(batch.shard, span) for batch in self._ready.copy() for span in batch.spans]
-
-    def _take_unread(self) -> list[tuple[int, Span]]:
-        """Takes it away, on the loop's thread.
-
-        A list's iterator is emptied in one step, so each message is either taken here or handed out there.
-        """
-        if self._twin.strict:
-            return []
-        taken = [(message.origin.shard, (message.entry, message.entry + 1)) for message in list(self._current)]
-        with suppress(IndexError):
-            while True:
-                batch = self._ready.popleft()
-                taken += [(batch.shard, span) for span in batch.spans]
-        return taken
-
-    def _withdraw(self, shard: int, spans: list[Span]) -> None:
-        """Drops entries of what came over, on the loop's thread.
-
-        What waits is taken away in its order from the back, so that the other thread finds nothing that comes
-        later in the place of what is taken; there it waits for the loop, and so for what is left.
-        """
-        unread = [span for number, span in self._unread() if number == shard]
-        if not any(start < last and first < end for start, end in unread for first, last in spans):
-            return
-        waiting: deque[Batch] = deque()
-        with suppress(IndexError):
-            while True:
-                waiting.appendleft(self._ready.pop())
-        if (rest := self._take_rest()) is not None:
-            waiting.appendleft(rest)
-        left = (without(batch, spans) if batch.shard == shard else batch for batch in waiting)
-        self._ready.extend(batch for batch in left if batch is not None)
-
-    def _kick_once(self) -> None:
-        """Settlements leave some milliseconds from now, with whatever else was settled by then."""
-        if not self._kicked:
-            self._kicked = True
-            self._background.soon(self._start_timer)
-
-    def _start_timer(self) -> None:
-        self._background.loop.call_later(self._twin.settle_after_s, self._send)
-
-    def _send(self) -> None:
-        self._kicked = False  # before they are taken: one that comes now kicks again
-        if self._twin.stopped is None:
-            self._twin.send_settlements()
+            self._shelf.take_unread()

@@ -2,12 +2,12 @@
 
 In reading order::
 
-    batch     A batch: the rows of one stored segment that a consumer was offered, as Arrow columns and as mes
-    gate      The gate: whether the next message may be handed out. No IO
-    settler   What became of messages, on its way to the node: per message on the API, ranges on the wire. No
-    intake    The intake: keeps a consumer subscribed, and turns deliveries into batches
-    consumer  The consumer: messages or batches out, settlements in
-    seen      What a reader of several nodes has seen: each message once, whichever node brings it first. No I
-    source    A source: one of the services that a consumer of several nodes reads, and its consumer at the no
-    several   The consumer of several nodes: each message once, from whichever node brings it first
+    batch     the rows of one stored segment, as Arrow columns and as messages
+    shelf     batches whose messages the program does not have yet
+    gate      whether the next message may be handed out, and which ones the program has
+    settler   settlements on their way to the node
+    intake    one node's part: subscribes, takes deliveries, sends settlements
+    seen      which messages of several nodes were handed out and settled
+    spread    several nodes' part: the intakes at each of them, joined by ``seen``
+    consumer  the program's part: messages and batches in order, and what a settlement means
 """

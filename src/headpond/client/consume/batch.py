@@ -1,10 +1,10 @@
-"""A batch: the rows of one stored segment that a consumer was offered, as Arrow columns and as messages."""
+"""A batch: the rows of one stored segment that a node delivered, as Arrow columns and as messages."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from operator import index
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,10 +13,11 @@ from headpond.client.arguments import checked
 from headpond.model.bounds import Span
 from headpond.model.errors import BadFrame, BadRequest, BadSegment
 from headpond.model.message import Message, Origin
+from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import Deliver, Subscribed
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
-from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header
+from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from headpond.wire.typed.record import fill_messages, stored_rows
 from headpond.wire.typed.schema import fit_messages
 from headpond.wire.typed.values import python_values
@@ -27,7 +28,7 @@ _BOOLEANS = ("bool", "bool_")
 
 
 class Batch:
-    """Rows of one stored segment, in order. Columns and messages are made when they are asked for."""
+    """Rows of one stored segment, in order. It makes columns and messages when a program asks for them."""
 
     __slots__ = ("_rows", "_schema", "attempt", "origin", "spans")
 
@@ -42,7 +43,7 @@ class Batch:
         self._rows = rows
         self._schema = schema
         self.origin = origin
-        """Where the segment came from and where it stands."""
+        """Where the segment came from, and its position."""
         self.spans = spans
         """The entries of the rows, as ranges ``start <= entry < end``."""
         self.attempt = attempt
@@ -69,9 +70,9 @@ class Batch:
 
     @property
     def arrow(self) -> pa.RecordBatch:
-        """The columns value, key, id, headers, sent_at; those that no row has are null.
+        """The columns value, key, id, headers, sent_at; a column that no row has is null.
 
-        ``value`` is binary, or in a typed topic a struct of its columns, as they are now.
+        ``value`` is binary; in a typed topic it is a struct of the columns of the newest schema.
         """
         return fill_messages(self._rows, self._schema)
 
@@ -143,10 +144,10 @@ def read_record(
 ) -> Batch | None:
     """The rows of a delivered record that are meant; None if there are none. Faults are ``HeadpondError``s.
 
-    ``schemas`` are those of a typed topic; whichever its rows were stored with, they come in the newest.
+    ``schemas`` are those of a typed topic; its rows come in the newest one.
     """
     header = decode_record_header(frame.body)
-    spans = _meant(deliver.spans, header)
+    spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
     if not spans:
         return None
     rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas, header.stored_at_us)
@@ -156,7 +157,7 @@ def read_record(
     origin = Origin(
         topic, deliver.shard, header.first_entry, header.block, frame.segment, stored_at_us, node, count, life
     )
-    rows = _cut(rows, header, spans)
+    rows = _rows_of(rows, [(start - header.first_entry, end - header.first_entry) for start, end in spans])
     if schemas is None:
         return Batch(rows, origin, spans, deliver.attempt)
     rows = fit_messages(rows, schemas.newest)
@@ -164,68 +165,56 @@ def read_record(
 
 
 def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
-    """The entries that were to come in a record; or, if its header cannot be read, in all of them."""
+    """The entries of a delivery in one record; all of the delivery's if its header cannot be read."""
     try:
-        return _meant(deliver.spans, decode_record_header(frame.body))
+        header = decode_record_header(frame.body)
+        return _overlap(deliver.spans, header.first_entry, header.end_entry)
     except BadFrame:
         return deliver.spans
 
 
 def without(batch: Batch, drop: list[Span]) -> Batch | None:
-    """The batch less the entries in ``drop``; None where nothing is left."""
-    gone = {entry for start, end in _meant_of(batch, drop) for entry in range(start, end)}
-    keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry not in gone]
-    if not keep:
-        return None
-    rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
-    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), batch.attempt, batch._schema)
+    """The batch less the entries in ``drop``; None if no row is left."""
+    left = RangeSet(batch.spans)
+    for start, end in drop:
+        left.discard(start, end)
+    return only(batch, list(left))
 
 
-def only(batch: Batch, spans: list[Span], attempt: int) -> Batch | None:
-    """The batch's rows of the entries in ``spans``; None where there are none."""
-    meant = _meant_of(batch, spans)
-    if len(batch.spans) == len(meant) == 1:
-        (start, end), (first, _) = meant[0], batch.spans[0]
-        return Batch(batch._rows.slice(start - first, end - start), batch.origin, meant, attempt, batch._schema)
-    if len(batch.spans) == 1 and meant:
-        first = batch.spans[0][0]
-        places = [entry - first for start, end in meant for entry in range(start, end)]
-        rows = batch._rows.take(pa.array(places, pa.int64()))
-        return Batch(rows, batch.origin, meant, attempt, batch._schema)
-    wanted = {entry for start, end in meant for entry in range(start, end)}
-    keep = [(row, entry) for row, entry in enumerate(batch._entry_list()) if entry in wanted]
-    if not keep:
+def only(batch: Batch, spans: list[Span], attempt: int | None = None) -> Batch | None:
+    """The batch's rows of the entries in ``spans``; None if it has none of them."""
+    entries: list[Span] = []
+    rows: list[Span] = []
+    row = 0
+    many = RangeSet(spans) if len(spans) > 1 else None
+    for first, last in batch.spans:
+        for start, end in _overlap(spans, first, last) if many is None else many.overlap(first, last):
+            entries.append((start, end))
+            rows.append((row + start - first, row + end - first))
+        row += last - first
+    if not entries:
         return None
-    rows = batch._rows.take(pa.array([row for row, _ in keep], pa.int64()))
-    return Batch(rows, batch.origin, _runs([entry for _, entry in keep]), attempt, batch._schema)
+    attempt = batch.attempt if attempt is None else attempt
+    return Batch(_rows_of(batch._rows, rows), batch.origin, entries, attempt, batch._schema)
 
 
 def last_of(batch: Batch, count: int) -> Batch | None:
-    """Its last rows; None where there are none."""
+    """Its last rows; None for no rows."""
     rows = len(batch)
-    spans = batch.select(range(rows - count, rows))
-    return only(batch, spans, batch.attempt) if count else None
+    return only(batch, batch.select(range(rows - count, rows))) if count else None
 
 
-def _meant_of(batch: Batch, spans: list[Span]) -> list[Span]:
-    """The spans, cut to what the batch could hold."""
-    first, end = batch.spans[0][0], batch.spans[-1][1]
+def _overlap(spans: list[Span], first: int, end: int) -> list[Span]:
+    """The parts of the spans between two entries."""
     return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
 
 
-def _meant(spans: list[Span], header: RecordHeader) -> list[Span]:
-    first, end = header.first_entry, header.end_entry
-    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
-
-
-def _cut(rows: pa.RecordBatch, header: RecordHeader, spans: list[Span]) -> pa.RecordBatch:
-    """The rows of the spans: all, a slice, or slices put together."""
-    first = header.first_entry
-    if len(spans) == 1:
-        start, end = spans[0]
-        return rows if end - start == header.count else rows.slice(start - first, end - start)
-    places = [entry - first for start, end in spans for entry in range(start, end)]
-    return rows.take(pa.array(places, pa.int64()))
+def _rows_of(rows: pa.RecordBatch, spans: list[Span]) -> pa.RecordBatch:
+    """The rows with these numbers: all, a slice, or slices put together."""
+    if len(spans) > 1:
+        return rows.take(pa.array([row for start, end in spans for row in range(start, end)], pa.int64()))
+    start, end = spans[0]
+    return rows if end - start == rows.num_rows else rows.slice(start, end - start)
 
 
 def _micros(column: pa.Array) -> list[int]:
@@ -245,41 +234,25 @@ def _runs(entries: list[int]) -> list[Span]:
     return runs
 
 
-class Batches:
-    """Not an async generator: a wait for the next batch may be given up and the one after it still comes."""
-
-    def __init__(self, next_batch: Callable[[], Awaitable[Batch | None]]) -> None:
-        self._next_batch = next_batch
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Batch:
-        if (batch := await self._next_batch()) is None:
-            raise StopAsyncIteration
-        return batch
-
-
-# The last record that came alone on each shard, decoded when its rows are asked for.
-#
-# Where messages come one at a time, or one a key, its other rows follow in deliveries that bring no record.
-
 ALL = [(0, 2**63)]
 
 
 def rows_may_follow(info: Subscribed | None) -> bool:
-    """Whether a subscription is of a kind and mode in which more rows of a record come without it."""
+    """Whether further rows of a record come in deliveries without it, as this kind and mode deliver."""
     return info is not None and info.mode == "resilient" and info.kind in ("shared", "key_shared")
 
 
-class KeptRecords:
-    """``read`` decodes the rows of a record that are meant."""
+class LastRecords:
+    """The last record that came alone on each shard; ``read`` decodes the rows of a record that are meant.
+
+    Where messages come one at a time, or one per key, the record's other rows follow in deliveries without it.
+    """
 
     def __init__(self, read: Callable[[Frame, Deliver], Batch | None]) -> None:
         self._read = read
         self._frames: dict[int, Frame] = {}
         self._batches: dict[int, Batch] = {}
-        """Of the same shards, all rows; what cannot be read is not here, and told whenever it is taken."""
+        """All rows of these frames, decoded at the first use; one that cannot be read is not here."""
 
     @property
     def bytes(self) -> int:
@@ -293,7 +266,7 @@ class KeptRecords:
         return self._frames.get(shard)
 
     def rows(self, frame: Frame, deliver: Deliver) -> Batch | None:
-        """The rows of a record that are meant, kept or not."""
+        """The rows of a record that are meant, whether it is a last record or not."""
         shard = deliver.shard
         if self._frames.get(shard) is not frame:
             return self._read(frame, deliver)
@@ -305,7 +278,7 @@ class KeptRecords:
             self._batches[shard] = batch
         return only(batch, deliver.spans, deliver.attempt)
 
-    def decode_anew(self) -> None:
+    def forget_rows(self) -> None:
         """The topic has another schema: the rows that are still to follow come in it."""
         self._batches.clear()
 

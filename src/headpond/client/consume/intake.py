@@ -1,37 +1,45 @@
-"""The intake: keeps a consumer subscribed, and turns deliveries into batches.
+"""The intake: a consumer's part at one node. It subscribes, takes deliveries and sends settlements.
 
-Deliveries wait undecoded until they are asked for; credit goes back to the node as they are handed out.
+Deliveries wait undecoded until they are asked for; credit goes back to the node as they are taken.
 
 When the connection is lost, the node gives to others what it had sent ahead. So the consumer drops everything
-that the application was not handed. It subscribes again over the next connection in three steps:
+that the program does not have. It subscribes again over the next connection in three steps:
 
-1. SUBSCRIBE, without credit, names what the application has in hand: only that was an attempt.
-2. Behind SUBSCRIBED go the settlements that were not confirmed, and then the credit.
-3. The node offers again what is still owed. What the application has in hand is not handed to it twice: it can
-   settle it as before. A unique or failover subscription holds it for this consumer; of others it may be among
-   what is offered again, and is passed over here.
+1. SUBSCRIBE, without credit, names what the program has in hand: only that was an attempt.
+2. After SUBSCRIBED the intake sends the settlements that were not confirmed, and then the credit.
+3. The node offers again what is not settled. The program does not get twice what it has in hand: it can settle
+   it as before. A unique or failover subscription keeps it for this consumer; other kinds may offer it again,
+   and the intake passes over it.
 
-All that holds for one topic only: where another of its name answers, entries mean other messages, and it ends.
+This holds for one topic only: if another topic of that name answers, entries mean other messages, and the
+subscription ends for this consumer.
 
-Whether something may be handed out is the gate's to say; what the node says of that goes there.
+The gate decides whether a message may be handed out; the node's messages about that go to the gate.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from time import monotonic
+from typing import Protocol
 
 import msgspec
 
-from headpond.client.consume.batch import Batch, KeptRecords, meant_spans, read_record, rows_may_follow
-from headpond.client.consume.gate import Gate, Handed, covers
+from headpond.client.consume.batch import Batch, LastRecords, meant_spans, read_record, rows_may_follow
+from headpond.client.consume.gate import Gate, InHand, covers
+from headpond.client.consume.settler import Settler
+from headpond.client.consume.shelf import Places
 from headpond.client.link.link import Link
-from headpond.client.options import LostSpan
-from headpond.model.bounds import Span, check_fields
+from headpond.client.options import ConsumerOptions, LostSpan, NodeState
+from headpond.model.bounds import ENTRY_MAX, Span, check_fields
 from headpond.model.errors import (
+    BadRequest,
+    Closed,
     HeadpondError,
     IncarnationChanged,
     SchemaMismatch,
@@ -40,6 +48,7 @@ from headpond.model.errors import (
     TopicMismatch,
 )
 from headpond.model.message import Origin
+from headpond.model.policy import Policy
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import (
     Credit,
@@ -59,71 +68,66 @@ from headpond.wire.control.consuming import (
 from headpond.wire.frame import OVERHEAD_BYTES, Frame
 from headpond.wire.typed.versions import SchemaVersions
 
-Delivery = tuple[Deliver, Frame, int]
-"""What is meant, of which record, and what that took of the credit."""
+log = logging.getLogger("headpond.client")
 
-
-class Deliveries:
-    """In the order in which they came."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._waiting: deque[Delivery] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._waiting)
-
-    def extend(self, arrived: list[Delivery]) -> None:
-        self._waiting.extend(arrived)
-        self.bytes += sum(size for _, _, size in arrived)
-
-    def popleft(self) -> Delivery:
-        first = self._waiting.popleft()
-        self.bytes -= first[2]
-        return first
-
-    def clear(self) -> None:
-        self._waiting.clear()
-        self.bytes = 0
-
-
-class Losses:
-    def __init__(self, topic: str, on_lost: Callable[[LostSpan], None] | None) -> None:
-        self.spans: list[LostSpan] = []
-        self._topic = topic
-        self._on_lost = on_lost
-
-    def report(self, shard: int, spans: list[Span], reason: str) -> None:
-        for start, end in spans:
-            span = LostSpan(shard, start, end, reason)
-            self.spans.append(span)
-            log.warning("%s: shard %d, entries %d to %d lost: %s", self._topic, shard, start, end - 1, reason)
-            if self._on_lost is not None:
-                self._on_lost(span)
-
-
-# What a consumer says again and again while it lives: that it does, and what it has not handed out yet.
-#
-# RENEW goes out three times a lease. Where messages have a deadline, EXTEND goes out ten times in it for
-# those that were only sent ahead: so the deadline counts from the moment a message is handed out, less a
-# tenth at most.
-
+SETTLE_AFTER_S = 0.005
+SETTLE_MESSAGES = 1024
+"""Settlements are sent after this long or this many, whichever is first."""
+SETTLE_RESILIENT_MESSAGES = 256
+"""In a strict subscription: the most messages that a consumer's death makes come again."""
+SUBSCRIBE_TIMEOUT_S = 30.0
+STATE_TIMEOUT_S = 600.0
+"""A subscription that starts with a topic's state exists when the node has read the whole topic."""
+INSTANCE_BYTES = 16
 RENEWALS = 3
+"""RENEW frames per lease."""
 EXTENSIONS = 10
+"""EXTEND frames per deadline, for messages that were sent ahead: a deadline counts from the moment when the
+program gets a message, less a tenth at most."""
 SPANS_MAX = 4096
+SINGLE = ("unique", "failover")
+"""Kinds in which one consumer gets everything: the node keeps for it what its program has in hand."""
+OTHER_TOPIC_HINT = (
+    "The topic was deleted and created again, or another node answers. Open a new consumer to read this one."
+)
+
+Delivery = tuple[Deliver, Frame, int]
+"""The entries that are meant, the record that holds them, and the credit that it used."""
+
+
+class Holder(Protocol):
+    """Holds batches until the program has their messages; ``node`` is that of an intake beside others."""
+
+    def unread(self, node: str | None) -> Places:
+        """The entries that it holds."""
+
+    def take_unread(self, node: str | None) -> Places:
+        """The same, and holds them no longer."""
+
+    def withdraw(self, shard: int, spans: list[Span], node: str | None) -> None:
+        """Drops entries that must not be handed out."""
+
+
+class Others(Protocol):
+    """Joins the intakes of a consumer of several nodes, which may have copies of each other's messages."""
+
+    def on_settle(self, node: str, frames: list[Settle]) -> None:
+        """The intake takes settlements, to send them."""
+
+    def on_moved(self, node: str) -> None:
+        """Somebody moved the subscription at the node: everything may come again."""
+
+    def on_lost(self, node: str, shard: int, spans: list[Span], reason: str) -> None:
+        """The node will not deliver entries."""
 
 
 class Heartbeat:
-    """``unread`` names what was delivered and not handed out, by shard."""
+    """Sends RENEW while the consumer lives, and EXTEND for the ``unread`` entries: those not handed out yet."""
 
-    def __init__(self, link: Link, consumer: int, unread: Callable[[], list[tuple[int, Span]]]) -> None:
+    def __init__(self, link: Link, consumer: int, unread: Callable[[], Places]) -> None:
         self._link = link
         self._consumer = consumer
         self._unread = unread
-        self._loop = asyncio.get_running_loop()
         self._renew_s = self._extend_s = 0.0
         self._renewing: asyncio.TimerHandle | None = None
         self._extending: asyncio.TimerHandle | None = None
@@ -143,14 +147,15 @@ class Heartbeat:
         self._renewing = self._extending = None
 
     def on_subscribed(self, message: Subscribed) -> float:
-        """Returns when the lease that the message speaks of began."""
+        """Returns when the lease that the message reports began."""
         deadline = message.policy.deadline if message.policy is not None else None
         self._renew_s = message.lease_s / RENEWALS
         self._extend_s = (deadline or 0.0) / EXTENSIONS
+        loop = asyncio.get_running_loop()
         if self._renewing is None and self._renew_s:
-            self._renewing = self._loop.call_later(self._renew_s, self._renew)
+            self._renewing = loop.call_later(self._renew_s, self._renew)
         if self._extending is None and self._extend_s:
-            self._extending = self._loop.call_later(self._extend_s, self._extend)
+            self._extending = loop.call_later(self._extend_s, self._extend)
         since = self._sent.get(message.renewal, 0.0)
         self._sent = {number: at for number, at in self._sent.items() if number >= message.renewal}
         return since
@@ -159,15 +164,15 @@ class Heartbeat:
         self._number += 1
         self._sent[self._number] = monotonic()
         self._link.send(Renew(self._consumer, self._number))
-        self._renewing = self._loop.call_later(self._renew_s, self._renew)
+        self._renewing = asyncio.get_running_loop().call_later(self._renew_s, self._renew)
 
     def _extend(self) -> None:
         for shard, spans in in_frames(self._unread()):
             self._link.send(Extend(self._consumer, shard, spans))
-        self._extending = self._loop.call_later(self._extend_s, self._extend)
+        self._extending = asyncio.get_running_loop().call_later(self._extend_s, self._extend)
 
 
-def in_frames(places: list[tuple[int, Span]]) -> Iterator[tuple[int, list[Span]]]:
+def in_frames(places: Places) -> Iterator[tuple[int, list[Span]]]:
     """Spans by shard, joined where they touch, and not too many for one frame."""
     by_shard: dict[int, RangeSet] = {}
     for shard, span in places:
@@ -178,154 +183,234 @@ def in_frames(places: list[tuple[int, Span]]) -> Iterator[tuple[int, list[Span]]
             yield shard, spans[at : at + SPANS_MAX]
 
 
-log = logging.getLogger("headpond.client")
-
-SUBSCRIBE_TIMEOUT_S = 30.0
-SINGLE = ("unique", "failover")
-"""Kinds in which one consumer gets everything: the node holds what its application has in hand for it."""
-STATE_TIMEOUT_S = 600.0
-"""A subscription that begins with a topic's state is made when the node has read the topic through."""
-OTHER_TOPIC_HINT = "It was made anew, or another node answers. Open the consumer anew to read this one."
-
-
 class Intake:
-    """``unconfirmed`` is asked for settlements to send again; ``on_settled`` hears which are on disk.
-
-    ``on_ended`` hears, once, what ended the subscription for this consumer, and returns what is to be raised;
-    ``on_moved`` that somebody set the subscription elsewhere, ``on_withdrawn`` which entries are not to be
-    handed out, ``on_another_life`` how many messages were in hand when an old copy of the topic was restored.
-    ``unread`` names what was taken and not handed to the application; ``take_unread`` takes it away, too.
-    """
+    """``others`` joins it with the intakes at other nodes; None if the consumer reads only this one."""
 
     def __init__(
         self,
         link: Link,
-        ask: Subscribe,
+        topic: str,
+        subscription: str,
+        name: str,
+        options: ConsumerOptions,
         *,
-        unconfirmed: Callable[[], list[Settle]],
-        on_settled: Callable[[int], None],
-        on_ended: Callable[[HeadpondError], HeadpondError],
-        on_lost: Callable[[LostSpan], None] | None,
-        on_moved: Callable[[HeadpondError], None],
-        on_withdrawn: Callable[[int, list[Span]], None],
-        on_another_life: Callable[[HeadpondError, int], None],
-        unread: Callable[[], list[tuple[int, Span]]],
-        take_unread: Callable[[], list[tuple[int, Span]]],
+        make_settler: Callable[[int, int], Settler],
         gate: Gate,
+        holder: Holder,
+        others: Others | None = None,
     ) -> None:
-        self.losses = Losses(ask.topic, on_lost)
+        self.number = link.next_number()
         self.info: Subscribed | None = None
-        self.number = ask.consumer
+        self.stopped: HeadpondError | None = Closed("the consumer is not open")
+        """Why nothing can be read or settled now; None while the intake is open."""
         self.error: HeadpondError | None = None
-        """What ended the subscription for this consumer."""
+        """The error that ended the subscription for this consumer."""
+        self.is_open = False
+        self.used = False
+        """Whether it was opened before; it cannot be opened twice."""
+        self.node: str | None = None
+        """The node, in a consumer of several."""
+        self.ended_elsewhere = False
+        """Whether it ended because another node answered."""
         self.attached = False
         """Whether the node said on the present connection that this consumer is subscribed."""
+        self.life = 0
+        """How often the topic was found to be another incarnation: somebody restored an old copy of it."""
+        self.dropped = 0
+        """Settlements dropped for that, and earlier messages that the program settled since."""
+        self.lost: list[LostSpan] = []
+        self.settler = make_settler(self.number, 0)
+        """Gathers settlements; the blocking twin adds to it from its own thread."""
+        self.settle_messages = SETTLE_MESSAGES
+        self.settle_after_s = SETTLE_AFTER_S
+        self.timer: asyncio.TimerHandle | None = None
+        """Runs while settlements wait to be sent."""
+        self.gate = gate
+        self.link = link
+        self._make_settler = make_settler
+        self._holder = holder
+        self._others = others
+        self._options = options
+        self._ask = Subscribe(
+            self.number,
+            topic,
+            subscription,
+            options.kind,
+            options.mode,
+            options.start.isoformat() if isinstance(options.start, datetime) else options.start,
+            options.credit_bytes,
+            name,
+            options.create,
+            policy=options.policy,
+            instance=os.urandom(INSTANCE_BYTES),
+            keeps=True,
+        )
         self._known = False
-        """Whether the node may know this consumer on the present connection: then it must hear of leaving."""
+        """Whether the node may know this consumer on the present connection: then it must hear of its end."""
         self._topic_uuid: bytes | None = None
         self._schemas: SchemaVersions | None = None
-        """Of a typed topic; it comes anew when the topic is altered, before the first record that needs it."""
-        self._link = link
-        self._ask = ask
-        self._unconfirmed = unconfirmed
-        self._on_settled = on_settled
-        self._on_ended = on_ended
-        self._loop = asyncio.get_running_loop()
-        self._opened: asyncio.Future[Subscribed] = self._loop.create_future()
+        """For a typed topic; a new one comes before the first record that needs it."""
+        self._subscribed: asyncio.Future[Subscribed] | None = None
         self._left: asyncio.Future[None] | None = None
-        self.shares_unread = True
-        """Whether what ``unread`` names can be given back."""
-        self._gate = gate
-        self._on_moved = on_moved
-        self._on_withdrawn = on_withdrawn
-        self._on_another_life = on_another_life
-        self._unread = unread
-        self._take_unread = take_unread
-        self._heartbeat = Heartbeat(link, ask.consumer, self._sent_ahead)
-        self._deliveries = Deliveries()
-        self._again = Deliveries()
-        """Of a resilient subscription: the message that was refused, come again."""
-        self._kept = KeptRecords(self._read)
+        self._unconfirmed = 0
+        """Settlements that the end of the subscription left unconfirmed."""
+        self._heartbeat = Heartbeat(link, self.number, self._sent_ahead)
+        self._deliveries: deque[Delivery] = deque()
+        self._again: deque[Delivery] = deque()
+        """In a strict subscription: the refused message, come again."""
+        self._records = LastRecords(self._read)
         self._arrived = asyncio.Event()
-        self._closed = False
+        self._closed = self._was_open = False
         self._owed_bytes = 0
-        self._handed = Handed()
+        self._in_hand = InHand()
         self._repeated: dict[int, RangeSet] = {}
-        """By shard: entries that came as a further attempt, and may wait to be handed out."""
+        """By shard: entries that came as a further attempt and may wait to be handed out."""
         self._last: dict[int, Origin] = {}
         """By shard: the last record that something was taken of."""
-        self.life = 0
-        """How often the topic was found to be another incarnation."""
-        self.begins_again = True
-        """Whether it goes on with another incarnation of the topic."""
-        self._seen: list[tuple[int, int, int]] | None = None
-        """What SUBSCRIBE named last as in the application's hands."""
+        self._named: list[tuple[int, int, int]] | None = None
+        """What the last SUBSCRIBE named as in hand."""
         self._attempts = 0
         self._retry: asyncio.TimerHandle | None = None
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def open(self) -> Subscribed:
+    async def open(self) -> None:
         """Subscribes; a refusal is raised."""
+        self.used = True
         check_fields(self._ask)
-        self._link.check_loop()
-        self._link.add_consumer(self._ask.consumer, self)
+        self.link.check_loop()
+        self._subscribed = asyncio.get_running_loop().create_future()
+        self.link.add_consumer(self.number, self)
         self._heartbeat.begin()
-        self._known = self._link.send(self._ask)  # while the link is down, `on_up` does it
+        self._known = self.link.send(self._ask)  # while the link is down, `on_up` does it
         timeout_s = STATE_TIMEOUT_S if self._ask.start == "state" else SUBSCRIBE_TIMEOUT_S
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._opened
-        except TimeoutError:
-            raise TimedOut(f"subscribing was not answered within {timeout_s:.3g} s") from None
-        finally:
-            if not self._opened.done() or self._opened.cancelled() or self._opened.exception() is not None:
-                self.end()
+                info = await self._subscribed
+        except BaseException as error:
+            self.end()
+            if isinstance(error, TimeoutError):
+                raise TimedOut(f"subscribing was not answered within {timeout_s:.3g} s") from None
+            raise
+        if self.gate.strict:
+            self.settle_messages = SETTLE_RESILIENT_MESSAGES
+        elif info.mode == "resilient":  # the node waits for each settlement before it sends more
+            self.settle_after_s = 0.0
+        self.settler = self._make_settler(self.number, info.shards)
+        if self._others is not None:
+            self.node = self.link.welcome.node if self.link.welcome is not None else ""
+        self.stopped = self.error
+        self.is_open = self._was_open = True
 
-    async def leave(self) -> None:
-        """Detaches in order: what was not settled goes to whoever reads next."""
-        self._left = self._loop.create_future()
-        if self._say_goodbye():
-            await self._left
+    async def close(self) -> None:
+        """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released.
+
+        Settlements that did not get there are raised: as ``TimedOut``, or as the error that ended the
+        subscription.
+        """
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.stopped = Closed("the consumer was closed")
+        if self.timer is not None:
+            self.timer.cancel()
+        self.drop_unread()
+        try:
+            async with asyncio.timeout(self._options.close_timeout):
+                if self.error is None:
+                    await self.flush()
+                    self._left = asyncio.get_running_loop().create_future()
+                    if self._say_goodbye():
+                        await self._left
+                elif self._unconfirmed:
+                    raise self.error.again()
+        except TimeoutError:
+            raise TimedOut(
+                f"settlements were not confirmed within {self._options.close_timeout:.3g} s",
+                hint="The messages settled last may come again to the next consumer of this subscription.",
+            ) from None
+        finally:
+            self.end()
 
     def _say_goodbye(self) -> bool:
-        """Detaches without waiting, once a connection; a subscription is never left locked by who is gone."""
+        """Detaches without waiting, once per connection: a closed consumer never locks a subscription."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
         known, self._known = self._known, False
         self.attached = False
         self._heartbeat.stop()
-        return known and self._link.send(Unsubscribe(self._ask.consumer, self._handed.seen()))
+        return known and self.link.send(Unsubscribe(self.number, self._in_hand.spans()))
 
     def end(self) -> None:
-        """Listens no more; whoever waits for a batch gets None."""
+        """Ends without a flush; a waiter for a batch gets None."""
+        self.is_open = False
         self._closed = True
         self._say_goodbye()
         self._deliveries.clear()
-        self._link.remove_consumer(self._ask.consumer)
+        self.link.remove_consumer(self.number)
         self._arrived.set()
-        self._gate.knock()
+        self.gate.knock()
+
+    def abandon(self) -> int:
+        """Ends without a word to a node that is away; returns how many settlements the node did not confirm."""
+        dropped = self._drop_settlements()
+        self.end()
+        return dropped
+
+    # --- state --------------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
-        """Whether nothing comes any more."""
+        """Whether nothing more will come."""
         return self._closed or self.error is not None
+
+    @property
+    def reachable(self) -> bool:
+        return self.stopped is None and self.link.up
+
+    @property
+    def policy(self) -> Policy:
+        return (self.info.policy if self.info is not None else None) or Policy()
+
+    @property
+    def active(self) -> bool:
+        return self.gate.active
+
+    @property
+    def paused(self) -> bool:
+        return self.gate.paused
+
+    @property
+    def nodes(self) -> list[NodeState]:
+        welcome = self.link.welcome
+        state = "reading" if self.reachable else "away"
+        return [NodeState(self.link.service, welcome.node if welcome is not None else None, state)]
+
+    @property
+    def copies(self) -> int:
+        return 0
 
     @property
     def ahead_bytes(self) -> int:
         """Of what the node sent ahead and nobody took yet."""
-        return self._deliveries.bytes + self._again.bytes + self._kept.bytes
+        return sum(size for _, _, size in (*self._deliveries, *self._again)) + self._records.bytes
 
     # --- batches ------------------------------------------------------------------------------------
 
     async def next_batch(self) -> Batch | None:
         """The next batch, however long it takes; None once the consumer is closed."""
+        self.link.check_loop()
         while True:
-            if self._closed:
+            if not self._was_open:
+                raise Closed("the consumer is not open")
+            if not self.is_open:
                 return None
             if self.error is not None:
                 raise self.error.again()
+            if self.gate.shut and not self.gate.strict:
+                await self.gate.wait()
+                continue
             if (batch := self.take()) is not None:
                 return batch
             self._arrived.clear()
@@ -336,82 +421,61 @@ class Intake:
         return self._take(self._deliveries)
 
     def take_again(self) -> Batch | None:
-        """The message that was refused, if it has come again."""
+        """The refused message, if it has come again."""
         return self._take(self._again)
 
-    def _take(self, deliveries: Deliveries) -> Batch | None:
+    def _take(self, deliveries: deque[Delivery]) -> Batch | None:
         while deliveries:
             deliver, frame, size = deliveries.popleft()
             self._owe(size)
             try:
-                batch = self._kept.rows(frame, deliver)
+                batch = self._records.rows(frame, deliver)
             except HeadpondError as error:
-                self.losses.report(
-                    deliver.shard, meant_spans(frame, deliver), f"cannot be read: {error.message}"
-                )
+                spans = meant_spans(frame, deliver)
+                self._report_lost(deliver.shard, spans, f"cannot be read: {error.message}")
                 continue
             if batch is not None:
                 last = self._last.get(batch.shard)
                 if last is None or last.first_entry <= batch.origin.first_entry:
                     self._last[batch.shard] = batch.origin
-                if (batch := self._handed.hand(batch)) is not None:
+                if (batch := self._in_hand.hand(batch)) is not None:
                     return batch
         return None
 
     def _read(self, frame: Frame, deliver: Deliver) -> Batch | None:
-        assert self.info is not None, "nothing is delivered before"
-        return read_record(frame, deliver, self.info.topic, self._node(), self._schemas, self.life)
+        node = self.link.welcome.node if self.link.welcome else ""
+        return read_record(frame, deliver, self._ask.topic, node, self._schemas, self.life)
 
-    def _queued(self) -> list[tuple[int, Span]]:
+    def _report_lost(self, shard: int, spans: list[Span], reason: str) -> None:
+        for start, end in spans:
+            span = LostSpan(shard, start, end, reason)
+            self.lost.append(span)
+            topic = self._ask.topic
+            log.warning("%s: shard %d, entries %d to %d lost: %s", topic, shard, start, end - 1, reason)
+            if self._options.on_lost is not None:
+                self._options.on_lost(span)
+
+    def _owe(self, size: int) -> None:
+        """Returns credit in quarters, so that the node is never out of it while the client has room."""
+        self._owed_bytes += size
+        if self._owed_bytes * 4 >= self._ask.credit_bytes:
+            self.link.send(Credit(self.number, self._owed_bytes))
+            self._owed_bytes = 0
+
+    # --- what was delivered and is not in hand ------------------------------------------------------
+
+    def _queued(self) -> Places:
         return [
             (deliver.shard, span)
             for deliver, frame, _ in self._deliveries
             for span in meant_spans(frame, deliver)
         ]
 
-    def _sent_ahead(self) -> list[tuple[int, Span]]:
-        """What was delivered and not handed out, by shard."""
-        return self._queued() + self._unread()
+    def _sent_ahead(self) -> Places:
+        return self._queued() + self._holder.unread(self.node)
 
-    def withdraw(self, shard: int, spans: list[Span]) -> None:
-        """Entries were settled or refused, here or by another consumer: waiting copies are not handed out."""
-        for queue in (self._deliveries, self._again):
-            kept = []
-            for deliver, frame, size in queue:
-                left = RangeSet(deliver.spans)
-                for start, end in spans if deliver.shard == shard else ():
-                    left.discard(start, end)
-                kept.append((msgspec.structs.replace(deliver, spans=list(left)), frame, size))
-            queue.clear()
-            queue.extend(kept)
-        self._on_withdrawn(shard, spans)
-        queued = [
-            (deliver.shard, span)
-            for deliver, _, _ in (*self._deliveries, *self._again)
-            for span in deliver.spans
-        ]
-        before, self._repeated = self._repeated, {}
-        for number, span in (*queued, *self._unread()):
-            for again in before.get(number, RangeSet()).overlap(*span):
-                self._repeated.setdefault(number, RangeSet()).add(*again)
-        self._gate.repeats = bool(self._repeated)
-
-    def _give_back_ahead(self) -> None:
-        """The node recalls what was sent ahead: another consumer came, or a key is to move on."""
-        dropped = self._drop_queued()
-        if self.shares_unread:
-            dropped += self.drop_unread()
-        for shard, spans in in_frames(dropped):
-            self._link.send(GiveBack(self._ask.consumer, shard, spans))
-        self._link.send(GiveBack(self._ask.consumer, 0, [], done=True))
-
-    def _drop_ahead(self) -> None:
-        """What was sent ahead is not this consumer's any more."""
-        self._drop_queued()
-        self.drop_unread()
-
-    def _drop_queued(self) -> list[tuple[int, Span]]:
-        """Drops what nobody took yet; the room that it had is free."""
+    def _drop_queued(self) -> Places:
+        """Drops what nobody took yet, and returns its credit."""
         dropped = self._queued()
         for _, _, size in (*self._deliveries, *self._again):
             self._owe(size)
@@ -419,40 +483,162 @@ class Intake:
         self._again.clear()
         return dropped
 
-    def drop_unread(self) -> list[tuple[int, Span]]:
-        """Drops what was taken and not handed to the application: it is as if it had not been taken."""
-        dropped = self._take_unread()
+    def drop_unread(self) -> Places:
+        """Drops what was taken and is not in hand: it is as if it had not been taken."""
+        dropped = self._holder.take_unread(self.node)
         for shard, span in dropped:
-            self._handed.discard(shard, [span])
+            self._in_hand.discard(shard, [span])
         return dropped
 
+    def _drop_ahead(self) -> None:
+        """What the node sent ahead is no longer this consumer's."""
+        self._drop_queued()
+        self.drop_unread()
+
+    def _give_back_ahead(self) -> None:
+        """The node recalls what it sent ahead: another consumer came, or a key is to move on."""
+        dropped = self._drop_queued()
+        if self._others is None:  # otherwise copies that are held are among what is unread
+            dropped += self.drop_unread()
+        for shard, spans in in_frames(dropped):
+            self.link.send(GiveBack(self.number, shard, spans))
+        self.link.send(GiveBack(self.number, 0, [], done=True))
+
+    def give_back(self, shard: int, spans: list[Span]) -> None:
+        """Asks the node to offer entries again that the program did not get."""
+        self._in_hand.discard(shard, spans)
+        self.link.send(GiveBack(self.number, shard, spans))
+
+    def put_back(self, origin: Origin, spans: list[Span]) -> None:
+        """The program did not look at these entries: closing does not count them as an attempt."""
+        self.release(origin.shard, spans)
+
     def release(self, shard: int, spans: list[Span]) -> None:
-        """The application gave entries back: they may be handed out again."""
-        self._handed.discard(shard, spans)
+        self._in_hand.discard(shard, spans)
 
-    def confirmed(self, settle: Settle) -> None:
-        """A settlement is on the node's disk: what it settles does not come again."""
-        upto = [] if settle.upto is None else [(0, settle.upto)]
-        self._handed.discard(settle.shard, [*settle.acked, *settle.skipped, *upto])
+    def _withdraw(self, shard: int, spans: list[Span]) -> None:
+        """Entries were settled or refused, here or by another consumer: copies that wait are not handed out."""
+        for queue in (self._deliveries, self._again):
+            for at, (deliver, frame, size) in enumerate(queue):
+                if deliver.shard == shard:
+                    left = RangeSet(deliver.spans)
+                    for start, end in spans:
+                        left.discard(start, end)
+                    queue[at] = msgspec.structs.replace(deliver, spans=list(left)), frame, size
+        self._holder.withdraw(shard, spans, self.node)
+        waiting = [
+            (deliver.shard, span)
+            for deliver, _, _ in (*self._deliveries, *self._again)
+            for span in deliver.spans
+        ]
+        before, self._repeated = self._repeated, {}
+        for number, span in (*waiting, *self._holder.unread(self.node)):
+            for again in before.get(number, RangeSet()).overlap(*span):
+                self._repeated.setdefault(number, RangeSet()).add(*again)
+        self.gate.repeats = bool(self._repeated)
 
-    def _owe(self, size: int) -> None:
-        """Returns credit in quarters, so that the node is never out of it while this side has room."""
-        self._owed_bytes += size
-        if self._owed_bytes * 4 >= self._ask.credit_bytes:
-            self._link.send(Credit(self._ask.consumer, self._owed_bytes))
-            self._owed_bytes = 0
+    # --- settlements --------------------------------------------------------------------------------
 
-    def _node(self) -> str:
-        return self._link.welcome.node if self._link.welcome else ""
+    def settle(self, origin: Origin, spans: list[Span], *, skip: bool = False) -> None:
+        """Records entries of a shard as settled."""
+        self.settle_spans(origin.shard, spans, skip=skip)
 
-    # --- what the link tells ------------------------------------------------------------------------
+    def settle_spans(self, shard: int, spans: list[Span], *, skip: bool = False) -> None:
+        pending = 0
+        record = self.settler.skip if skip else self.settler.ack
+        for start, end in spans:
+            pending = record(shard, start, end)
+            self.settled(shard, start, end)
+        self.recorded(pending)
+
+    def settle_range(self, shard: int, first: int, last: int, *, skip: bool) -> None:
+        """Records the entries ``first`` to ``last`` of a shard as settled."""
+        if self.info is None or not 0 <= shard < self.info.shards:
+            raise BadRequest(f"the topic has no shard {shard}")
+        if not 0 <= first <= last < ENTRY_MAX:
+            raise BadRequest(f"entries {first} to {last} are not a range below {ENTRY_MAX:,}")
+        self.gate.repeats = True  # some of them may wait here to be handed out
+        self.settle_spans(shard, [(first, last + 1)], skip=skip)
+
+    def ack_upto(self, origin: Origin, end: int) -> None:
+        """Records all entries of a shard before ``end`` as acknowledged."""
+        if self.info is not None and self.info.kind not in SINGLE:
+            raise BadRequest(
+                f"a {self.info.kind} subscription takes no cumulative acknowledgement: others hold messages",
+                hint="Acknowledge messages, batches or ranges.",
+            )
+        pending = self.settler.ack_upto(origin.shard, end)
+        self.settled(origin.shard, 0, end)
+        self.recorded(pending)
+
+    def refuse(self, origin: Origin, spans: list[Span], delay: float | None) -> None:
+        """Records entries of a shard as refused: the node delivers them again."""
+        self.refuse_spans(origin.shard, spans, delay)
+
+    def refuse_spans(self, shard: int, spans: list[Span], delay: float | None) -> None:
+        self._in_hand.discard(shard, spans)
+        self.gate.refuse(shard, spans)
+        if self.gate.repeats:
+            self._withdraw(shard, spans)
+        for start, end in spans:
+            for entry in range(start, end):
+                self.settler.nack(shard, entry, delay)
+        self.recorded(0)
+
+    def extend(self, origin: Origin, spans: list[Span], seconds: float | None) -> None:
+        """Moves the deadline of entries in hand."""
+        self.link.send(Extend(self.number, origin.shard, spans, seconds))
+
+    def settled(self, shard: int, start: int, end: int) -> None:
+        """Entries are settled as far as handing out is concerned."""
+        self.gate.settle(shard, start, end)
+        if self.gate.repeats:
+            self._withdraw(shard, [(start, end)])
+
+    def recorded(self, pending: int) -> None:
+        """``pending`` settlements wait: sends them now if they are many, else soon."""
+        if pending >= self.settle_messages:
+            self.send_settlements()
+        elif self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(self.settle_after_s, self.send_settlements)
+
+    def send_settlements(self) -> None:
+        """Sends every settlement recorded so far, or at the next subscribing if the node is away."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if self.attached:
+            self.link.send(*self._take_settlements())
+        elif self._others is not None:  # they may have copies of these messages
+            self._take_settlements()
+
+    def _take_settlements(self) -> list[Settle]:
+        taken = self.settler.take()
+        if taken and self._others is not None:
+            self._others.on_settle(self.node or "", taken)
+        return taken
+
+    def _drop_settlements(self) -> int:
+        """Forgets the settlements that are not confirmed; returns how many."""
+        self._take_settlements()
+        return self.settler.drop()
+
+    async def flush(self) -> None:
+        """Returns when every settlement recorded before is on the node's disk."""
+        self.send_settlements()
+        if self.settler.pending:
+            self._take_settlements()  # the next subscribing sends them
+        if self.settler.unconfirmed:
+            await self.settler.flushed()
+
+    # --- the link's events --------------------------------------------------------------------------
 
     def on_down(self) -> None:
         self.attached = self._known = False
         self._heartbeat.stop()
         self._drop_ahead()
         if self._left is not None and not self._left.done():
-            self._left.set_result(None)  # the connection's end released everything
+            self._left.set_result(None)  # the end of the connection released everything
 
     def on_up(self) -> None:
         if self.error is None and not self._closed and self._left is None:
@@ -462,64 +648,66 @@ class Intake:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        self._kept.clear()
+        self._records.clear()
         self._owed_bytes = self._ask.credit_bytes
-        if self._gate.strict:  # the node offers it all again, in its order
-            self._gate.awaited = None
-        self._handed.reconnect()
-        self._seen = self._handed.seen(self._unconfirmed())
+        if self.gate.strict:  # the node offers everything again, in its order
+            self.gate.awaited = None
+        self._take_settlements()
+        self._in_hand.reconnect()
+        self._named = self._in_hand.spans(self.settler.unconfirmed)
         known = [
             KnownRecord(shard, each.first_entry, each.block, each.segment, each.stored_at_us)
             for shard, each in self._last.items()
         ]
-        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._seen, known=known)
-        if self._topic_uuid is not None:  # a topic made for the occasion would be another one
+        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._named, known=known)
+        if self._topic_uuid is not None:  # a topic created for the occasion would be another one
             ask = msgspec.structs.replace(ask, topic_uuid=self._topic_uuid, create_topic=False)
         self._heartbeat.begin()
-        self._known = self._link.send(ask)
+        self._known = self.link.send(ask)
 
     def _resume(self) -> None:
-        """Settlements go before credit, so that the node does not offer again what was settled."""
+        """Sends settlements before credit, so that the node does not offer again what was settled."""
         self.attached = True
-        if self.info is not None and self.info.kind in SINGLE and self._seen is not None:
-            self._handed.keep()
-        self._link.send(*self._unconfirmed())
+        if self.info is not None and self.info.kind in SINGLE and self._named is not None:
+            self._in_hand.keep()
+        self._take_settlements()
+        self.link.send(*self.settler.unconfirmed)
         self._owe(0)
 
     def on_writable(self) -> None:
-        """What a consumer writes is small and does not wait for this."""
+        """A consumer writes little and does not wait for this."""
 
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
         if self.error is not None:
             return
         if deliver.attempt > 1:
-            self._gate.repeats = True
+            self.gate.repeats = True
             for span in deliver.spans:
                 self._repeated.setdefault(deliver.shard, RangeSet()).add(*span)
         if frames:
             arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
             if len(frames) == 1 and rows_may_follow(self.info):
-                self._kept.keep(deliver.shard, frames[0])
+                self._records.keep(deliver.shard, frames[0])
         else:
-            kept = self._kept.frame(deliver.shard)
-            arrived = [(deliver, kept, 0)] if kept is not None else []
-        if self._gate.strict and (place := self._comes_again(deliver)) is not None:
+            last = self._records.frame(deliver.shard)
+            arrived = [(deliver, last, 0)] if last is not None else []
+        if self.gate.strict and (place := self._comes_again(deliver)) is not None:
             span, rest = (place[1], place[1] + 1), RangeSet(deliver.spans)
             rest.discard(*span)
             again = msgspec.structs.replace(deliver, spans=[span])
             self._again.extend([(again, frame, 0) for _, frame, _ in arrived])
-            self._gate.knock()
+            self.gate.knock()
             others = msgspec.structs.replace(deliver, spans=list(rest))
             arrived = [(others, frame, size) for _, frame, size in arrived]
         self._deliveries.extend(arrived)
         self._arrived.set()
 
     def _comes_again(self, deliver: Deliver) -> tuple[int, int] | None:
-        """The message that the gate waits for, or that is in hand and missed its deadline, if it comes now."""
-        place = self._gate.awaited or (self._gate.place if deliver.attempt > 1 else None)
+        """The message that the gate awaits, or that is in hand and missed its deadline, if it comes now."""
+        place = self.gate.awaited or (self.gate.place if deliver.attempt > 1 else None)
         if place is None or not covers(deliver.shard, deliver.spans, place):
             return None
-        self._gate.refuse(deliver.shard, deliver.spans)
+        self.gate.refuse(deliver.shard, deliver.spans)
         return place
 
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None:
@@ -529,99 +717,126 @@ class Intake:
         elif self.error is not None:
             return
         elif isinstance(message, Settled):
-            self._on_settled(message.number)
+            for settle in self.settler.confirm(message.number):  # it does not come again
+                self._in_hand.discard(settle.shard, settle.acked)
+                if settle.skipped or settle.upto is not None:
+                    self._in_hand.discard(settle.shard, [*settle.skipped, (0, settle.upto or 0)])
         elif isinstance(message, Subscribed):
             self._on_subscribed(message)
         else:
-            self._gate.lost(message.shard, message.spans, message.reason)
-            if message.reason == "settled":
-                self.withdraw(message.shard, message.spans)
-            elif message.reason not in ("dead", "expired"):
-                self.losses.report(message.shard, message.spans, message.reason)
+            self._on_lost(message)
+
+    def _on_lost(self, message: Lost) -> None:
+        self.gate.lost(message.shard, message.spans)
+        if self._others is not None:
+            self._others.on_lost(self.node or "", message.shard, message.spans, message.reason)
+        if message.reason == "settled":
+            self._withdraw(message.shard, message.spans)
+        elif message.reason not in ("dead", "expired"):
+            self._report_lost(message.shard, message.spans, message.reason)
 
     def _on_subscribed(self, message: Subscribed) -> None:
         self._attempts = 0
         try:
             if message.schemas and (self._schemas is None or list(self._schemas.encoded) != message.schemas):
                 self._schemas = SchemaVersions(message.schemas)
-                self._kept.decode_anew()
-        except SchemaMismatch as error:  # a newer node may carry types that are not known here
+                self._records.forget_rows()
+        except SchemaMismatch as error:  # a newer node may have types that this client does not know
             self.on_error(error)
             return
         if self._topic_uuid is None:
             self._topic_uuid = message.topic_uuid
         elif self._topic_uuid != message.topic_uuid:
             self._finish(TopicMismatch(f"topic {message.topic} is not the one that this consumer read before"))
-        self._stand(message)
-        if not self.attached and self.error is None:
-            self._resume()
-        if not self._opened.done():
-            self._opened.set_result(message)
-
-    def _stand(self, message: Subscribed) -> None:
+            return
         since = self._heartbeat.on_subscribed(message)
         before, self.info = self.info, message
         if before is not None and not message.active:
             self._drop_ahead()
         if message.recall:
             self._give_back_ahead()
-        self._gate.stand(
-            strict=message.lease_s > 0,  # other resilient kinds get from the node only what may be handed out
+        self.gate.stand(
+            strict=message.lease_s > 0,  # in other resilient kinds the node sends only what may be handed out
             active=message.active,
             paused=message.paused,
             lease_s=message.lease_s,
             since=since,
         )
+        if not self.attached and self.error is None:
+            self._resume()
+        if self._subscribed is not None and not self._subscribed.done():
+            self._subscribed.set_result(message)
 
     def on_error(self, error: HeadpondError) -> None:
         if self.error is not None:
             return
         self.attached = False
-        if not self._opened.done():
+        if self._subscribed is not None and not self._subscribed.done():
             self._known = False
-            self._opened.set_exception(error)
-        elif isinstance(error, IncarnationChanged) and self.begins_again:
+            self._subscribed.set_exception(error)
+        elif isinstance(error, IncarnationChanged) and self._others is None:
             self._begin_again(error)
         elif error.retryable:
             self._let_go(error)
             log.warning("subscription %s: %s; trying again", self._ask.subscription, error.message)
             if self._retry is None:
-                delay_s = self._link.backoff.delay_s(self._attempts)
+                delay_s = self.link.backoff.delay_s(self._attempts)
                 self._attempts += 1
-                self._retry = self._loop.call_later(delay_s, self._resubscribe)
+                self._retry = asyncio.get_running_loop().call_later(delay_s, self._resubscribe)
         else:
             self._finish(error)
 
     def _begin_again(self, error: IncarnationChanged) -> None:
-        """An old copy of the topic was restored: entries mean other messages, so nothing known holds."""
+        """Somebody restored an old copy of the topic: entries mean other messages, and nothing known holds."""
         self._heartbeat.stop()
         self._drop_ahead()
-        self._kept.clear()
-        in_hand = self._handed.count
-        self._handed.clear()
-        self._gate.forget()
+        self._records.clear()
+        in_hand, unsent = self._in_hand.count, self._drop_settlements()
+        self._in_hand.clear()
+        self.gate.forget()
         self._last.clear()
         self.life += 1
-        self._on_another_life(error, in_hand)
+        self.dropped += unsent
+        self.settler.fail(error)
+        log.warning(
+            "%s: %s; %d messages in hand are not settled, %d settlements are dropped",
+            self._ask.topic,
+            error.message,
+            in_hand,
+            unsent,
+        )
         self._resubscribe()
 
     def _let_go(self, error: HeadpondError) -> None:
-        """What was delivered is not this consumer's any more; after a move, not even what was settled."""
+        """What was delivered is no longer this consumer's; after a move, its settlements are void, too."""
         self._heartbeat.stop()
-        self._gate.end_lease()
+        self.gate.end_lease()
         self._drop_ahead()
         if isinstance(error, SubscriptionMoved):
-            self._handed.clear()
-            self._gate.forget()
-            self._on_moved(error)
+            self._in_hand.clear()
+            self.gate.forget()
+            self._drop_settlements()
+            self.settler.fail(error)
+            if self._others is not None:
+                self._others.on_moved(self.node or "")
 
     def _finish(self, error: HeadpondError) -> None:
         """Ends the subscription for this consumer, and lets others have it."""
         if isinstance(error, TopicMismatch):  # the entries are those of other messages there
-            self._handed.clear()
+            self._in_hand.clear()
             error = TopicMismatch(error.message, hint=OTHER_TOPIC_HINT)
-        self.error = self._on_ended(error)
+        welcome = self.link.welcome
+        self.ended_elsewhere = welcome is not None and bool(self.node) and self.node != welcome.node
+        self._unconfirmed = self._drop_settlements()
+        if self._unconfirmed:
+            many = self._unconfirmed
+            what = "1 settlement was" if many == 1 else f"{many:,} settlements were"
+            error = type(error)(f"{error.message}; {what} not confirmed and dropped", hint=error.hint)
+        self.error = error
+        if self.is_open:
+            self.stopped = error
+        self.settler.fail(error)
         self._deliveries.clear()
         self._arrived.set()
-        self._gate.knock()
+        self.gate.knock()
         self._say_goodbye()

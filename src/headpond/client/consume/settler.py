@@ -1,7 +1,8 @@
-"""What became of messages, on its way to the node: per message on the API, ranges on the wire. No IO.
+"""Settlements on their way to the node: one at a time on the API, ranges on the wire.
 
-Settlements gather by shard; ``take`` turns them into numbered SETTLE frames, which are kept until the node says
-that they are on its disk. After a reconnect ``unconfirmed`` are sent again: they are idempotent.
+Settlements gather by shard; ``take`` turns them into numbered SETTLE frames, which the settler keeps until the
+node confirms that they are on its disk. After a reconnect the intake sends the ``unconfirmed`` ones again: they
+are idempotent.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
+from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import Settle
@@ -17,17 +19,17 @@ from headpond.wire.control.consuming import Settle
 SPANS_MAX = 8192
 """Ranges in one SETTLE, so that its frame stays well under a control frame's limit."""
 DELAY_MAX_S = 366 * 86400.0
-"""How long a message may be put off; a node takes no more."""
+"""The longest delay before a redelivery; a node takes no more."""
 
 
 @dataclass(slots=True)
-class _Pending:
-    """What one shard has to say. ``start .. end`` is the run of acks that still grows."""
+class _Unsent:
+    """The settlements of one shard. ``start .. end`` is the run of acknowledgements that still grows."""
 
     start: int = 0
     end: int = 0
-    acked: RangeSet = field(default_factory=RangeSet)
-    skipped: RangeSet = field(default_factory=RangeSet)
+    acked: list[Span] = field(default_factory=list)
+    skipped: list[Span] = field(default_factory=list)
     nacked: dict[int, float | None] = field(default_factory=dict)
     upto: int | None = None
 
@@ -35,27 +37,30 @@ class _Pending:
 class Settler:
     def __init__(self, consumer: int, shards: int) -> None:
         self.pending = 0
-        """Messages settled and not yet taken."""
+        """Settlements recorded and not yet taken."""
         self.unconfirmed: deque[Settle] = deque()
-        """Taken, and not yet known to be on the node's disk; in order of number."""
+        """Frames taken and not yet confirmed by the node, in order of their number."""
         self.number = 0
-        """Of the last SETTLE taken."""
+        """The number of the last SETTLE taken."""
         self._consumer = consumer
-        self._shards = [_Pending() for _ in range(shards)]
+        self._shards = [_Unsent() for _ in range(shards)]
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        """The number that each ``flush`` waits for."""
 
     def ack(self, shard: int, start: int, end: int) -> int:
         """Records entries ``start <= n < end``; returns how many settlements wait to be taken."""
-        pending = self._shards[shard]
-        if start == pending.end:
-            pending.end = end
+        unsent = self._shards[shard]
+        if start == unsent.end:
+            unsent.end = end
         else:
-            pending.acked.add(pending.start, pending.end)
-            pending.start, pending.end = start, end
+            if unsent.start < unsent.end:
+                unsent.acked.append((unsent.start, unsent.end))
+            unsent.start, unsent.end = start, end
         self.pending += end - start
         return self.pending
 
     def skip(self, shard: int, start: int, end: int) -> int:
-        self._shards[shard].skipped.add(start, end)
+        self._shards[shard].skipped.append((start, end))
         self.pending += end - start
         return self.pending
 
@@ -66,52 +71,71 @@ class Settler:
 
     def ack_upto(self, shard: int, end: int) -> int:
         """Records everything before ``end``."""
-        pending = self._shards[shard]
-        pending.upto = end if pending.upto is None else max(end, pending.upto)
+        unsent = self._shards[shard]
+        unsent.upto = end if unsent.upto is None else max(end, unsent.upto)
         self.pending += 1
         return self.pending
 
     def take(self) -> list[Settle]:
-        """Everything recorded since the last time, as frames to send; they count as unconfirmed from now."""
+        """Everything recorded since the last call, as frames to send; they are unconfirmed from now on."""
         if not self.pending:
             return []
         self.pending = 0
         taken: list[Settle] = []
-        for shard, pending in enumerate(self._shards):
-            if pending.start < pending.end:
-                pending.acked.add(pending.start, pending.end)
-            if pending.acked or pending.skipped or pending.nacked or pending.upto is not None:
-                taken += self._frames(shard, pending)
-                self._shards[shard] = _Pending()
-            # The next ack likely follows on the last: let it grow from there.
-            self._shards[shard].start = self._shards[shard].end = pending.end
+        for shard, unsent in enumerate(self._shards):
+            if unsent.start < unsent.end:
+                unsent.acked.append((unsent.start, unsent.end))
+            if unsent.acked or unsent.skipped or unsent.nacked or unsent.upto is not None:
+                taken += self._frames(shard, unsent)
+                # The next acknowledgement probably continues the last run.
+                self._shards[shard] = _Unsent(unsent.end, unsent.end)
         self.unconfirmed.extend(taken)
         return taken
 
+    def _frames(self, shard: int, unsent: _Unsent) -> list[Settle]:
+        acked = unsent.acked if len(unsent.acked) == 1 else list(RangeSet(unsent.acked))
+        skipped = list(RangeSet(unsent.skipped)) if unsent.skipped else []
+        nacked = list(unsent.nacked.items())
+        frames = []
+        for at in range(0, max(len(acked), len(skipped), len(nacked), 1), SPANS_MAX):
+            part = slice(at, at + SPANS_MAX)
+            self.number += 1
+            upto = unsent.upto if at == 0 else None
+            frames.append(
+                Settle(self._consumer, self.number, shard, acked[part], skipped[part], nacked[part], upto)
+            )
+        return frames
+
     def confirm(self, number: int) -> list[Settle]:
-        """The node has everything up to and with ``number`` on its disk; returns what that confirms."""
+        """The node has every frame up to ``number`` on its disk; returns those that this confirms."""
         confirmed: list[Settle] = []
         while self.unconfirmed and self.unconfirmed[0].number <= number:
             confirmed.append(self.unconfirmed.popleft())
+        while self._flushes and self._flushes[0][0] <= number:
+            _, done = self._flushes.pop(0)
+            if not done.done():
+                done.set_result(None)
         return confirmed
 
+    def flushed(self) -> asyncio.Future[None]:
+        """Done when the node has confirmed every frame taken so far."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.append((self.number, done))
+        return done
+
     def drop(self) -> int:
-        """Forgets what is not confirmed; returns how many settlements that were."""
+        """Forgets all unconfirmed settlements; returns how many."""
         self.take()
         dropped = sum(map(_count, self.unconfirmed))
         self.unconfirmed.clear()
         return dropped
 
-    def _frames(self, shard: int, pending: _Pending) -> list[Settle]:
-        acked, skipped, nacked = list(pending.acked), list(pending.skipped), list(pending.nacked.items())
-        frames = []
-        for at in range(0, max(len(acked), len(skipped), len(nacked), 1), SPANS_MAX):
-            part = slice(at, at + SPANS_MAX)
-            self.number += 1
-            upto = pending.upto if at == 0 else None
-            spans = (acked[part], skipped[part], nacked[part])
-            frames.append(Settle(self._consumer, self.number, shard, *spans, upto))
-        return frames
+    def fail(self, error: HeadpondError) -> None:
+        """Raises an error to everybody who waits for a confirmation: none will come."""
+        flushes, self._flushes = self._flushes, []
+        for _, done in flushes:
+            if not done.done():
+                done.set_exception(error.again())
 
 
 def _count(settle: Settle) -> int:
@@ -120,29 +144,3 @@ def _count(settle: Settle) -> int:
         + (settle.upto is not None)
         + sum(end - start for start, end in (*settle.acked, *settle.skipped))
     )
-
-
-class Flushes:
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-
-    def wait(self, number: int) -> asyncio.Future[None]:
-        """Done when everything up to and with ``number`` is confirmed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((number, done))
-        return done
-
-    def confirm(self, number: int) -> None:
-        waiting, self._waiting = self._waiting, []
-        for wanted, done in waiting:
-            if wanted > number:
-                self._waiting.append((wanted, done))
-            elif not done.done():
-                done.set_result(None)
-
-    def fail(self, error: HeadpondError) -> None:
-        """They will not be confirmed any more."""
-        waiting, self._waiting = self._waiting, []
-        for _, done in waiting:
-            if not done.done():
-                done.set_exception(error.again())
