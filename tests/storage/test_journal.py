@@ -210,7 +210,7 @@ def test_rot_costs_the_record_it_is_in_and_is_reported() -> None:
         assert again.report.lines() != []
         if hit is not None:
             number = bodies.index(hit)
-            assert [damage.records for damage in again.report.damaged] == [(number, number + 1)]
+            assert [damage.lost for damage in again.report.damaged] == [(number, number + 1)]
         again.append(b"goes on")
         commit(again, disk)
         assert list(open_journal(disk).records)[-1] == b"goes on"

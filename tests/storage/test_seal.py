@@ -89,7 +89,7 @@ def test_an_end_that_is_gone_is_damage_by_its_exact_range_and_records(spoil: str
             assert journal.report.lines() == []
             continue
         (damage,) = journal.report.damaged
-        assert damage.records == (len(kept), len(BODIES))
+        assert damage.lost == (len(kept), len(BODIES))
         assert damage.end == size and damage.offset <= size - lost_bytes
         assert journal.report.lost == (len(kept) < len(BODIES))
 

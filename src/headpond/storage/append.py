@@ -181,7 +181,7 @@ class Batch:
         """All bytes for ``offset``: the staged frames, and the STATUS that says that they are durable."""
         return [*self.parts, encode_status(self.end, self.end_entry, self.shard, synced=self.sync)]
 
-    def put(self, disk: Disk, whole: Sequence[bytes]) -> None:
+    def put(self, whole: Sequence[bytes], disk: Disk) -> None:
         """Writes bytes that the commit journal has made durable, without a sync."""
         assert self.file is not None, "``reserve`` opens the file"
         self.file.write_at(self.offset, whole)

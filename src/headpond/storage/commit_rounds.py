@@ -17,7 +17,8 @@ Three rules keep this safe:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 from headpond.storage.append import STATUS_BYTES, Batch
 from headpond.storage.commit_journal import (
@@ -69,26 +70,21 @@ class Generation:
             self.file = None
 
 
-class SyncWrite:
+class CheckpointWrite:
+    """Syncs the files of a full generation, or retires a generation whose files are synced."""
+
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
+        self.retires = generation.synced
         self.doubtful = frozenset(generation.doubtful)
         self.written_again: set[str] = set()
 
     def run(self, disk: Disk) -> None:
         generation = self.generation
-        self.written_again = sync_generation(disk, generation.number, generation.paths, self.doubtful)
-
-
-class RetireWrite:
-    def __init__(self, generation: Generation) -> None:
-        self.generation = generation
-
-    def run(self, disk: Disk) -> None:
-        retire_generation(disk, self.generation.number, reuse=not self.generation.broken)
-
-
-CheckpointWrite = SyncWrite | RetireWrite
+        if self.retires:
+            retire_generation(disk, generation.number, reuse=not generation.broken)
+        else:
+            self.written_again = sync_generation(disk, generation.number, generation.paths, self.doubtful)
 
 
 class Checkpoint:
@@ -126,8 +122,7 @@ class Checkpoint:
 
     def take(self) -> CheckpointWrite:
         self.busy = True
-        generation = self.full[0]
-        return RetireWrite(generation) if generation.synced else SyncWrite(generation)
+        return CheckpointWrite(self.full[0])
 
     def done(
         self, write: CheckpointWrite, error: OSError | None, now_us: int, under_way: set[Committer]
@@ -137,18 +132,16 @@ class Checkpoint:
         generation = write.generation
         if error is not None:
             self.resume_us = now_us + WRITE_AGAIN_US
-            for path in generation.paths if isinstance(write, SyncWrite) else ():
-                self._suspect(path)
-        elif isinstance(write, SyncWrite):
-            unknown = generation.doubtful - write.doubtful
-            for path in write.written_again:
-                self._suspect(path)
-            generation.synced = not unknown
-            generation.waits_for = under_way
-        else:
+        elif write.retires:
             self.full.remove(generation)
             if not generation.broken:
                 self.spares.append(generation.number)
+        if not write.retires:
+            unknown = generation.doubtful - write.doubtful
+            for path in write.written_again if error is None else generation.paths:
+                self._suspect(path)
+            generation.synced = error is None and not unknown
+            generation.waits_for = under_way
 
     def close(self, disk: Disk) -> None:
         """Syncs everything and removes the journal. Does IO."""
@@ -177,28 +170,22 @@ class RoundWrite:
     def run(self, disk: Disk) -> None:
         """After an ``OSError`` nothing of the round counts, for any log."""
         number, frames = self.generation.number, []
-        shared: list[tuple[CommitLane, Batch, list[bytes]]] = []
-        alone: list[tuple[CommitLane, Batch]] = []
+        finishes: list[tuple[CommitLane, Callable[[Disk], None]]] = []
         for lane, write in self.writes:
             try:
                 write.reserve(disk)
             except OSError:
-                alone.append((lane, write))  # it may fit without reserved room, or fail with its own error
+                finishes.append((lane, write.run))  # it may fit without reserved room, or fail alone
                 continue
             whole = write.whole()
-            shared.append((lane, write, whole))
+            finishes.append((lane, partial(write.put, whole)))
             frames.append(encode_commit(number, write.path, write.offset, whole))
         self.bytes = sum(map(len, frames))
         if frames:
             self.generation.write(disk, frames)
-        for lane, write, whole in shared:
+        for lane, finish in finishes:
             try:
-                write.put(disk, whole)
-            except OSError as error:
-                self.errors[lane] = error
-        for lane, write in alone:
-            try:
-                write.run(disk)
+                finish(disk)
             except OSError as error:
                 self.errors[lane] = error
 
@@ -272,7 +259,7 @@ class CommitRounds:
         """Whether the journal has commits for a file."""
         return any(path in generation.paths for generation in self._live())
 
-    def _live(self) -> Iterable[Generation]:
+    def _live(self) -> list[Generation]:
         return [*self.checkpoint.full, *([self._active] if self._active is not None else [])]
 
     def _have_room(self, lane: CommitLane) -> bool:

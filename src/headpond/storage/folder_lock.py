@@ -1,4 +1,4 @@
-"""Lets one process at a time use a folder: ``flock`` on the file ``lock`` in it.
+"""Lets one process at a time use a folder: ``flock`` on a file in it.
 
 The system releases the lock when its process ends in any way, so the folder of a dead process is free. The file
 holds the process id, which a refused process reports. ``holder`` takes the lock shared for a moment; a process
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headpond.model.errors import RefillInUse
+from headpond.model.errors import HeadpondError, RefillInUse
 
 LOCK_NAME = "lock"
 _BUSY = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN})
@@ -33,14 +33,14 @@ class FolderLock:
         self._handle = handle
 
     @classmethod
-    def take(cls, folder: Path) -> FolderLock:
-        """Locks a folder, created if needed; ``RefillInUse`` names the process that holds it."""
+    def take(cls, folder: Path, name: str = LOCK_NAME, in_use: type[HeadpondError] = RefillInUse) -> FolderLock:
+        """Locks a folder, created if needed; the error ``in_use`` names the process that holds it."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(_TRIES):
-            handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 if _try(handle, fcntl.LOCK_EX):
-                    if _is_still_there(handle, folder / LOCK_NAME):
+                    if _is_still_there(handle, folder / name):
                         with suppress(OSError):  # a full disk cannot store the process id
                             os.ftruncate(handle, 0)
                             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -48,12 +48,14 @@ class FolderLock:
                         return lock
                     continue  # the folder was removed between opening and locking
                 if not _try(handle, fcntl.LOCK_SH):
-                    raise RefillInUse(f"{folder} is used by process {_written_pid(handle) or 'unknown'}")
+                    raise in_use(f"the folder {folder} is used by process {_written_pid(handle) or 'unknown'}")
             finally:
                 if handle >= 0:
                     os.close(handle)
             time.sleep(_ASKED_S)  # another process runs ``holder`` at this moment
-        raise RefillInUse(f"{folder} cannot be locked: other processes keep asking who holds it; try again")
+        raise in_use(
+            f"the folder {folder} cannot be locked: other processes keep asking who holds it; try again"
+        )
 
     def release(self) -> None:
         """Releases the lock. The file stays: removing it could take the lock from the next holder."""

@@ -23,14 +23,14 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found
-from headpond.storage.recovery import Recovery
+from headpond.storage.recovery import FileDamage, Recovery
 from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.storage.seal import Seal, SealedFile
 from headpond.wire.frame import Frame, FrameType, encode
@@ -53,44 +53,22 @@ def encode_header(generation: int, epoch: int) -> bytes:
     return _HEADER.pack(VERSION, generation, epoch)
 
 
-class LostRecords(NamedTuple):
-    """Bytes of a journal that are damaged or missing, and the numbers of the records in them."""
-
-    file: str
-    offset: int
-    end: int
-    records: tuple[int, int] | None
-    """None if the number of records is unknown."""
-    reason: str = "bytes are damaged"
-
-
 @dataclass
 class JournalReport:
     """Torn and damaged bytes that opening a journal found."""
 
-    torn: list[LostRecords] = field(default_factory=list)
+    torn: list[FileDamage] = field(default_factory=list)
     """Bytes of writes that were never acknowledged."""
-    damaged: list[LostRecords] = field(default_factory=list)
+    damaged: list[FileDamage] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:
         """Whether acknowledged records are lost."""
-        return any(damage.records is None or damage.records[0] < damage.records[1] for damage in self.damaged)
+        return any(damage.lost is None or damage.lost[0] < damage.lost[1] for damage in self.damaged)
 
     def lines(self) -> list[str]:
         """One line of text per fault."""
-        found = []
-        for damage in (*self.torn, *self.damaged):
-            place = f"{damage.file}, bytes {damage.offset} to {damage.end}" if damage.end else damage.file
-            found.append(f"{place}: {damage.reason}; {_lost_text(damage.records)}")
-        return found
-
-
-def _lost_text(records: tuple[int, int] | None) -> str:
-    if records is None:
-        return "an unknown number of records is lost"
-    first, end = records
-    return f"records {first} to {end - 1} are lost" if first < end else "no record is lost"
+        return [damage.line("record", "records") for damage in (*self.torn, *self.damaged)]
 
 
 @dataclass
@@ -123,10 +101,10 @@ def recover_journal(disk: Disk, folder: str, seal: Seal) -> JournalState:
     found.generation = max([*generations, sealed_generation, 0])
     if sealed is not None and sealed_generation not in generations and found.generation == sealed_generation:
         found.report.damaged.append(
-            LostRecords(sealed.name, 0, sealed.bytes, (0, sealed.next), "the file is missing")
+            FileDamage(sealed.name, 0, sealed.bytes, (0, sealed.next), "the file is missing")
         )
     elif not generations and seal.in_use:
-        found.report.damaged.append(LostRecords(folder, 0, 0, None, "the journal is missing"))
+        found.report.damaged.append(FileDamage(folder, 0, 0, None, "the journal is missing"))
     if not generations:
         return found
     for generation in sorted(generations, reverse=True):
@@ -182,7 +160,7 @@ class _Replay:
             if self.name == file_name(0):
                 records = (0, 0)
             end = recovery.tail.end if recovery.tail is not None else recovery.file.size()
-            found.report.damaged.append(LostRecords(self.name, 0, end, records))
+            found.report.damaged.append(FileDamage(self.name, 0, end, records))
             return
         if recovery.tail is not None:
             self._take_tail(recovery.tail)
@@ -193,14 +171,14 @@ class _Replay:
         found, recovery = self.found, self.recovery
         if not recovery.tail_damaged:
             reason = "a torn write, never recorded as synced, is cut off"
-            found.report.torn.append(LostRecords(self.name, *tail, (found.number, found.number), reason))
+            found.report.torn.append(FileDamage(self.name, *tail, (found.number, found.number), reason))
             return
         records: tuple[int, int] | None = None
         if self.sealed is not None:
             records = (found.number, max(found.number, self.sealed.next))
         elif recovery.tail_is_status:
             records = (found.number, found.number)
-        found.report.damaged.append(LostRecords(self.name, *tail, records))
+        found.report.damaged.append(FileDamage(self.name, *tail, records))
 
     def _accept(self, offset: int, frame: Frame) -> bool:
         """A record behind bad bytes belongs here if its number is ahead, by no more than bytes were skipped."""
@@ -229,7 +207,7 @@ class _Replay:
         found = self.found
         if self.bad is not None:
             span = (found.number, number)
-            found.report.damaged.append(LostRecords(self.name, self.bad.offset, self.bad.end, span))
+            found.report.damaged.append(FileDamage(self.name, self.bad.offset, self.bad.end, span))
             self.bad = None
         found.number = number
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from headpond.model.errors import DataLocked
+from headpond.storage.folder_lock import FolderLock
 
 LOCK_NAME = "LOCK"
 _PARTS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
@@ -26,7 +26,7 @@ class OsDisk:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._lock_handle: int | None = None
+        self._lock: FolderLock | None = None
         self._named = {root}
         """Folders whose names are durable: the folders above them need no further sync."""
         if not root.is_dir():
@@ -84,25 +84,12 @@ class OsDisk:
 
     def lock(self) -> None:
         """Locks the folder for this process; ``DataLocked`` names the process that holds it."""
-        handle = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(handle)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise DataLocked(f"the data folder {self.root} is used by process {holder}") from None
-        with contextlib.suppress(OSError):  # the lock counts even if a full disk cannot store the process id
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        self._lock_handle = handle
+        self._lock = FolderLock.take(self.root, LOCK_NAME, DataLocked)
 
     def unlock(self) -> None:
-        """Releases the lock. The file stays: removing it could take the lock from the next holder."""
-        if self._lock_handle is not None:
-            os.close(self._lock_handle)
-            self._lock_handle = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _place(self, path: str) -> Path:
         assert not path.startswith("/") and ".." not in path.split("/"), f"not a path below the root: {path!r}"

@@ -20,6 +20,7 @@ A STATUS frame says that its file was synced up to its own place when it was wri
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from headpond.model.errors import BadFrame
 from headpond.storage.append import PLACE_MASK, STATUS_BYTES, decode_status, encode_status
@@ -38,6 +39,26 @@ from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 
 _STATUS = int(FrameType.STATUS)
+
+
+class FileDamage(NamedTuple):
+    """Bytes of a file that are torn, damaged or missing, and the entries or records that they held."""
+
+    file: str
+    offset: int
+    end: int
+    lost: tuple[int, int] | None
+    """Often none; None if the number is unknown."""
+    reason: str = "bytes are damaged"
+
+    def line(self, one: str, many: str) -> str:
+        """A line of text; ``one`` and ``many`` name what the file holds."""
+        place = f"{self.file}, bytes {self.offset} to {self.end}" if self.end else self.file
+        lost = f"an unknown number of {many} is lost"
+        if self.lost is not None:
+            first, end = self.lost
+            lost = f"{many} {first} to {end - 1} are lost" if first < end else f"no {one} is lost"
+        return f"{place}: {self.reason}; {lost}"
 
 
 class Recovery:

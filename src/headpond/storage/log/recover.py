@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadData, BadFrame
@@ -51,7 +50,7 @@ from headpond.storage.log.index import Point, load_index
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import FileView, belongs, build_index
 from headpond.storage.log.rewrite import find_compacted
-from headpond.storage.recovery import Recovery
+from headpond.storage.recovery import FileDamage, Recovery
 from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import Frame, FrameType
@@ -60,16 +59,6 @@ from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segm
 from headpond.wire.typed.versions import versions_of
 
 _SEGMENT = int(FrameType.SEGMENT)
-
-
-class FileDamage(NamedTuple):
-    """Bytes of a file that are no frames, and the entries that they held (often none)."""
-
-    file: str
-    offset: int
-    end: int
-    entries: tuple[int, int]
-    reason: str
 
 
 @dataclass
@@ -88,11 +77,7 @@ class RecoveryReport:
 
     def lines(self) -> list[str]:
         """One line of text per fault."""
-        found = []
-        for damage in (*self.torn, *self.damaged):
-            first, end = damage.entries
-            lost = f"entries {first} to {end - 1} are lost" if end > first else "no entry is lost"
-            found.append(f"{damage.file}, bytes {damage.offset} to {damage.end}: {damage.reason}; {lost}")
+        found = [damage.line("entry", "entries") for damage in (*self.torn, *self.damaged)]
         found += [f"a file is missing: entries {first} to {end - 1} are lost" for first, end in self.missing]
         if self.blocks_forgotten:
             found.append(f"{self.blocks_forgotten:,} silent blocks were forgotten early: there were too many")
