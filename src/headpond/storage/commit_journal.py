@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from headpond.model.errors import BadFrame
 from headpond.storage.disk import Disk, DiskFile
-from headpond.storage.frame_file import read_frame
+from headpond.storage.frame_file import claimed_end, read_frame
 from headpond.storage.salvage import open_salvaged
-from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType, encode
+from headpond.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
 
 FOLDER = "commits"
 SUFFIX = ".commits"
@@ -97,7 +97,7 @@ def commits_in(file: DiskFile, generation: int, found: ReplayReport | None = Non
     while True:
         item = _read(file, at, generation)
         if item is None:
-            end = _claimed_end(file, at)
+            end = claimed_end(file, at, SHARD_COMMIT)
             if end is None or _read(file, end, generation) is None:
                 return
             at = end
@@ -116,13 +116,6 @@ def _read(file: DiskFile, at: int, generation: int) -> tuple[CommitRecord, int] 
         return None
     commit = decode_commit(item.frame, generation)
     return None if commit is None else (commit, item.end)
-
-
-def _claimed_end(file: DiskFile, at: int) -> int | None:
-    head = file.read_at(at, HEADER_BYTES)
-    if len(head) < HEADER_BYTES or head[0] != FrameType.RECORD:
-        return None
-    return at + OVERHEAD_BYTES + int(HEADER.unpack(head)[3])
 
 
 def begin_generation(disk: Disk, generation: int, size: int, spare: int | None) -> DiskFile:
@@ -194,13 +187,10 @@ def _write_again(disk: Disk, generations: list[int], only: Collection[str] | Non
     targets = _Targets(disk)
     try:
         for generation in generations:
-            file = open_salvaged(disk, generation_path(generation))
-            try:
+            with open_salvaged(disk, generation_path(generation)) as file:
                 for commit in commits_in(file, generation, found):
                     if only is None or commit.path in only:
                         found.writes += targets.put(commit)
-            finally:
-                file.close()
         targets.sync()
     finally:
         targets.close()

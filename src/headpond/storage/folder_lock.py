@@ -54,7 +54,7 @@ class FolderLock:
                     os.close(handle)
             time.sleep(_ASKED_S)  # another process runs ``holder`` at this moment
         raise in_use(
-            f"the folder {folder} cannot be locked: other processes keep asking who holds it; try again"
+            f"the folder {folder} cannot be locked: other processes keep asking for its lock; try again"
         )
 
     def release(self) -> None:

@@ -312,7 +312,7 @@ def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool
     ``last`` bytes of a file look torn too if their own header claims more bytes than there are.
     """
     if last:
-        claimed = _claimed_end(file, bad.offset, shard)
+        claimed = claimed_end(file, bad.offset, shard)
         if bad.end - bad.offset < HEADER_BYTES or (claimed is not None and bad.end < claimed):
             return True
     start = bad.offset
@@ -326,7 +326,7 @@ def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool
     return False
 
 
-def _claimed_end(file: DiskFile, offset: int, shard: int | None) -> int | None:
+def claimed_end(file: DiskFile, offset: int, shard: int | None) -> int | None:
     """The end that a header claims for its frame; None if it is no header of this file."""
     head = file.read_at(offset, HEADER_BYTES)
     if len(head) < HEADER_BYTES:

@@ -106,8 +106,7 @@ def read_seal(disk: Disk) -> Seal:
     files: list[SealedFile] = []
     faults: list[str] = []
     count: int | None = None
-    file = open_salvaged(disk, SEAL_FILE)
-    try:
+    with open_salvaged(disk, SEAL_FILE) as file:
         for item in scan(file, shard=SHARD_SEAL):
             if isinstance(item, Bad):
                 faults.append(f"{SEAL_FILE}, bytes {item.offset} to {item.end}: bytes are damaged")
@@ -115,8 +114,6 @@ def read_seal(disk: Disk) -> Seal:
                 files.append(sealed)
             elif item.frame.segment == 0 and len(item.frame.body) == _HEAD.size:
                 count = _HEAD.unpack(item.frame.body)[1]
-    finally:
-        file.close()
     if count is None or len(files) < count:
         named = "an unknown number of" if count is None else f"{count - len(files)} of {count}"
         faults.append(

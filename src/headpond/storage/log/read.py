@@ -301,12 +301,10 @@ class LogReader:
             else:
                 self._lose(at, limit, at, lost)
             return limit
-        try:
+        with file:
             part = self._read_part(view, number, file, at, room, first=not records)
             if part.lost and self.index_was_wrong(view, number, file):
                 part = self._read_part(view, number, file, at, room, first=not records)
-        finally:
-            file.close()
         records += part.records
         for start, end in part.lost:
             self._lose(start, end, at, lost)
@@ -351,11 +349,9 @@ class LogReader:
         if point is None:
             return WalkBounds(0, end_offset, first, limit)
         bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
-        return (
-            hop(file, bounds, entry, self._place.index_every_bytes + READ_BYTES_MIN)
-            if entry > point.entry
-            else bounds
-        )
+        if entry == point.entry:
+            return bounds
+        return hop(file, bounds, entry, self._place.index_every_bytes + READ_BYTES_MIN)
 
     def points_of(self, view: View, number: int, file: DiskFile) -> tuple[list[Point], int]:
         """The points of a file and the end of its frames; builds a missing index of a closed file."""
@@ -407,15 +403,13 @@ class LogReader:
             except FileNotFoundError:
                 self.check_replaced(view.files[number])
                 continue
-            try:
+            with file:
                 points, end_offset = self.points_of(view, number, file)
                 point = place_of_time(points, stored_at_us) or Point(view.files[number].first, 0, 0)
                 bounds = WalkBounds(point.offset, end_offset, point.entry, view.end_entry(number))
                 for item in walk(file, bounds, self._shard, READ_BYTES_MIN):
                     if item.header.stored_at_us >= stored_at_us and item.header.count:
                         return max(item.header.first_entry, view.entry_first)
-            finally:
-                file.close()
         return view.entry_durable
 
     def forget(self, first: int) -> None:

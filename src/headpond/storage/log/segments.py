@@ -17,7 +17,7 @@ from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.disk import DiskFile
 from headpond.storage.log.format import load_marks
-from headpond.storage.log.index import place_of
+from headpond.storage.log.index import Point, place_of
 from headpond.storage.log.marks import Marks, Stored
 from headpond.storage.log.read import (
     FileView,
@@ -90,20 +90,12 @@ class SegmentFinder:
 
     def _load_marked(self, view: FileView, block: bytes) -> RangeSet | None:
         """The admitted segments of a block in the head of a file, which never changes and may be long."""
-        try:
-            file = self._reader.open_file(view)
-        except FileNotFoundError:
-            return None
-        try:
+        with suppress(FileNotFoundError, BadFrame), self._reader.open_file(view) as file:
             loaded = load_marks(file, view.first, self._shard)
-            if loaded is None:
-                return None
-            known = Marks.decode(loaded.marks).get(block)
-        except BadFrame:
-            return None
-        finally:
-            file.close()
-        return RangeSet() if known is None else known.admitted
+            if loaded is not None:
+                known = Marks.decode(loaded.marks).get(block)
+                return RangeSet() if known is None else known.admitted
+        return None
 
     def _segments_of(self, view: View, number: int, block: bytes) -> dict[int, Stored]:
         """All segments of a block in one file: a sender that repeats one segment repeats its neighbours next.
@@ -112,12 +104,8 @@ class SegmentFinder:
         """
         first = view.files[number].first
         scanned = self._segments.pop((first, block), None) or _Scanned(first)
-        with suppress(FileNotFoundError):
-            file = self._reader.open_file(view.files[number])
-            try:
-                self._scan(scanned, view, number, file, block)
-            finally:
-                file.close()
+        with suppress(FileNotFoundError), self._reader.open_file(view.files[number]) as file:
+            self._scan(scanned, view, number, file, block)
         self._segments[first, block] = scanned  # least recently used first
         room = SCANNED_SEGMENTS_MAX
         for count, key in enumerate(reversed(list(self._segments))):
@@ -148,97 +136,82 @@ class SegmentFinder:
 
 def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> ReadResult:
     """Adds the heads from the record that holds ``entry`` on; returns where to continue, and what is lost."""
-    lost: list[Span] = []
-    at = entry
-    if at < view.entry_first:
-        lost.append((at, view.entry_first))
-        at = view.entry_first
-    number = max(view.number_of(at), 0)
-    room = SCAN_BYTES_MAX
-    while number < len(view.files) and room > 0:
-        at, room = _walk_file(reader, view, number, shard, at, room, heads, lost)
-        if len(heads) >= HEADS_MAX:
-            break
-        number += 1
-    return ReadResult([], at, lost)
+    return _HeadWalk(reader, view, shard, heads).run(entry)
 
 
-def _walk_file(
-    reader: LogReader,
-    view: View,
-    number: int,
-    shard: int,
-    at: int,
-    room: int,
-    heads: list[RecordHead],
-    lost: list[Span],
-) -> tuple[int, int]:
-    """The entry to continue from, and how many bytes may still be read."""
-    try:
-        file = reader.open_file(view.files[number])
-    except FileNotFoundError:
-        reader.check_replaced(view.files[number])
-        lost.append((at, view.end_entry(number)))
-        return view.end_entry(number), room
-    known = len(heads)
-    try:
-        spans: list[Span] = []
-        end = _walk_open(reader, view, number, file, shard, at, room, heads, spans)
-        if spans and reader.index_was_wrong(view, number, file):
-            del heads[known:]
-            spans = []
-            end = _walk_open(reader, view, number, file, shard, at, room, heads, spans)
-    finally:
-        file.close()
-    lost += spans
-    return end
+class _HeadWalk:
+    def __init__(self, reader: LogReader, view: View, shard: int, heads: list[RecordHead]) -> None:
+        self._reader = reader
+        self._view = view
+        self._shard = shard
+        self._heads = heads
+        self._room = SCAN_BYTES_MAX
 
+    def run(self, entry: int) -> ReadResult:
+        view = self._view
+        at = max(entry, view.entry_first)
+        lost = [(entry, at)] if entry < at else []
+        number = max(view.number_of(at), 0)
+        while number < len(view.files) and self._room > 0 and len(self._heads) < HEADS_MAX:
+            at, spans = self._walk_file(number, at)
+            lost += spans
+            number += 1
+        return ReadResult([], at, lost)
 
-def _walk_open(
-    reader: LogReader,
-    view: View,
-    number: int,
-    file: DiskFile,
-    shard: int,
-    at: int,
-    room: int,
-    heads: list[RecordHead],
-    lost: list[Span],
-) -> tuple[int, int]:
-    limit = view.end_entry(number)
-    points, end_offset = reader.points_of(view, number, file)
-    point = place_of(points, at)
-    bounds = WalkBounds(0, end_offset, view.files[number].first, limit)
-    if point is not None:
+    def _walk_file(self, number: int, at: int) -> tuple[int, list[Span]]:
+        """The entry to continue from, and the lost spans."""
+        view, reader = self._view, self._reader
+        try:
+            file = reader.open_file(view.files[number])
+        except FileNotFoundError:
+            reader.check_replaced(view.files[number])
+            return view.end_entry(number), [(at, view.end_entry(number))]
+        with file:
+            known, room = len(self._heads), self._room
+            end, lost = self._walk_open(number, file, at)
+            if lost and reader.index_was_wrong(view, number, file):
+                del self._heads[known:]
+                self._room = room
+                end, lost = self._walk_open(number, file, at)
+        return end, lost
+
+    def _walk_open(self, number: int, file: DiskFile, at: int) -> tuple[int, list[Span]]:
+        view, heads = self._view, self._heads
+        limit = view.end_entry(number)
+        points, end_offset = self._reader.points_of(view, number, file)
+        point = place_of(points, at) or Point(view.files[number].first, 0, 0)
         bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
-    expected, refusals = at, 0
-    for item in walk(file, bounds, shard, CHUNK_BYTES):
-        header = item.header
-        if header.end_entry <= at and (header.count or header.first_entry < at):
-            continue
-        if header.count:
-            if len(heads) >= HEADS_MAX or room <= 0:
-                return expected, 0
-            if header.first_entry > expected:
-                lost.append((expected, header.first_entry))
-            expected, refusals = header.end_entry, 0
-        elif (refusals := refusals + 1) > REFUSALS_MAX:
-            continue
-        room -= len(item.raw)
-        body = item.raw[_LEAD_BYTES : -TRAILER.size]
-        if not is_stub(body):
-            heads.append(_head(item))
-            continue
-        for gone in segments_of(header, item.segment, body):
-            if gone.first_entry < at:
+        lost: list[Span] = []
+        expected, refusals = at, 0
+        for item in walk(file, bounds, self._shard, CHUNK_BYTES):
+            header = item.header
+            if header.end_entry <= at and (header.count or header.first_entry < at):
                 continue
-            if len(heads) >= HEADS_MAX:
-                return gone.first_entry, 0
-            place = (gone.first_entry, 0, header.block, gone.segment)
-            heads.append(RecordHead(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
-    if expected < limit:
-        lost.append((expected, limit))
-    return max(expected, limit), room
+            if header.count:
+                if len(heads) >= HEADS_MAX or self._room <= 0:
+                    self._room = 0
+                    return expected, lost
+                if header.first_entry > expected:
+                    lost.append((expected, header.first_entry))
+                expected, refusals = header.end_entry, 0
+            elif (refusals := refusals + 1) > REFUSALS_MAX:
+                continue
+            self._room -= len(item.raw)
+            body = item.raw[_LEAD_BYTES : -TRAILER.size]
+            if not is_stub(body):
+                heads.append(_head(item))
+                continue
+            for gone in segments_of(header, item.segment, body):
+                if gone.first_entry < at:
+                    continue
+                if len(heads) >= HEADS_MAX:
+                    self._room = 0
+                    return gone.first_entry, lost
+                place = (gone.first_entry, 0, header.block, gone.segment)
+                heads.append(RecordHead(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
+        if expected < limit:
+            lost.append((expected, limit))
+        return max(expected, limit), lost
 
 
 def _head(item: FramedRecord) -> RecordHead:
