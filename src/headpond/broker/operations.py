@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from headpond.broker.access.admin_log import AdminLogger
 from headpond.broker.access.guard import Guard
-from headpond.broker.access.rights import rule_of
 from headpond.broker.context import Context
 from headpond.broker.reading.fetch import answer_parts
 from headpond.broker.session import Session
@@ -90,7 +89,7 @@ class Operations:
             answered()
             refuse(error)
 
-        work = self._logged if rule_of(operation).logged else self._allowed
+        work = self._logged if operation.rule.logged else self._allowed
         run(work(session, operation), replied, refused)
 
     def steps(self, session: Session | None, operation: Operation) -> Steps[Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from headpond.broker.access.quotas import Quotas
-from headpond.broker.access.rights import check, check_frame, keeps, reaches_stage, rule_of
+from headpond.broker.access.rights import Checked, check, check_frame, keeps, reaches_stage
 from headpond.broker.access.tokens import Token
 from headpond.broker.context import Context
 from headpond.broker.session import Session
@@ -31,7 +31,7 @@ from headpond.model.errors import (
     TokenRevoked,
 )
 from headpond.model.grant import ALL
-from headpond.wire.control.greeting import Control, Hello
+from headpond.wire.control.greeting import Hello
 from headpond.wire.control.staging import ListWriters, ShowWriter
 
 LOOK_US = 30_000_000
@@ -116,7 +116,7 @@ class Guard:
         if session.grant is not ALL:
             check_frame(session.grant, frame_type)
 
-    def check(self, session: Session, operation: Control) -> None:
+    def check(self, session: Session, operation: Checked) -> None:
         try:
             check(session.grant, operation, self._name_of)
         except NotAllowed:
@@ -138,12 +138,12 @@ class Guard:
         topic = self._catalog.by_uuid(uuid)
         return None if topic is None else topic.name
 
-    def visible(self, session: Session, operation: Control, result: Any) -> Any:
+    def visible(self, session: Session, operation: Checked, result: Any) -> Any:
         """The part of a result that the session's token may see."""
         if session.grant is ALL:
             return result
         if isinstance(operation, ShowWriter) and not keeps(session.grant, ListWriters(), result):
             raise NotAllowed(f"writer {result.writer!r} has topics that the token does not reach")
-        if rule_of(operation).listing:
+        if operation.rule.listing:
             return [each for each in result if keeps(session.grant, operation, each)]
         return result

@@ -2,6 +2,7 @@
 
 In reading order::
 
+    rule       what an operation needs of a token
     greeting   HELLO, WELCOME, PING, PONG and ERROR
     catalog    topics, the places that hold them, and their settings
     producing  producers: registration, leases, and the answers to segments

@@ -9,6 +9,7 @@ import msgspec
 from headpond.model.bounds import Name, TopicText, Word
 from headpond.model.grant import SCOPES_MAX
 from headpond.wire.control.greeting import OperationOf
+from headpond.wire.control.rule import ADMIN, ANYBODY, Rule, whole_node
 
 LASTS_S_MAX = 100 * 365 * 86_400.0
 ADMIN_RECORDS_MAX = 10_000
@@ -30,6 +31,7 @@ class CreateToken(OperationOf[TokenCreated], frozen=True, tag="create_token"):
     """Makes a token; the answer is ``TokenCreated``, the only message that contains its text."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, logged=True)
 
     name: Name
     """For people: who or what uses it."""
@@ -66,8 +68,12 @@ class TokenInfo(msgspec.Struct, frozen=True):
 class ListTokens(OperationOf[list[TokenInfo]], frozen=True, tag="list_tokens"):
     """Lists the tokens within the scope of the caller's token."""
 
+    rule: ClassVar[Rule] = Rule(ADMIN)
+
 
 class ShowToken(OperationOf[TokenInfo], frozen=True, tag="show_token"):
+    rule: ClassVar[Rule] = Rule(ADMIN)
+
     token: Name
     """Its id, or its name if no other token has that name."""
 
@@ -76,6 +82,7 @@ class RevokeToken(OperationOf[Any], frozen=True, tag="revoke_token"):
     """Revokes a token and closes every connection that uses it."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, logged=True)
 
     token: Name
 
@@ -112,6 +119,8 @@ class AccessInfo(msgspec.Struct, frozen=True):
 class ShowAccess(OperationOf[AccessInfo], frozen=True, tag="show_access"):
     """Asks what this connection may do; needs no right."""
 
+    rule: ClassVar[Rule] = Rule(ANYBODY)
+
 
 # --- the log of administration ----------------------------------------------------------------------
 
@@ -134,6 +143,8 @@ class AdminRecord(msgspec.Struct, array_like=True, frozen=True):
 
 class ListAdminLog(OperationOf[list[AdminRecord]], frozen=True, tag="list_admin_log"):
     """Lists the latest ``count`` administrative operations, oldest first."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node)
 
     count: Annotated[int, msgspec.Meta(ge=0, le=ADMIN_RECORDS_MAX)] = 100
 

@@ -28,6 +28,15 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.wire.control.greeting import OperationOf
+from headpond.wire.control.rule import (
+    ADMIN,
+    USE,
+    Rule,
+    inside_tenant,
+    place_of,
+    quotas_and_dead_letter,
+    topic_of,
+)
 
 # --- places -----------------------------------------------------------------------------------------
 
@@ -59,6 +68,7 @@ class PlaceInfo(msgspec.Struct, frozen=True):
 
 class CreatePlace(OperationOf[PlaceInfo], frozen=True, tag="create_place"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, also=quotas_and_dead_letter, logged=True)
     level: Word
     place: TopicText
     settings: SettingValues = msgspec.field(default_factory=dict)
@@ -66,10 +76,14 @@ class CreatePlace(OperationOf[PlaceInfo], frozen=True, tag="create_place"):
 
 
 class ListPlaces(OperationOf[list[PlaceInfo]], frozen=True, tag="list_places"):
+    rule: ClassVar[Rule] = Rule(USE, listing=True)
+
     level: Word
 
 
 class ShowPlace(OperationOf[PlaceInfo], frozen=True, tag="show_place"):
+    rule: ClassVar[Rule] = Rule(USE, on=place_of)
+
     level: Word
     place: TopicText
 
@@ -85,6 +99,7 @@ class PlaceDeleted(msgspec.Struct, frozen=True):
 
 class DeletePlace(OperationOf[PlaceDeleted], frozen=True, tag="delete_place"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, logged=True)
     level: Word
     place: TopicText
     recursive: bool = False
@@ -93,6 +108,8 @@ class DeletePlace(OperationOf[PlaceDeleted], frozen=True, tag="delete_place"):
 
 class ChangeSettings(OperationOf[Any], frozen=True, tag="change_settings"):
     """Sets and unsets settings of a place in one step; the answer is a ``PlaceInfo``, or a ``TopicInfo``."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, on=place_of, also=quotas_and_dead_letter, logged=True)
 
     level: Word
     place: TopicText
@@ -137,12 +154,15 @@ class TopicInfo(msgspec.Struct, frozen=True):
 class OpenTopic(OperationOf[TopicInfo], frozen=True, tag="open_topic"):
     """Reads a topic's settings; with ``create``, creates the topic if the node allows that on first use."""
 
+    rule: ClassVar[Rule] = Rule(USE, on=topic_of)
+
     topic: TopicText
     create: bool = False
 
 
 class CreateTopic(OperationOf[TopicInfo], frozen=True, tag="create_topic"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=quotas_and_dead_letter, logged=True)
     topic: TopicText
     shards: Shards = 1
     exist_ok: bool = False
@@ -155,20 +175,25 @@ class CreateTopic(OperationOf[TopicInfo], frozen=True, tag="create_topic"):
 class AlterTopic(OperationOf[TopicInfo], frozen=True, tag="alter_topic"):
     """Gives a typed topic a new version of its schema: added nullable columns and wider numbers only."""
 
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
+
     topic: TopicText
     schema: SchemaBytes
 
 
 class ShowTopic(OperationOf[TopicInfo], frozen=True, tag="show_topic"):
+    rule: ClassVar[Rule] = Rule(USE, on=topic_of)
+
     topic: TopicText
 
 
 class ListTopics(OperationOf[list[TopicInfo]], frozen=True, tag="list_topics"):
-    pass
+    rule: ClassVar[Rule] = Rule(USE, listing=True)
 
 
 class DeleteTopic(OperationOf[Any], frozen=True, tag="delete_topic"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
     topic: TopicText
 
 
@@ -181,6 +206,7 @@ class CompactTopic(OperationOf[TopicCompaction], frozen=True, tag="compact_topic
     """Removes superseded messages from a state topic's files now; the node answers when it is done."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
 
     topic: TopicText
 
@@ -205,3 +231,19 @@ class ShardCompaction(msgspec.Struct, frozen=True):
     bytes_after: int
     compacted: int
     """Entries removed."""
+
+
+CatalogOperation = (
+    OpenTopic
+    | CreateTopic
+    | AlterTopic
+    | ShowTopic
+    | ListTopics
+    | DeleteTopic
+    | CompactTopic
+    | CreatePlace
+    | ListPlaces
+    | ShowPlace
+    | DeletePlace
+    | ChangeSettings
+)

@@ -13,124 +13,43 @@ import msgspec
 from headpond.model.bounds import NUMBER_MAX, Number, check_values
 from headpond.model.errors import BadFrame, BadRequest, HeadpondError, LimitReached
 from headpond.wire.control.access import AccessOperation
-from headpond.wire.control.catalog import (
-    AlterTopic,
-    ChangeSettings,
-    CompactTopic,
-    CreatePlace,
-    CreateTopic,
-    DeletePlace,
-    DeleteTopic,
-    ListPlaces,
-    ListTopics,
-    OpenTopic,
-    ShowPlace,
-    ShowTopic,
-)
+from headpond.wire.control.catalog import CatalogOperation
 from headpond.wire.control.consuming import (
-    Browse,
-    CreateSubscription,
     Credit,
-    DeleteSubscription,
     Deliver,
     Extend,
     GiveBack,
-    ListSkipped,
-    ListSubscriptions,
-    ListUnacked,
     Lost,
-    PauseSubscription,
-    Redrive,
     Renew,
-    SeekSubscription,
     Settle,
     Settled,
-    ShowSubscription,
     Subscribe,
     Subscribed,
+    SubscriptionOperation,
     Unsubscribe,
     Unsubscribed,
 )
 from headpond.wire.control.greeting import Control, Error, Hello, OperationOf, Ping, Pong, Welcome
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import PeerOperation
-from headpond.wire.control.producing import (
-    Ack,
-    BlockEnd,
-    CloseProducer,
-    CreateProducer,
-    DeleteProducer,
-    Hole,
-    ListProducers,
-    OpenProducer,
-    ShowProducer,
-)
-from headpond.wire.control.reading import (
-    AdvanceSubscription,
-    Fetched,
-    FetchEntries,
-    FindTime,
-    ReadEnds,
-)
-from headpond.wire.control.staging import (
-    AbortStages,
-    CommitBatch,
-    DeleteWriter,
-    FinishStage,
-    ListWriters,
-    OpenStage,
-    ShowWriter,
-)
-from headpond.wire.control.status import ShowNode, ShowTop
+from headpond.wire.control.producing import Ack, BlockEnd, Hole, ProducerOperation
+from headpond.wire.control.reading import Fetched, ReadingOperation
+from headpond.wire.control.staging import StagingOperation
+from headpond.wire.control.status import StatusOperation
 from headpond.wire.frame import CONTROL_BYTES_MAX, RESPONSE_BYTES_MAX, FrameType, encode
 
 PROTOCOL_VERSION = 1
 
 Operation = (
-    OpenTopic
-    | CreateTopic
-    | AlterTopic
-    | ShowTopic
-    | ListTopics
-    | DeleteTopic
-    | CompactTopic
-    | CreateSubscription
-    | ListSubscriptions
-    | ShowSubscription
-    | ListUnacked
-    | ListSkipped
-    | DeleteSubscription
-    | SeekSubscription
-    | PauseSubscription
-    | Redrive
-    | Browse
-    | ReadEnds
-    | FindTime
-    | FetchEntries
-    | AdvanceSubscription
-    | CreatePlace
-    | ListPlaces
-    | ShowPlace
-    | DeletePlace
-    | ChangeSettings
-    | CreateProducer
-    | ListProducers
-    | ShowProducer
-    | DeleteProducer
-    | OpenProducer
-    | CloseProducer
-    | OpenStage
-    | FinishStage
-    | CommitBatch
-    | AbortStages
-    | ListWriters
-    | ShowWriter
-    | DeleteWriter
+    CatalogOperation
+    | SubscriptionOperation
+    | ReadingOperation
+    | ProducerOperation
+    | StagingOperation
     | AccessOperation
     | PeerOperation
-    | ShowNode
+    | StatusOperation
     | ShowLedger
-    | ShowTop
 )
 
 

@@ -38,6 +38,7 @@ from headpond.model.bounds import (
 )
 from headpond.model.policy import Policy
 from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.rule import ADMIN, CONSUME, Rule, any_topic_of, dead_letter_of_policy, topic_of
 
 Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
 """Entry, and the delay in seconds before its redelivery; None: the policy's backoff."""
@@ -115,6 +116,9 @@ class CreateSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="create
     """Creates a subscription without a consumer: the node keeps messages for it from now on."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(
+        CONSUME, on=topic_of, subscription=True, also=dead_letter_of_policy, logged=True
+    )
 
     topic: TopicText
     subscription: Name
@@ -130,11 +134,15 @@ class CreateSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="create
 
 
 class ListSubscriptions(OperationOf[list[SubscriptionInfo]], frozen=True, tag="list_subscriptions"):
+    rule: ClassVar[Rule] = Rule(CONSUME, on=any_topic_of, subscription=True, listing=True)
+
     topic: TopicText
     """Empty: all topics."""
 
 
 class ShowSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="show_subscription"):
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
+
     topic: TopicText
     subscription: Name
 
@@ -152,6 +160,8 @@ class UnackedPage(msgspec.Struct, frozen=True):
 
 class ListUnacked(OperationOf[UnackedPage], frozen=True, tag="list_unacked"):
     """Lists entries that await redelivery: a consumer got them and did not settle them. ``UnackedPage``."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
 
     topic: TopicText
     subscription: Name
@@ -186,6 +196,8 @@ class SkippedPage(msgspec.Struct, frozen=True):
 class ListSkipped(OperationOf[SkippedPage], frozen=True, tag="list_skipped"):
     """Lists the entries that consumers skipped, as ranges in a ``SkippedPage``."""
 
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
+
     topic: TopicText
     subscription: Name
     shard: Shard = 0
@@ -195,12 +207,15 @@ class ListSkipped(OperationOf[SkippedPage], frozen=True, tag="list_skipped"):
 
 class DeleteSubscription(OperationOf[Any], frozen=True, tag="delete_subscription"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
     topic: TopicText
     subscription: Name
 
 
 class SeekSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="seek_subscription"):
     """Entries before ``to`` count as settled; the node delivers later ones (again), as first attempts."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, logged=True)
 
     topic: TopicText
     subscription: Name
@@ -211,6 +226,8 @@ class SeekSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="seek_sub
 
 
 class PauseSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="pause_subscription"):
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, logged=True)
+
     topic: TopicText
     subscription: Name
     paused: bool
@@ -220,6 +237,7 @@ class Redrive(OperationOf[dict[str, int]], frozen=True, tag="redrive"):
     """Delivers dead entries again, only to their own subscription, as first attempts."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, logged=True)
 
     topic: TopicText
     subscription: Name
@@ -242,6 +260,8 @@ class Browsed(msgspec.Struct, frozen=True):
 class Browse(OperationOf[Browsed], frozen=True, tag="browse"):
     """Reads stored records without a subscription; the answer is ``Browsed``."""
 
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, unbound=True)
+
     topic: TopicText
     shard: Shard
     entry: Entry
@@ -262,6 +282,8 @@ class KnownRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Subscribe(Control, frozen=True):
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, also=dead_letter_of_policy)
+
     consumer: Number
     topic: TopicText
     subscription: Name
@@ -424,3 +446,17 @@ class Lost(Control, frozen=True):
     shard: Shard
     spans: Spans
     reason: Word
+
+
+SubscriptionOperation = (
+    CreateSubscription
+    | ListSubscriptions
+    | ShowSubscription
+    | ListUnacked
+    | ListSkipped
+    | DeleteSubscription
+    | SeekSubscription
+    | PauseSubscription
+    | Redrive
+    | Browse
+)

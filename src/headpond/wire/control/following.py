@@ -8,7 +8,7 @@ settlements of records that the sink does not have yet: ``upto`` says how far it
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from headpond.model.bounds import (
 from headpond.model.policy import Policy
 from headpond.wire.control.consuming import SubscriptionInfo
 from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.rule import ADMIN, CONSUME, Rule, topic_of
 
 SUBSCRIPTIONS_MAX = 1000
 """Subscriptions that one link copies."""
@@ -55,6 +56,8 @@ WholeSegments = tuple[Block, Segment, SegmentEnd]
 class PromoteSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="promote_subscription"):
     """Makes the copy of another node's subscription active; the answer is ``SubscriptionInfo``."""
 
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
+
     topic: TopicText
     subscription: Name
 
@@ -64,6 +67,8 @@ class PromoteSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="promo
 
 class FollowSubscriptions(Control, frozen=True, tag="follow_subscriptions"):
     """Lists the active subscriptions of matching topics, as ``FollowedSubscription``."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, unbound=True)
 
     topics: Patterns
     subscriptions: Patterns
@@ -89,6 +94,8 @@ class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
 
 class ReadSettled(Control, frozen=True, tag="read_settled"):
     """Asks for new settlements in a shard, of entries before ``upto``."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
 
     topic: Uuid
     subscription: Name
@@ -130,12 +137,16 @@ class Settlements(msgspec.Struct, frozen=True):
 class ReadDropped(Control, frozen=True, tag="read_dropped"):
     """Asks for the segments that retention deleted from a shard, as a list of ``WholeSegments``."""
 
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
+
     topic: Uuid
     shard: Shard
 
 
 class TellPromoted(Control, frozen=True, tag="tell_promoted"):
     """Another node promoted a copy of this subscription, which is active here."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
 
     topic: Uuid
     subscription: Name
@@ -149,6 +160,8 @@ class TellPromoted(Control, frozen=True, tag="tell_promoted"):
 
 class OpenCopy(Control, frozen=True, tag="open_copy"):
     """Finds or creates the copy of a source's subscription; the answer is ``CopyOpened``."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
 
     topic: Uuid
     node: Word
@@ -176,6 +189,8 @@ class CopyOpened(msgspec.Struct, frozen=True):
 class ApplySettled(Control, frozen=True, tag="apply_settled"):
     """Applies the source's settlements to the copy; the answer is ``CopyApplied`` when they are durable."""
 
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
+
     topic: Uuid
     node: Word
     subscription: Name
@@ -192,6 +207,8 @@ class ApplySettled(Control, frozen=True, tag="apply_settled"):
 
 class ApplyDropped(Control, frozen=True, tag="apply_dropped"):
     """Settles in a copy the segments that the source deleted; the answer is ``CopyApplied``."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
 
     topic: Uuid
     node: Word

@@ -8,6 +8,7 @@ import msgspec
 
 from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Word
 from headpond.model.errors import HeadpondError, NodeStopping, from_code
+from headpond.wire.control.rule import UNDECLARED, Rule
 
 
 class Control(msgspec.Struct, array_like=True, frozen=True):
@@ -22,6 +23,8 @@ class OperationOf(Control, Generic[Result], frozen=True):
 
     repeatable: ClassVar[bool] = True
     """Whether a client may ask again after a lost connection: a second time changes nothing further."""
+    rule: ClassVar[Rule] = UNDECLARED
+    """What it needs of the client's token."""
 
 
 LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from headpond.model.bounds import Name, TopicText
 from headpond.model.ledger import LogAccount, ProducerAccount, SubscriptionAccount
 from headpond.wire.control.greeting import OperationOf
+from headpond.wire.control.rule import USE, Rule, topic_of
 
 BLOCKS_MAX = 1000
 """Blocks in one answer; the answer counts those it leaves out, the longest silent ones."""
@@ -39,6 +42,8 @@ class LedgerInfo(msgspec.Struct, frozen=True):
 
 class ShowLedger(OperationOf[LedgerInfo], frozen=True, tag="show_ledger"):
     """The answer is a ``LedgerInfo``."""
+
+    rule: ClassVar[Rule] = Rule(USE, on=topic_of, whole=True)
 
     topic: TopicText
     producer: Name | None = None

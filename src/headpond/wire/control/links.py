@@ -41,6 +41,7 @@ from headpond.model.bounds import (
 from headpond.model.errors import BadFrame
 from headpond.wire.control.following import FollowOperation
 from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.rule import ADMIN, CONSUME, Rule, quotas_and_dead_letter, topic_of, whole_node
 from headpond.wire.frame import HEADER, TRAILER, FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 
@@ -91,6 +92,7 @@ class AddPeer(OperationOf[PeerInfo], frozen=True, tag="add_peer"):
     """Adds a link to another node; the answer is ``PeerInfo``. Idempotent."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node, logged=True)
 
     url: TopicText
     topics: Patterns
@@ -108,11 +110,13 @@ class AddPeer(OperationOf[PeerInfo], frozen=True, tag="add_peer"):
 
 
 class ListPeers(OperationOf[list[PeerInfo]], frozen=True, tag="list_peers"):
-    pass
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node)
 
 
 class ShowPeer(OperationOf[PeerInfo], frozen=True, tag="show_peer"):
     """Shows one link with its topics."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node)
 
     peer: Name
 
@@ -121,6 +125,7 @@ class RemovePeer(OperationOf[Any], frozen=True, tag="remove_peer"):
     """Removes a link. The messages that it copied stay."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node, logged=True)
 
     peer: Name
 
@@ -160,6 +165,8 @@ class PeerSubscriptionInfo(msgspec.Struct, frozen=True):
 class FollowTopics(Control, frozen=True, tag="follow_topics"):
     """Lists matching topics that changed since ``seen``; waits up to ``wait_s`` until there is one."""
 
+    rule: ClassVar[Rule] = Rule(CONSUME, unbound=True)
+
     topics: Patterns
     seen: Number = 0
     """The highest stamp received on this connection."""
@@ -178,6 +185,8 @@ class Followed(msgspec.Struct, frozen=True):
 
 class ReadHeads(Control, frozen=True, tag="read_heads"):
     """Lists the records of a shard, from the one of ``entry`` on, without their rows."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
 
     topic: Uuid
     shard: Shard
@@ -242,6 +251,8 @@ class SourcePosition(msgspec.Struct, frozen=True, array_like=True):
 class OpenFeed(Control, frozen=True, tag="open_feed"):
     """Finds the topic to copy records to, or creates it like the source's; the answer is ``FeedOpened``."""
 
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=quotas_and_dead_letter)
+
     topic: TopicText
     node: Word
     """The source's id."""
@@ -263,6 +274,8 @@ class FeedOpened(msgspec.Struct, frozen=True):
 class OfferHeads(Control, frozen=True, tag="offer_heads"):
     """Asks which of these records to send: a list of WANTED, KNOWN or CONFLICTING."""
 
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
+
     topic: Uuid
     shard: Shard
     heads: HeadList
@@ -271,6 +284,8 @@ class OfferHeads(Control, frozen=True, tag="offer_heads"):
 
 class AdmitRecords(Control, frozen=True, tag="admit_records"):
     """Admits the PEER frames of a shard since the last request; ``Admitted`` once they are durable."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
 
     topic: Uuid
     shard: Shard

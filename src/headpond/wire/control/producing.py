@@ -25,6 +25,7 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.rule import ADMIN, PRODUCE, Rule, any_topic_of, topic_of
 
 # --- registered producers -------------------------------------------------------------------------
 
@@ -50,6 +51,7 @@ class ProducerInfo(msgspec.Struct, frozen=True):
 
 class CreateProducer(OperationOf[ProducerInfo], frozen=True, tag="create_producer"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
     topic: TopicText
     producer: Name
     access: Word = "multiple"
@@ -57,17 +59,22 @@ class CreateProducer(OperationOf[ProducerInfo], frozen=True, tag="create_produce
 
 
 class ListProducers(OperationOf[list[ProducerInfo]], frozen=True, tag="list_producers"):
+    rule: ClassVar[Rule] = Rule(PRODUCE, on=any_topic_of, producer=True, listing=True)
+
     topic: TopicText
     """Empty: all topics."""
 
 
 class ShowProducer(OperationOf[ProducerInfo], frozen=True, tag="show_producer"):
+    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
+
     topic: TopicText
     producer: Name
 
 
 class DeleteProducer(OperationOf[Any], frozen=True, tag="delete_producer"):
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
     topic: TopicText
     producer: Name
 
@@ -89,6 +96,8 @@ class OpenProducer(OperationOf[ProducerOpened], frozen=True, tag="open_producer"
     The producer asks again on each new connection, with the epoch that the node granted.
     """
 
+    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
+
     topic: TopicText
     producer: Name
     instance: Uuid
@@ -105,6 +114,7 @@ class CloseProducer(OperationOf[Any], frozen=True, tag="close_producer"):
     """The producer was closed in good order: its lease is free at once."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
 
     topic: TopicText
     producer: Name
@@ -146,3 +156,8 @@ class BlockEnd(Control, frozen=True):
 
     block: Block
     segments_next: SegmentEnds
+
+
+ProducerOperation = (
+    CreateProducer | ListProducers | ShowProducer | DeleteProducer | OpenProducer | CloseProducer
+)

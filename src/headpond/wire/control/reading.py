@@ -6,7 +6,7 @@ by records, byte for byte as in the log, and the other requests with a RESPONSE.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.rule import CONSUME, Rule, each_topic, topic_of
 
 TOPICS_MAX = 1024
 """Topics in one request."""
@@ -51,6 +52,8 @@ class ReadEnds(OperationOf[list[Ends]], frozen=True, tag="read_ends"):
     With ``known`` (the next entry of every shard, by topic) the answer waits, for ``wait_s`` at most, until one
     of them has grown, or one of the topics is deleted or altered.
     """
+
+    rule: ClassVar[Rule] = Rule(CONSUME, also=each_topic, subscription=True)
 
     topics: Annotated[list[TopicText], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
     known: Annotated[list[ShardEntries], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
@@ -78,6 +81,8 @@ class ShardEnds(msgspec.Struct, frozen=True, array_like=True):
 class FindTime(OperationOf[list[int]], frozen=True, tag="find_time"):
     """The first entry of each shard that was stored at a time (µs since 1970) or later: a list of entries."""
 
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, subscription=True)
+
     topic: Uuid
     at_us: TimeUs
     subscription: Name = ""
@@ -86,6 +91,8 @@ class FindTime(OperationOf[list[int]], frozen=True, tag="find_time"):
 
 class FetchEntries(Control, frozen=True, tag="fetch"):
     """Reads stored records from ``entry`` up to ``end``, as many as fit into ``bytes_max``, at least one."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, subscription=True)
 
     topic: Uuid
     """By uuid, so that a reader cannot mistake another topic with the same name for it."""
@@ -136,6 +143,8 @@ class Fetched(Control, frozen=True):
 class AdvanceSubscription(OperationOf[dict[str, list[int]]], frozen=True, tag="advance_subscription"):
     """Acknowledges everything before these positions, one per shard; other settlements stay."""
 
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
+
     topic: TopicText
     subscription: Name
     positions: ShardEntries
@@ -143,3 +152,6 @@ class AdvanceSubscription(OperationOf[dict[str, list[int]]], frozen=True, tag="a
     """The node refuses another topic with the same name."""
     incarnations: ShardTotals | None = None
     """Of the positions: if a log up to there is another one, the answer is incarnation-changed."""
+
+
+ReadingOperation = ReadEnds | FindTime | FetchEntries | AdvanceSubscription

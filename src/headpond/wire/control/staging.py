@@ -21,6 +21,7 @@ from google_crc32c import extend, value
 from headpond.model.bounds import NUMBER_MAX, Count, Name, Number, TimeUs, TopicText, Total, Uuid, Word
 from headpond.model.errors import BadFrame
 from headpond.wire.control.greeting import OperationOf
+from headpond.wire.control.rule import PRODUCE, Rule, topic_of
 from headpond.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
 
 STAGE_BYTES = 16
@@ -46,6 +47,8 @@ class StageOpened(msgspec.Struct, frozen=True):
 class OpenStage(OperationOf[StageOpened], frozen=True, tag="open_stage"):
     """Begins a stage of a writer for a topic, or finds it; the answer is ``StageOpened``."""
 
+    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, writer=True, whole=True)
+
     stage: Uuid
     writer: Writer
     topic: TopicText
@@ -67,6 +70,7 @@ class FinishStage(OperationOf[StageInfo], frozen=True, tag="finish_stage"):
     """The client sent this many chunks; the answer is ``StageInfo`` once all are durable, or the error."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(PRODUCE, whole=True)
 
     stage: Uuid
     chunks: Count
@@ -88,6 +92,8 @@ class BatchInfo(msgspec.Struct, frozen=True):
 class CommitBatch(OperationOf[BatchInfo], frozen=True, tag="commit_batch"):
     """Publishes these stages, all or none; the answer is ``BatchInfo`` once they are in their topics."""
 
+    rule: ClassVar[Rule] = Rule(PRODUCE, writer=True, whole=True)
+
     writer: Writer
     batch: Number
     stages: Stages
@@ -99,6 +105,8 @@ class CommitBatch(OperationOf[BatchInfo], frozen=True, tag="commit_batch"):
 
 class AbortStages(OperationOf[int], frozen=True, tag="abort_stages"):
     """Drops those of the stages that are in no batch; the answer is how many."""
+
+    rule: ClassVar[Rule] = Rule(PRODUCE, writer=True, whole=True)
 
     writer: Writer
     stages: Stages
@@ -127,10 +135,12 @@ class WriterInfo(msgspec.Struct, frozen=True):
 
 
 class ListWriters(OperationOf[list[WriterInfo]], frozen=True, tag="list_writers"):
-    pass
+    rule: ClassVar[Rule] = Rule(PRODUCE, listing=True, whole=True)
 
 
 class ShowWriter(OperationOf[WriterInfo], frozen=True, tag="show_writer"):
+    rule: ClassVar[Rule] = Rule(PRODUCE, writer=True, whole=True)
+
     writer: Writer
 
 
@@ -138,6 +148,7 @@ class DeleteWriter(OperationOf[dict[str, Any]], frozen=True, tag="delete_writer"
     """Forgets a writer's batches and drops its stages; published messages stay."""
 
     repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(PRODUCE, writer=True, whole=True, logged=True)
 
     writer: Writer
 
@@ -158,3 +169,6 @@ def decode_chunk(body: bytes) -> tuple[bytes, bytes]:
     if len(body) <= STAGE_BYTES:
         raise BadFrame(f"a STAGE frame of {len(body)} bytes is too short")
     return body[:STAGE_BYTES], body[STAGE_BYTES:]
+
+
+StagingOperation = OpenStage | FinishStage | CommitBatch | AbortStages | ListWriters | ShowWriter | DeleteWriter

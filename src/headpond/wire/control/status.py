@@ -6,17 +6,20 @@ reading means that the node restarted, or that the topic was created again.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from headpond.wire.control.greeting import OperationOf
+from headpond.wire.control.rule import ADMIN, Rule, whole_node
 
 ROWS_MAX = 1000
 
 
 class ShowNode(OperationOf[dict[str, Any]], frozen=True, tag="show_node"):
     """Asks for counters, limits and the findings of recovery."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node)
 
 
 class TopInfo(msgspec.Struct, frozen=True):
@@ -31,6 +34,8 @@ class TopInfo(msgspec.Struct, frozen=True):
 
 class ShowTop(OperationOf[TopInfo], frozen=True, tag="show_top"):
     """The answer is a ``TopInfo``."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node)
 
     pattern: Annotated[str, msgspec.Meta(max_length=600)] = ""
     """Topics whose full or short name matches (``*`` and ``?``); empty: all."""
@@ -114,3 +119,6 @@ class TopLink(msgspec.Struct, frozen=True):
     records: int = 0
     duplicates: int = 0
     """Records that arrived again. UR of the hop is ``records / (records + duplicates)``."""
+
+
+StatusOperation = ShowNode | ShowTop

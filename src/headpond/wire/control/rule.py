@@ -1,0 +1,100 @@
+"""What an operation needs of a token. Each operation declares it; broker/access/rights.py decides.
+
+The decision depends on names alone and comes before anything is looked up, so a refusal does not show whether a
+topic exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headpond.model.grant import Right
+from headpond.model.names import DEAD_SUFFIX, Place, TopicName
+from headpond.model.topic_settings import QUOTAS
+
+Need = tuple[Right, Place | None]
+"""A right and where; None for the whole node."""
+
+PRODUCE, CONSUME, ADMIN = (Right.PRODUCE,), (Right.CONSUME,), (Right.ADMIN,)
+USE = (Right.PRODUCE, Right.CONSUME)
+ANYBODY: tuple[Right, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    rights: tuple[Right, ...]
+    """One of these is enough; an admin's always is. Empty: every client with a valid token."""
+    on: Callable[[Any], Place | None] | None = None
+    """The place that it concerns; None if the operation has no such place, or finds it first."""
+    by_uuid: bool = False
+    """``topic`` is a uuid: for a token that does not reach the topic, the topic does not exist."""
+    listing: bool = False
+    """The answer is a list, without the items that the token does not reach."""
+    producer: bool = False
+    """A token bound to a producer allows it only for that producer."""
+    subscription: bool = False
+    """A token bound to a subscription allows it only for that subscription."""
+    unbound: bool = False
+    """A token bound to a subscription does not allow it."""
+    whole: bool = False
+    """A token bound to a producer or a subscription does not allow it."""
+    writer: bool = False
+    """It concerns a writer, whose name must be below a scope of the token."""
+    logged: bool = False
+    """It is administration: the node records it in the log of administration."""
+    also: Callable[[Any], Iterable[Need]] = lambda ask: ()
+    """Further rights that it needs."""
+
+
+UNDECLARED = Rule(ADMIN, lambda ask: None, logged=True)
+"""An operation without a declared rule is an admin's of the whole node: a forgotten rule closes a door."""
+
+
+def place_of_topic(topic: str) -> Place:
+    return Place.of(str(TopicName.parse(topic)))
+
+
+def topic_of(ask: Any) -> Place:
+    return place_of_topic(ask.topic)
+
+
+def any_topic_of(ask: Any) -> Place | None:
+    """For a list: one topic, or all that the token reaches."""
+    return topic_of(ask) if ask.topic else None
+
+
+def place_of(ask: Any) -> Place:
+    return Place.parse(ask.place, ask.level)
+
+
+def inside_tenant(ask: Any) -> Place | None:
+    """Only an admin of the whole node creates and deletes tenants: a tenant could shed its quotas that way."""
+    return None if ask.level == "tenant" else place_of(ask)
+
+
+def whole_node(ask: Any) -> None:
+    return None
+
+
+def each_topic(ask: Any) -> Iterable[Need]:
+    return [(Right.CONSUME, place_of_topic(topic)) for topic in ask.topics]
+
+
+def dead_letter_of_policy(ask: Any) -> Iterable[Need]:
+    return _dead_letter(ask.policy.dead_letter, ask.topic) if ask.policy is not None else ()
+
+
+def quotas_and_dead_letter(ask: Any) -> Iterable[Need]:
+    """For settings: a tenant does not choose its own quotas."""
+    values = ask.set if hasattr(ask, "set") else ask.settings
+    if any(name in QUOTAS for name in (*values, *getattr(ask, "unset", ()))):
+        yield Right.ADMIN, None
+    yield from _dead_letter(values.get("dead_letter"))
+
+
+def _dead_letter(name: Any, topic: str = "") -> Iterable[Need]:
+    """The node writes dead letters for the client that names their topic, so the client must be allowed to."""
+    if isinstance(name, str) and name and name != f"{topic}{DEAD_SUFFIX}":
+        yield Right.PRODUCE, place_of_topic(name)
