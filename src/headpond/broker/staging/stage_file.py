@@ -1,17 +1,16 @@
-"""The bytes of a stage file, and what is read from one when a node starts. Version 1.
+"""The bytes of a stage file, and how a node reads one at its start. Version 1.
 
-``stages/00000001.stages`` is a frame file that many stages share, so that many small ones cost one sync::
+Many stages share the frame file ``stages/00000001.stages``, so that many small stages cost one sync::
 
     RECORD   shard 0: msgpack, the tag first: 1 a stage begins, 2 it is finished, 3 some were dropped
     SEGMENT  shard = the topic's, segment = the chunk's number in its stage:
-             stage 16 bytes | rows u32 | origin_crc u32 | the segment as it came
+             stage 16 bytes | rows u32 | origin_crc u32 | the segment as received
     STATUS   behind every write, as in a log
 
-A stage may go on in later files. A file is removed when no stage that still counts has anything in it; what it
-notes of the end of stages in other files is noted anew before. It is never written to after the node that made
-it ended. Damage costs the stages whose frames it hit and no others: a stage is finished only if every chunk
-that its finish names is there. A chunk that comes twice (its first write failed and was not acknowledged)
-counts as it came last.
+A stage may continue in later files. The node removes a file when no stage that counts has a frame in it; before
+that it repeats the notes of the file about stages in other files. After a restart the node begins a new file.
+Damage costs only the stages whose frames it hit: a stage is finished only if every chunk that its finish names
+is there. If a chunk occurs twice (its first write failed and was not acknowledged), the last one counts.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ Note = StageBegun | StageFinished | StagesDropped
 
 
 class ChunkLocation(NamedTuple):
-    """Where a chunk's frame stands."""
+    """The place of a chunk's frame."""
 
     file: int
     offset: int
 
 
 class FoundEnd(NamedTuple):
-    """The last thing in a file: how much of it is durable."""
+    """The last item of a file: its durable length."""
 
     bytes: int
 
@@ -97,26 +96,26 @@ def encode_note(note: Note) -> bytes:
 def stored_chunk(
     stage: bytes, number: int, shard: int, rows: int, origin_crc: int, segment: bytes
 ) -> list[bytes]:
-    """A chunk's frame in pieces, so that the segment is not copied."""
+    """The frame of a chunk in pieces, so that the segment is not copied."""
     header = HEADER.pack(FrameType.SEGMENT, shard, number, CHUNK_HEADER.size + len(segment))
     lead = header + CHUNK_HEADER.pack(stage, rows, origin_crc)
     return [lead, segment, TRAILER.pack(extend(value(lead), segment))]
 
 
 def read_segment(disk: Disk, place: ChunkLocation, stage: bytes, number: int) -> bytes:
-    """The segment of a chunk; ``BadFrame`` if what stands there is not that chunk."""
+    """The segment of a chunk; ``BadFrame`` if another frame is at its place."""
     file = disk.open(file_path(place.file))
     try:
         frame = read_frame(file, place.offset).frame
     finally:
         file.close()
     if frame.type != FrameType.SEGMENT or frame.segment != number or frame.body[:16] != stage:
-        raise BadFrame(f"{file.path}, byte {place.offset}: another frame than the one that was staged")
+        raise BadFrame(f"{file.path}, byte {place.offset}: the frame is not the staged chunk")
     return frame.body[CHUNK_HEADER.size :]
 
 
 def list_files(disk: Disk) -> list[int]:
-    """The numbers of the files, oldest first; one whose making was cut short is removed."""
+    """The numbers of the files, oldest first; removes unfinished files."""
     found = []
     for name in disk.list(FOLDER):
         digits = name.removesuffix(SUFFIX)
@@ -130,12 +129,11 @@ def list_files(disk: Disk) -> list[int]:
 def read_file(
     disk: Disk, number: int, recovered: list[str], sealed: SealedFile | None
 ) -> Iterator[Note | FoundChunk | FoundEnd]:
-    """What counts of a file, in order; made sure of before it is built on. ``recovered`` gets its damage."""
+    """Makes a file durable and yields its contents in order; adds its damage to ``recovered``."""
     path = file_path(number)
-    file = open_salvaged(disk, path, writable=True)
-    recovery = Recovery(file, sealed_bytes=0 if sealed is None else sealed.bytes)
     damaged: list[Bad] = []
-    try:
+    with open_salvaged(disk, path, writable=True) as file:
+        recovery = Recovery(file, sealed_bytes=0 if sealed is None else sealed.bytes)
         for item in recovery.items():
             if isinstance(item, Bad):
                 damaged.append(item)
@@ -157,8 +155,6 @@ def read_file(
                 damaged.append(recovery.tail)
             recovery.settle(0, cut=not recovery.tail_damaged)
             file.sync()
-    finally:
-        file.close()
     recovered += [
         f"{path}, bytes {bad.offset} to {bad.end}: bytes are damaged; {STAGES_LOST}" for bad in damaged
     ]

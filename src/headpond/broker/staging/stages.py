@@ -1,8 +1,8 @@
-"""Stages: rows that are on the disk and in no topic yet, and the files that they share.
+"""Stages: rows that are on the disk and not yet in a topic, and the files that they share.
 
-Appending works as in a log: it goes to memory, ``take`` hands everything over as one write, ``committed`` makes
-it count, ``failed`` puts every stage back to what is durable. Which stages there are is known by reading the
-files when a node starts; while it runs all but the segments themselves is in memory, and the newest of those.
+Appending works as in a log (storage/append.py): frames are staged in memory, ``committed`` makes them count,
+``failed`` sets every stage back to its durable chunks. A node learns its stages from the files at its start.
+While it runs, everything but the segments is in memory; of the segments the newest are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Chunk:
     bytes: int
     place: ChunkLocation
     segment: Segment | None = None
-    """What stands at the place, while it is kept in memory too (stage_memory)."""
+    """The segment, while it is in memory too (``StageMemory``)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,17 +59,17 @@ class StageState:
     durable: int = 0
     """How many of the chunks are on the disk."""
     begun: bool = False
-    """Whether the files tell of it, or are about to."""
+    """Whether its beginning is in a file, or staged."""
     finished: bool = False
     finish_durable: bool = False
     fault: HeadpondError | None = None
-    """What was wrong with a chunk; those behind it are passed over."""
+    """Why a chunk was refused; the stage ignores later chunks."""
     claimed: bool = False
-    """A recorded batch has it: nothing else may touch it."""
+    """Whether a recorded batch contains it: nothing else may touch it."""
     files: set[int] = field(default_factory=set)
 
     def take_back(self) -> None:
-        """A write failed: only what was durable before counts."""
+        """A write failed: only the durable chunks count."""
         lost = self.chunks[self.durable :]
         if lost or self.finished != self.finish_durable:
             self.fault = StorageFailed(f"the node could not write stage {self.uuid.hex()}")
@@ -81,13 +81,13 @@ class StageState:
             self.begun = False
 
 
-# What was staged last, kept in memory so that publishing it does not read it back from the disk.
-#
-# It has a bound: past it the oldest go, and are read from their stage file when their batch is published.
-# Stages that nobody ever commits are pushed out by newer ones in that way, and do not fill it.
-
-
 class StageMemory:
+    """The newest staged segments, so that publishing does not read them from the disk.
+
+    Past its bound it drops the oldest; publishing then reads them from their stage file. So stages that are
+    never committed do not fill it.
+    """
+
     def __init__(self, bytes_max: int) -> None:
         self.bytes = 0
         self._bytes_max = bytes_max
@@ -95,7 +95,7 @@ class StageMemory:
         """By stage and number, oldest first."""
 
     def keep(self, stage: StageState, number: int, segment: bytes) -> None:
-        """A chunk that the stage has got just now."""
+        """Keeps the segment of a new chunk."""
         chunk = stage.chunks[number]
         chunk.segment = segment
         self._kept[stage.uuid, number] = chunk
@@ -104,7 +104,7 @@ class StageMemory:
             self._let_go(next(iter(self._kept)))
 
     def forget(self, stage: StageState) -> None:
-        """All chunks of a stage that is done with, or that is to lose some."""
+        """Drops all segments of a stage."""
         for number in range(len(stage.chunks)):
             if (stage.uuid, number) in self._kept:
                 self._let_go((stage.uuid, number))
@@ -136,7 +136,7 @@ class Stages:
 
     def __init__(self, *, file_bytes: int, preallocate_bytes: int, memory_bytes: int = 0) -> None:
         self.bytes = 0
-        """Of all stages that there are."""
+        """Of all stages."""
         self._memory = StageMemory(memory_bytes)
         self._all: dict[bytes, StageState] = {}
         self._of_writer: dict[str, dict[bytes, StageState]] = {}
@@ -144,22 +144,22 @@ class Stages:
         self._preallocate_bytes = preallocate_bytes
         """The step in which a file reserves room; 0 for none."""
         self._files: dict[int, set[bytes]] = {}
-        """By number: the stages that have something in the file."""
+        """By number of a file: the stages with frames in it."""
         self._notes: dict[int, dict[bytes, set[int]]] = {}
-        """By number: the stages whose end is noted in the file, each with the files that it stands in."""
+        """By number of a file: the stages whose end it notes, each with the files that have its frames."""
         self._carried: dict[int, StageBatch] = {}
-        """By number of a file that is to go: the batch in which its notes stand anew."""
+        """By number of a file to remove: the batch that repeats its notes."""
         self._synced_bytes: dict[int, int] = {}
-        """By number: how much of the file is durable."""
+        """By number: the durable length of the file."""
         self._removing: set[int] = set()
         self._number = 0
-        """Of the file being written, or of the last one that was."""
+        """Of the file being written, or else of the last one."""
         self.appender = Appender(StageBatch, SHARD_RECORD, self._reserve_to)
 
     # --- opening ------------------------------------------------------------------------------------
 
     def open(self, disk: Disk, recovered: list[str], seal: Seal) -> None:
-        """Reads what an earlier run left; a stage that a damaged file cut short does not count as finished."""
+        """Reads the stages of the run before; a stage with damaged chunks does not count as finished."""
         numbers = list_files(disk)
         paths = set(map(file_path, numbers))
         recovered += [
@@ -187,15 +187,13 @@ class Stages:
                 else:
                     self._found_finish(item)
         if self._number:
-            disk.sync_folder(
-                FOLDER
-            )  # a file whose making failed at the last step may not have its name for good
+            disk.sync_folder(FOLDER)  # the creation of a file may have failed at the last step
 
     def _found_chunk(self, found: FoundChunk) -> None:
         stage = self._all.get(found.stage)
         if stage is None or found.number > len(stage.chunks):
-            return  # what stood before it is damaged: it can never be finished
-        del stage.chunks[found.number :]  # it comes again, after a write that was not acknowledged
+            return  # a chunk before it is damaged: the stage can never be finished
+        del stage.chunks[found.number :]  # a repeat, after a write that was not acknowledged
         chunk = Chunk(found.shard, found.rows, found.origin_crc, found.bytes, found.place)
         stage.chunks.append(chunk)
         stage.durable = len(stage.chunks)
@@ -220,7 +218,7 @@ class Stages:
             stage.finished = stage.finish_durable = True
             stage.touched_us = note.at_us
 
-    # --- what there is ------------------------------------------------------------------------------
+    # --- stages -------------------------------------------------------------------------------------
 
     def get(self, uuid: bytes) -> StageState | None:
         return self._all.get(uuid)
@@ -243,7 +241,7 @@ class Stages:
     # --- changes ------------------------------------------------------------------------------------
 
     def begin(self, uuid: bytes, writer: str, topic: bytes, now_us: int) -> StageState:
-        """A new stage; nothing is written for it before its first chunk."""
+        """A new stage; its first chunk writes its beginning."""
         stage = StageState(uuid, writer, topic, now_us, now_us)
         self._add(stage)
         return stage
@@ -277,7 +275,7 @@ class Stages:
         batch.finishes.append(stage)
 
     def drop(self, stages: Iterable[StageState]) -> None:
-        """These do not count any more; their files go when no other stage has anything in them."""
+        """Drops stages; a file can be removed when no other stage has a frame in it."""
         gone = [stage for stage in stages if stage.uuid in self._all]
         for stage in gone:
             self._remove(stage)
@@ -285,9 +283,10 @@ class Stages:
             self._note_ends(noted)
 
     def removable(self) -> list[int]:
-        """Files that nothing needs; asking takes them, and ``removed`` follows when they are gone for good.
+        """Takes the unneeded files, which the caller removes; call ``removed`` when that is durable.
 
-        What one of them notes of stages in files that stay is noted anew first; it goes when that is durable.
+        If a file notes the end of stages in files that stay, the notes are repeated first. The file is
+        returned once that is durable.
         """
         staged, under_way = self.appender.staged, self.appender.under_way
         needed = {batch.number for batch in (staged, under_way) if batch is not None and batch.parts}
@@ -350,7 +349,7 @@ class Stages:
         batch.add(encode_note(StageBegun(stage.uuid, stage.writer, stage.topic, stage.opened_us)))
 
     def _begun(self) -> StageBatch:
-        """The batch that is being gathered; its first item decides into which file it goes."""
+        """The staged batch; its first frame decides to which file it goes."""
         batch, under_way, end = self.appender.staged, self.appender.under_way, self.appender.end
         if batch.parts:
             return batch
@@ -379,7 +378,7 @@ class Stages:
             stage.finish_durable = True
 
     def failed(self, write: StageBatch) -> None:
-        """Neither it nor what came since counts; the file is not written again."""
+        """Undoes the write and everything staged since; the file is not written to again."""
         staged = self.appender.staged
         for batch in (staged, write):
             for stage in dict.fromkeys((*batch.chunks, *batch.finishes)):
@@ -390,11 +389,11 @@ class Stages:
                     self.bytes += stage.bytes - before
             self._number = max(self._number, batch.number)
         self.appender.failed(write)
-        if ended := write.ended | staged.ended:  # that these do not count must become durable all the same
+        if ended := write.ended | staged.ended:  # the drops must become durable all the same
             self._note_ends(ended)
 
     def close(self, disk: Disk) -> list[SealedFile]:
-        """Leaves the files synced, without reserved room; returns how. Does IO."""
+        """Leaves the files synced, without reserved room; returns their entries for the seal. Does IO."""
         if self.appender.under_way is None:
             if self.appender.end is not None:
                 self._synced_bytes[self._number] = self.appender.durable_end

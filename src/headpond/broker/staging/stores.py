@@ -1,4 +1,4 @@
-"""What staged writes keep on the disk: the stage files and the writers' journal, opened and committed."""
+"""Opens and commits the files of staged writes: the stage files and the journal of writers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headpond.storage.seal import Seal, SealedFile
 
 
 class Errand:
-    """Work for a thread that belongs to no journal: reading, removing. The shell takes it for a write."""
+    """Work for a worker thread that belongs to no journal, such as reading. The shell runs it like a write."""
 
     name = "an errand"
 
@@ -29,13 +29,13 @@ class Errand:
         raise NotImplementedError
 
     def ended(self, error: OSError | None) -> None:
-        """What is to be done when it was run."""
+        """Called in the owning thread after ``run``."""
 
 
 class RemoveFiles(Errand):
-    """Removes stage files that nothing needs; what fails is removed when the node starts again."""
+    """Removes unneeded stage files; the next start of the node removes those that it could not."""
 
-    name = "stage files that are done with"
+    name = "unneeded stage files"
 
     def __init__(self, numbers: list[int], done: Callable[[list[int]], None]) -> None:
         self._numbers = numbers
@@ -91,13 +91,13 @@ class StagingStores:
         return on_disk(self._writers_lane)
 
     def note(self, change: Change) -> None:
-        """Makes a change that nobody waits for."""
+        """Makes a change without a waiter."""
         self.writers.apply(change)
         self._journal.append(encode_change(change))
         self._writers_lane.mark()
 
     def drop_stages(self, uuids: Iterable[bytes]) -> list[StageState]:
-        """Those of them that there are do not count any more."""
+        """Drops the stages among these that exist, and returns them."""
         found = [stage for uuid in uuids if (stage := self.stages.get(uuid)) is not None]
         self.stages.drop(found)
         self.stage_lane.mark()
@@ -117,7 +117,7 @@ class StagingStores:
         return True
 
     def lane_wrote(self, lane: CommitLane) -> None:
-        """A lane's write ended and those who waited were told."""
+        """The write of a lane ended and its waiters were called."""
         if lane is self._writers_lane and self._journal.is_long(self._compact_bytes):
             self._journal.compact(self.writers.snapshot())
             lane.mark()
@@ -128,6 +128,6 @@ class StagingStores:
         return self._writers_lane.busy or self.stage_lane.busy
 
     def close(self) -> list[SealedFile]:
-        """Closes the files in good order; returns how they are left. Does IO."""
+        """Closes the files; returns their entries for the seal. Does IO."""
         writers = self._journal.close()
         return [*([] if writers is None else [writers]), *self.stages.close(self._disk)]

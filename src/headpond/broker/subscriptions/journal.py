@@ -1,8 +1,8 @@
-"""What the settlement journal holds: which subscriptions there are and what became of their entries.
+"""The contents of the settlement journal: the subscriptions of a node, and how their entries were settled.
 
-One journal for the whole node, a record a change, msgpack by position, told apart by a tag. When it grows
-long it is compacted to ``snapshot``: each subscription as it is now. Records are idempotent, so reading one
-twice does no harm. A record about a topic that is gone is passed over.
+The node has one such journal, with one record per change: msgpack by position, with a tag for the kind. When it
+is long, the node compacts it to ``snapshot``, the present state of each subscription. Replaying a record twice
+changes nothing. Records of deleted topics are ignored.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from headpond.model.policy import Policy
 
 
 class Subscriptions:
-    """All subscriptions of a node, as the journal tells them.
+    """All subscriptions of a node, as the journal records them.
 
-    The journal holds times of day (``now_us``), the unacked log those of a clock that is never set back.
+    The journal holds times of day (``now_us``), the unacked log times of a clock that is never set back.
     """
 
     def __init__(self, now_us: Callable[[], int] = lambda: 0, clock_us: Callable[[], int] = lambda: 0) -> None:
@@ -58,7 +58,7 @@ class Subscriptions:
         self._histories: dict[tuple[bytes, str], History] = {}
 
     def history(self, subscription: Subscription) -> History:
-        """What it missed, and when somebody was last there."""
+        """Which entries it lost, and when a consumer was last attached."""
         return self._histories.setdefault((subscription.topic_uuid, subscription.name), History())
 
     def get(self, topic: bytes, name: str) -> Subscription | None:
@@ -84,7 +84,7 @@ class Subscriptions:
         return gone
 
     def apply(self, change: Change) -> None:
-        """Makes a change that is in the journal, or is about to be."""
+        """Makes a change that is in the journal, or staged for it."""
         if isinstance(change, Opened):
             self._open(change)
             return
@@ -145,7 +145,7 @@ class Subscriptions:
             self._settle(subscription, change)
 
     def _settle(self, subscription: Subscription, change: Settlement) -> None:
-        """Counts follow."""
+        """Settles entries and counts them."""
         shard, cursor = change.shard, subscription.cursors[change.shard]
         before = cursor.tally.handed
         for start, end in change.acked:
@@ -177,11 +177,11 @@ class Subscriptions:
         cursor.restore_refused(due, by_bound)
 
     def miss(self, subscription: Subscription, change: Missed) -> None:
-        """Entries are not to be had any more: they count as done with, and what they were is remembered."""
+        """Settles entries that can no longer be read, and remembers why."""
         history = self.history(subscription)
         kind = change.reason
         count = sum(subscription.give_up(change.shard, *span, kind) for span in change.spans)
-        if change.reason == EXPIRED:  # nobody wanted them any more: that is no loss
+        if change.reason == EXPIRED:  # expiry is no loss
             subscription.counts.lost -= count
             history.expired += count
         else:
@@ -210,9 +210,9 @@ class Subscriptions:
             self.history(subscription).compacted += cursor.pass_over(superseded)
 
     def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> list[PassedOver]:
-        """What compaction took out is settled for a subscription that begins before it, and counted.
+        """Settles and counts the entries that compaction removed, for a subscription that begins before them.
 
-        The journal is to hold what is returned.
+        The caller adds the returned changes to the journal.
         """
         cursor = subscription.cursors[shard]
         changes: list[PassedOver] = []
@@ -227,21 +227,21 @@ class Subscriptions:
         return changes
 
     def release(self, subscription: Subscription) -> Iterator[bytes]:
-        """The node ends, and with it the leases of consumers that are away: what they hold comes back."""
+        """Ends the leases of absent consumers when the node stops: their entries become available again."""
         for attachment in list(subscription.attachments):
             yield from map(encode_change, records_of(subscription, subscription.leave(attachment)))
 
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
-        """Totals that no record tells of yet, as journal records."""
+        """Totals that are in no record yet, as journal records."""
         for subscription in subscriptions:
             for shard, cursor in enumerate(subscription.cursors):
                 if (handed := cursor.tally.handed) != cursor.noted or cursor.unsure:
                     cursor.noted, unsure = handed, cursor.unsure.encode()
-                    told = HandedOut(subscription.topic_uuid, subscription.name, shard, handed, unsure)
-                    yield encode_change(told)
+                    totals = HandedOut(subscription.topic_uuid, subscription.name, shard, handed, unsure)
+                    yield encode_change(totals)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Every subscription as it is now, as journal records."""
+        """The present state of every subscription, as journal records."""
         for subscription in self.all():
             yield from map(encode_change, _snapshot(subscription, self._now_us() - self._clock_us()))
             history = self.history(subscription)
@@ -251,7 +251,7 @@ class Subscriptions:
 
 
 def records_of(subscription: Subscription, step: Step) -> Iterator[CameBack | Unacked]:
-    """What the journal is to hold of a step of the machine."""
+    """The journal records of a step of the machine."""
     topic, name = subscription.topic_uuid, subscription.name
     for shard, returned in step.returned:
         yield from came_back(topic, name, shard, returned)
