@@ -151,10 +151,15 @@ class Consumer(ScopeTwin[AsyncConsumer]):
         consumer, core = self._twin, self._twin.core
         if core.stopped is not None:
             raise core.stopped.again()
-        if not isinstance(core, Intake) or consumer.strict or consumer.repeats:  # the gate is the loop's
+        if type(core) is not Intake or core.gate.strict or core.gate.repeats:  # the order is the loop's
             self._background.run(consumer.ack(what, rows=rows))
             return
-        consumer.record(core.settler.ack, what, rows)
+        plain = type(what) is Message and rows is None and what.origin.topic == consumer.topic
+        if plain and what.origin.life == core.life:
+            assert type(what) is Message
+            core.settler.ack(what.origin.shard, what.entry, what.entry + 1)
+        else:
+            consumer.record(core.settler.ack, what, rows)
         if not self._sending:
             self._sending = True
             self._background.soon(lambda: self._background.loop.call_later(core.settle_after_s, self._send))
