@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headpond.sync
-from headpond.client.consume.intake import Intake
+from headpond.client.consume.intake import NodeIntake
 from headpond.model.errors import (
     BadRequest,
     BufferFull,
@@ -207,7 +207,7 @@ def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
         with headpond.sync.connect(shared_url) as reader:
             consumer = reader.consumer(topic, "s")
             core = consumer._twin.core
-            assert isinstance(core, Intake)
+            assert isinstance(core, NodeIntake)
             wait_until(lambda: len(core._deliveries) == 4)
             message = consumer.receive(timeout=5)  # its hop brings all four batches
             assert message is not None

@@ -12,7 +12,7 @@ from typing import Any
 from headpond.client.arguments import check_argument
 from headpond.client.consume.batch import Batch
 from headpond.client.consume.consumer import Consumer as AsyncConsumer
-from headpond.client.consume.intake import Intake
+from headpond.client.consume.intake import NodeIntake
 from headpond.client.consume.settler import Settler
 from headpond.client.consume.shelf import Places, Shelf
 from headpond.client.options import LostSpan, NodeState
@@ -151,7 +151,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
         consumer, core = self._twin, self._twin.core
         if core.stopped is not None:
             raise core.stopped.again()
-        if type(core) is not Intake or core.gate.strict or core.gate.repeats:  # the order is the loop's
+        if type(core) is not NodeIntake or core.gate.strict or core.gate.repeats:  # the order is the loop's
             self._background.run(consumer.ack(what, rows=rows))
             return
         plain = type(what) is Message and rows is None and what.origin.topic == consumer.topic

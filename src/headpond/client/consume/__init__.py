@@ -2,12 +2,12 @@
 
 In reading order::
 
-    batch     the rows of one stored segment, as Arrow columns and as messages
-    shelf     batches whose messages the program does not have yet
-    gate      whether the next message may be handed out, and which ones the program has
-    settler   settlements on their way to the node
-    intake    one node's part: subscribes, takes deliveries, sends settlements
-    seen      which messages of several nodes were handed out and settled
-    spread    several nodes' part: the intakes at each of them, joined by ``seen``
-    consumer  the program's part: messages and batches in order, and what a settlement means
+    batch         the rows of one stored segment, as Arrow columns and as messages
+    shelf         batches whose messages the program does not have yet
+    gate          whether the next message may be handed out, and which ones the program has
+    settler       settlements on their way to the node
+    intake        one node's part: subscribes, takes deliveries, sends settlements
+    copy_tracker  which messages of several nodes to hand out, hold and settle
+    spread        several nodes' part: the intakes at each of them, joined by the tracker
+    consumer      the program's part: messages and batches in order, and what a settlement means
 """

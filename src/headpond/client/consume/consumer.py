@@ -1,7 +1,7 @@
 """The consumer: messages or batches out, settlements in.
 
 This is the program's side: which message comes next, and which entries a settlement means. Its ``core`` is the
-nodes' side: an ``Intake`` at one node, or a ``Spread`` over the intakes at several.
+nodes' side: an ``NodeIntake`` at one node, or a ``Spread`` over the intakes at several.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from headpond.client.arguments import check_argument, checked
 from headpond.client.consume.batch import Batch, only
-from headpond.client.consume.gate import Gate
-from headpond.client.consume.intake import Intake
+from headpond.client.consume.gate import OrderGate
+from headpond.client.consume.intake import NodeIntake
 from headpond.client.consume.settler import DELAY_MAX_S, Settler
 from headpond.client.consume.shelf import Shelf
 from headpond.client.consume.spread import Spread
@@ -51,28 +51,28 @@ class Consumer(AsyncScope):
         self._make_settler = make_settler
         self._again: Batch | None = None
         """The refused message, come again."""
-        self._gate: Gate
+        self._gate: OrderGate
         self._shelf: Shelf
-        self.core: Intake | Spread
+        self.core: NodeIntake | Spread
         """The part that talks to the nodes."""
         self._connect([link])
 
     def _connect(self, links: Sequence[Link]) -> None:
         """Prepares to read these services, whatever was read before."""
         self._links = links
-        self._gate, self._shelf = Gate(monotonic), Shelf()
+        self._gate, self._shelf = OrderGate(monotonic), Shelf()
         if len(links) == 1 and not links[0].dialling.may_change:
             self.core = self._new_intake(links[0], self._options.create, None)
         else:
             create, dedup = self._options.create, self._options.dedup
             self.core = Spread(links, self._new_intake, self._gate, self._shelf, create=create, dedup=dedup)
 
-    def _new_intake(self, link: Link, create: bool, spread: Spread | None) -> Intake:
+    def _new_intake(self, link: Link, create: bool, spread: Spread | None) -> NodeIntake:
         """With one link, its intake shares the consumer's gate; with several, each has its own."""
-        gate = self._gate if len(self._links) == 1 else Gate(monotonic)
+        gate = self._gate if len(self._links) == 1 else OrderGate(monotonic)
         if spread is not None:
             gate.forget()  # the order of another node's messages does not hold here
-        return Intake(
+        return NodeIntake(
             link,
             self.topic,
             self.subscription,
@@ -188,7 +188,7 @@ class Consumer(AsyncScope):
 
         With several nodes the program has what the twin took.
         """
-        if isinstance(self.core, Intake):
+        if isinstance(self.core, NodeIntake):
             self._shelf.keep_elsewhere(unread, take_unread, withdraw)
 
     # --- reading ------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Consumer(AsyncScope):
         if core.stopped is not None:
             raise core.stopped.again()
         plain = type(what) is Message and rows is None and what.origin.topic == self.topic
-        if plain and type(core) is Intake and what.origin.life == core.life:
+        if plain and type(core) is NodeIntake and what.origin.life == core.life:
             assert type(what) is Message
             entry, shard, gate = what.entry, what.origin.shard, self._gate
             pending = core.settler.ack(shard, entry, entry + 1)

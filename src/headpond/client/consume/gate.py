@@ -23,7 +23,7 @@ IN_HAND_MAX = 4096
 """Ranges in one SUBSCRIBE that name what the program has in hand."""
 
 
-class Gate:
+class OrderGate:
     """``clock`` must also run while the event loop does not; the clocks of some loops stand still then."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

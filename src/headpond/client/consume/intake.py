@@ -31,7 +31,7 @@ from typing import Protocol
 import msgspec
 
 from headpond.client.consume.batch import Batch, LastRecords, meant_spans, read_record, rows_may_follow
-from headpond.client.consume.gate import Gate, InHand, covers
+from headpond.client.consume.gate import InHand, OrderGate, covers
 from headpond.client.consume.settler import Settler
 from headpond.client.consume.shelf import Places
 from headpond.client.link.link import Link
@@ -183,7 +183,7 @@ def in_frames(places: Places) -> Iterator[tuple[int, list[Span]]]:
             yield shard, spans[at : at + SPANS_MAX]
 
 
-class Intake:
+class NodeIntake:
     """``others`` joins it with the intakes at other nodes; None if the consumer reads only this one."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Intake:
         options: ConsumerOptions,
         *,
         make_settler: Callable[[int, int], Settler],
-        gate: Gate,
+        gate: OrderGate,
         holder: Holder,
         others: Others | None = None,
     ) -> None:

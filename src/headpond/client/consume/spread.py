@@ -1,9 +1,9 @@
 """The spread: a consumer's part at several nodes. Each message comes once, from the first node to bring it.
 
-``Seen`` decides which messages to hand out, hold, settle and ask for again; the spread carries that to the
-intakes at the nodes (docs/several_nodes.md). It also reads one service of several addresses, where another node
-may come to answer: there the topic and the subscription are others, so its intake ends and a new one begins;
-what is known of messages by their identity stays.
+The copy tracker decides which messages to hand out, hold, settle and ask for again; the spread carries that to
+the intakes at the nodes (docs/several_nodes.md). It also reads one service of several addresses, where another
+node may come to answer: there the topic and the subscription are others, so its intake ends and a new one
+begins; the tracker still knows messages by their identity.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Any
 
 from headpond.client.consume.batch import Batch, only
-from headpond.client.consume.gate import Gate
-from headpond.client.consume.intake import Intake
-from headpond.client.consume.seen import Seen, There
+from headpond.client.consume.copy_tracker import CopyTracker, NodeEntries
+from headpond.client.consume.gate import OrderGate
+from headpond.client.consume.intake import NodeIntake
 from headpond.client.consume.shelf import Places, Shelf
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan, NodeState
@@ -41,7 +41,7 @@ CATCH_UP_S = 1.0
 CATCH_UP_IDLE_S = 0.1
 """How long closing waits in all, and for the next one, for copies of settled messages."""
 
-MakeIntake = Callable[[Link, bool, "Spread"], Intake]
+MakeIntake = Callable[[Link, bool, "Spread"], NodeIntake]
 """From the link, and whether the topic may be created: only the first node may create it."""
 
 
@@ -50,7 +50,7 @@ class Source:
 
     def __init__(self, spread: Spread, link: Link, make_intake: MakeIntake, *, create: bool) -> None:
         self.link = link
-        self.intake: Intake | None = None
+        self.intake: NodeIntake | None = None
         self.error: HeadpondError | None = None
         """Why the spread no longer reads it, if so."""
         self.trouble: HeadpondError | None = None
@@ -161,7 +161,7 @@ class Spread:
         self,
         links: Sequence[Link],
         make_intake: MakeIntake,
-        gate: Gate,
+        gate: OrderGate,
         shelf: Shelf,
         *,
         create: bool,
@@ -176,12 +176,12 @@ class Spread:
         self.sources = [
             Source(self, link, make_intake, create=create and not number) for number, link in enumerate(links)
         ]
-        self._seen = Seen() if dedup else None
+        self._tracker = CopyTracker() if dedup else None
         self._gate = gate
         self._shelf = shelf
         self._ended_lost: list[LostSpan] = []
         """The losses that ended intakes had reported."""
-        self._intakes: dict[str, Intake] = {}
+        self._intakes: dict[str, NodeIntake] = {}
         """By node."""
         self._turn = 0
         self._warned = False
@@ -221,15 +221,15 @@ class Spread:
 
     async def _catch_up(self) -> None:
         """Takes copies of settled messages that are on their way: the next reader must not get them."""
-        seen = self._seen
-        if seen is None or len(self.sources) == 1:
+        tracker = self._tracker
+        if tracker is None or len(self.sources) == 1:
             return
         self._put_back_unread()
         self.send_settlements()
         loop = asyncio.get_running_loop()
         until = loop.time() + CATCH_UP_S
         late = [each for each in self.sources if each.intake is not None and each.intake.reachable]
-        while late := [each for each in late if each.intake and seen.behind(each.intake.node or "")]:
+        while late := [each for each in late if each.intake and tracker.behind(each.intake.node or "")]:
             done = await self._wait_for(late, max(min(until - loop.time(), CATCH_UP_IDLE_S), 0.0))
             if not done:
                 return
@@ -282,7 +282,7 @@ class Spread:
 
     @property
     def copies(self) -> int:
-        return self._seen.copies if self._seen is not None else 0
+        return self._tracker.copies if self._tracker is not None else 0
 
     @property
     def policy(self) -> Policy:
@@ -378,14 +378,14 @@ class Spread:
         batch = intake.take_again() if intake is not None else None
         return None if batch is None or intake is None else self.admit(intake, batch)
 
-    def admit(self, intake: Intake, batch: Batch) -> Batch | None:
+    def admit(self, intake: NodeIntake, batch: Batch) -> Batch | None:
         """The rows of a batch to hand out."""
-        if self._seen is None:
+        if self._tracker is None:
             return batch
-        arrival = self._seen.arrive(batch.origin, batch.spans, monotonic())
+        arrival = self._tracker.arrive(batch.origin, batch.spans, monotonic())
         if arrival.settled:
             intake.settle_spans(batch.shard, arrival.settled)
-        if self._seen.forgotten and not self._warned:
+        if self._tracker.forgotten and not self._warned:
             self._warned = True
             log.warning(
                 "%s: too much is unsettled or too many blocks: repeats are possible", batch.origin.topic
@@ -398,7 +398,7 @@ class Spread:
 
     def unread(self, node: str | None) -> Places:
         """What waits of a node, and the copies that are held."""
-        held = self._seen.held(node or "") if self._seen is not None else []
+        held = self._tracker.held(node or "") if self._tracker is not None else []
         return self._shelf.unread(node) + self._waited(node) + held
 
     def _waited(self, node: str | None) -> Places:
@@ -413,11 +413,11 @@ class Spread:
             if (batch := source.waited) is not None and batch.origin.node == node:
                 source.waiting = None
         taken += self._shelf.take_unread(node)
-        if self._seen is None:
+        if self._tracker is None:
             return taken
-        held = self._seen.drop_held(node or "")
+        held = self._tracker.drop_held(node or "")
         for shard, span in taken:
-            self._give_back(self._seen.unread(node or "", shard, [span]))
+            self._give_back(self._tracker.unread(node or "", shard, [span]))
         return taken + held
 
     def withdraw(self, shard: int, spans: list[Span], node: str | None) -> None:
@@ -425,7 +425,7 @@ class Spread:
 
     # --- settlements --------------------------------------------------------------------------------
 
-    def at(self, node: str) -> Intake | None:
+    def at(self, node: str) -> NodeIntake | None:
         """The intake at a node, if it can record something."""
         intake = self._intakes.get(node)
         return intake if intake is not None and intake.stopped is None else None
@@ -433,8 +433,8 @@ class Spread:
     def settle(self, origin: Origin, spans: list[Span], *, skip: bool = False) -> None:
         if (intake := self.at(origin.node)) is not None:
             intake.settle_spans(origin.shard, spans, skip=skip)  # the others get it in ranges: `on_settle`
-        elif self._seen is not None:
-            self._carry(self._seen.settle(origin.node, origin.shard, spans), skip=skip)
+        elif self._tracker is not None:
+            self._carry(self._tracker.settle(origin.node, origin.shard, spans), skip=skip)
 
     def settle_range(self, shard: int, first: int, last: int, *, skip: bool) -> None:
         raise NotAcrossNodes(
@@ -448,10 +448,10 @@ class Spread:
             intake.ack_upto(origin, end)
 
     def refuse(self, origin: Origin, spans: list[Span], delay: float | None) -> None:
-        there = [There(origin.node, origin.shard, spans)]
-        if self._seen is not None:
-            self.send_settlements()  # so that `Seen` knows what was settled before
-            there = self._seen.refuse(origin.node, origin.shard, spans) or there
+        there = [NodeEntries(origin.node, origin.shard, spans)]
+        if self._tracker is not None:
+            self.send_settlements()  # so that the tracker knows what was settled before
+            there = self._tracker.refuse(origin.node, origin.shard, spans) or there
         self._ask_again(there, delay)
 
     def extend(self, origin: Origin, spans: list[Span], seconds: float | None) -> None:
@@ -506,17 +506,17 @@ class Spread:
             flushing.cancel()
             losing.cancel()
 
-    def _carry(self, found: list[There], *, skip: bool = False) -> None:
+    def _carry(self, found: list[NodeEntries], *, skip: bool = False) -> None:
         for there in found:
             if (intake := self.at(there.place)) is not None:
                 intake.settle_spans(there.shard, there.spans, skip=skip)
 
-    def _ask_again(self, found: list[There], delay: float | None) -> None:
+    def _ask_again(self, found: list[NodeEntries], delay: float | None) -> None:
         for there in found:
             if (intake := self.at(there.place)) is not None:
                 intake.refuse_spans(there.shard, there.spans, delay)
 
-    def _give_back(self, found: list[There]) -> None:
+    def _give_back(self, found: list[NodeEntries]) -> None:
         for there in found:
             if (intake := self.at(there.place)) is not None:
                 intake.give_back(there.shard, there.spans)
@@ -524,29 +524,29 @@ class Spread:
     # --- events of intakes and sources --------------------------------------------------------------
 
     def on_settle(self, node: str, frames: list[Settle]) -> None:
-        if self._seen is None:
+        if self._tracker is None:
             return
         for frame in frames:
             upto = [] if frame.upto is None else [(0, frame.upto)]
-            self._carry(self._seen.settle(node, frame.shard, [*frame.acked, *upto]))
-            self._carry(self._seen.settle(node, frame.shard, frame.skipped), skip=True)
+            self._carry(self._tracker.settle(node, frame.shard, [*frame.acked, *upto]))
+            self._carry(self._tracker.settle(node, frame.shard, frame.skipped), skip=True)
 
     def on_moved(self, node: str) -> None:
         """Everything that the node brings from now on is wanted."""
-        if self._seen is not None:
-            self._give_back([there for there in self._seen.clear() if there.place != node])
+        if self._tracker is not None:
+            self._give_back([there for there in self._tracker.clear() if there.place != node])
 
     def on_lost(self, node: str, shard: int, spans: list[Span], reason: str) -> None:
-        if self._seen is None or reason == "expired":
+        if self._tracker is None or reason == "expired":
             return
         if reason == "settled":  # by another consumer: what waits here is withdrawn, as if it had not come
             waiting = RangeSet(span for number, span in self._shelf.unread(node) if number == shard)
             unread = [part for span in spans for part in waiting.overlap(*span)]
-            self._give_back(self._seen.unread(node, shard, unread))
+            self._give_back(self._tracker.unread(node, shard, unread))
         elif reason == "dead":
-            self._carry(self._seen.dead(node, shard, spans), skip=True)
+            self._carry(self._tracker.dead(node, shard, spans), skip=True)
         else:
-            self._ask_again(self._seen.lost(node, shard, spans), None)
+            self._ask_again(self._tracker.lost(node, shard, spans), None)
 
     def on_begun(self, source: Source) -> None:
         intake = source.intake
@@ -555,8 +555,8 @@ class Spread:
         if other is not None and other.stopped is None and other is not intake:
             log.warning("%s leads to a node that is read already", source.link.service)
         self._intakes[intake.node] = intake
-        if self._seen is not None:
-            self._seen.up(intake.node)
+        if self._tracker is not None:
+            self._tracker.up(intake.node)
 
     def on_ended(self, source: Source) -> None:
         intake = source.intake
@@ -564,18 +564,18 @@ class Spread:
         self._ended_lost += intake.lost
         if self._intakes.get(intake.node) is intake:
             del self._intakes[intake.node]
-        if self._seen is not None:
-            self._ask_again(self._seen.gone(intake.node), None)
+        if self._tracker is not None:
+            self._ask_again(self._tracker.gone(intake.node), None)
 
     def on_up(self, source: Source) -> None:
         welcome, intake = source.link.welcome, source.intake
         here = intake is not None and welcome is not None and welcome.node == intake.node
-        if self._seen is not None and here and intake is not None:
-            self._seen.up(intake.node or "")
+        if self._tracker is not None and here and intake is not None:
+            self._tracker.up(intake.node or "")
 
     def on_down(self, source: Source) -> None:
-        if self._seen is not None and source.intake is not None:
-            self._ask_again(self._seen.down(source.intake.node or ""), None)
+        if self._tracker is not None and source.intake is not None:
+            self._ask_again(self._tracker.down(source.intake.node or ""), None)
 
 
 def _grave(error: BaseException) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from headpond.client.connect import Client
 from headpond.client.consume.batch import Batch
 from headpond.client.consume.consumer import Consumer
-from headpond.client.consume.intake import SETTLE_AFTER_S, SETTLE_MESSAGES, Intake
+from headpond.client.consume.intake import SETTLE_AFTER_S, SETTLE_MESSAGES, NodeIntake
 from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
 from headpond.model.errors import BadRequest, HeadpondError, NotSupported
@@ -402,7 +402,7 @@ class TopicSource:
         consumer = self._consumer
         if consumer is None or consumer.stopped is not None or index <= self._settled:
             return
-        assert isinstance(consumer.core, Intake), "entries are those of one node"
+        assert isinstance(consumer.core, NodeIntake), "entries are those of one node"
         pending = consumer.core.settler.ack(0, self._settled, index)
         self._settled = index
         if pending >= SETTLE_MESSAGES:

@@ -1,26 +1,27 @@
-"""What a reader of several nodes has seen: each message once, whichever node brings it first. No IO.
+"""The copy tracker: which messages of several nodes to hand out, hold, settle and ask for again. No IO.
 
-A message is known by its identity (block/shard/segment/row), the same on every node; where it stands is a
-node's own. So what is seen is kept as ranges by block and shard, and beside it, for the segments that are not
-wholly settled, where each node has them.
+A message is known by its identity (block/shard/segment/row), the same on every node; its entry is the node's
+own. So the tracker keeps ranges of rows by block and shard and, for the segments that are not wholly settled,
+where each node has them.
 
-- The first node to give a row *leads* it: the row is handed out.
-- A node that gives it the first time, after another one did, gives a copy. It is held while the message is in
-  hand and settled with it; of a settled message it is settled at once. A node that was lost may give again what
-  was held of it, and that is a copy as before.
-- A node that gives again what it gave before means it (refused, deadline, set back): the row passes, unless
-  another one leads it.
-- A refused row comes again from the node that leads it; when that is lost, from one that holds a copy.
+- The first node to give a row *leads* it: the program gets the row.
+- A node that gives the row for the first time after that gives a copy. The tracker holds it while the program
+  has the message, and settles it with the message; a copy of a settled message is settled at once. A node that
+  was lost may give a held copy again: it is a copy as before.
+- A node that gives again what it gave before means it (refused, deadline, moved back): the row passes, unless
+  another node leads it.
+- A refused row comes again from the node that leads it; if that one is lost, from one that holds a copy.
 
-What a node may still bring must stay known: a node forgets a block a day after its end or after 30 days of
-silence, this side after 31 days of silence. Two limits bound the memory; what they made this side forget is
-counted, and may come twice.
+The tracker must know what a node may still bring: a node forgets a block a day after its end or after 30 days
+of silence, the tracker after 31 days of silence. Two limits bound the memory; the tracker counts what they made
+it forget, which may come twice.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from headpond.model.bounds import Span
@@ -31,8 +32,8 @@ Key = tuple[bytes, int, int]
 """Block, shard, segment."""
 
 
-class SeenBlock:
-    """One shard of a block: its segments that are done with."""
+class TrackedBlock:
+    """One shard of a block: its segments that are wholly settled."""
 
     __slots__ = ("done", "given", "part", "touched_s")
 
@@ -40,12 +41,12 @@ class SeenBlock:
         self.touched_s = now_s
         self.done = RangeSet()
         self.given: dict[str, RangeSet] = {}
-        """By node, those that it gave whole."""
+        """By node: those that it gave whole."""
         self.part: dict[tuple[str, int], RangeSet] = {}
-        """Rows that it gave of others."""
+        """By node and segment: rows that it gave of others."""
 
 
-class SeenSegment:
+class TrackedSegment:
     """A segment that is not wholly settled. Numbers in it are rows."""
 
     __slots__ = ("count", "given", "led", "refused", "settled", "unwanted")
@@ -57,11 +58,11 @@ class SeenSegment:
         self.led: dict[str, RangeSet] = {}
         """In hand, by the node that leads them."""
         self.refused = RangeSet()
-        """Of those: to come again."""
+        """The rows of those that are to come again."""
         self.settled = RangeSet()
         self.unwanted: dict[str, RangeSet] = {}
-        """By node: what it may give again as a copy. It was lost and had given them before, or it was asked for
-        them before another one was."""
+        """By node: rows that it may give again as a copy. It had given them and was lost, or it was asked for
+        them before another node was."""
 
     def leader(self, row: int) -> str | None:
         return next((place for place, rows in self.led.items() if row in rows), None)
@@ -75,7 +76,7 @@ class SeenSegment:
         return found
 
     def wanted_of(self, place: str) -> RangeSet:
-        """What a node gave, less what it would give again in vain."""
+        """The rows that a node gave, less its unwanted ones."""
         rows = self.given[place][1]
         if (unwanted := self.unwanted.get(place)) is not None and unwanted:
             rows = rows.copy()
@@ -118,14 +119,14 @@ LOOK_MAX = 64
 
 
 class Arrival(NamedTuple):
-    """What to do with entries that a node gave; what is in neither is held."""
+    """What to do with entries that a node gave; entries in neither list are held."""
 
     passed: list[Span]
     settled: list[Span]
-    """Copies of messages that are settled: so are they, at once."""
+    """Copies of settled messages, to be settled at once."""
 
 
-class There(NamedTuple):
+class NodeEntries(NamedTuple):
     """Entries of a shard at a node."""
 
     place: str
@@ -133,22 +134,22 @@ class There(NamedTuple):
     spans: list[Span]
 
 
-class Seen:
+class CopyTracker:
     def __init__(self, *, blocks_max: int = BLOCKS_MAX, open_max: int = OPEN_MAX) -> None:
         self.copies = 0
-        """Messages that came and were not handed out, since another node brought them first."""
+        """Messages that came and were not handed out, since another node had brought them."""
         self.forgotten = 0
-        """Blocks and segments that a limit made this side forget: what comes of them may be a repeat."""
+        """Blocks and segments that a limit made the tracker forget: messages of them may come twice."""
         self._blocks_max, self._open_max = blocks_max, open_max
-        self._blocks: dict[tuple[bytes, int], SeenBlock] = {}
-        """The one that was silent longest first."""
-        self._open: dict[Key, SeenSegment] = {}
+        self._blocks: dict[tuple[bytes, int], TrackedBlock] = {}
+        """The one that was silent longest comes first."""
+        self._open: dict[Key, TrackedSegment] = {}
         self._index: dict[tuple[str, int], list[tuple[int, Key]]] = {}
         """By node and shard, its first entries of open segments, in order."""
         self._refused: set[Key] = set()
         self._up: set[str] = set()
 
-    # --- what nodes give ----------------------------------------------------------------------------
+    # --- arrivals ----------------------------------------------------------------------------
 
     def arrive(self, origin: Origin, spans: list[Span], now_s: float) -> Arrival:
         """A node gave these entries, all of one segment."""
@@ -159,7 +160,7 @@ class Seen:
             if not self._gave_whole(block, origin, spans):
                 self.copies += sum(end - start for start, end in spans)
                 return Arrival([], spans)
-            block.done.discard(origin.segment, origin.segment + 1)  # its own node wants it done again
+            block.done.discard(origin.segment, origin.segment + 1)  # the node delivers it again on purpose
             for places in block.given.values():
                 places.discard(origin.segment, origin.segment + 1)
         if segment is None:
@@ -183,7 +184,7 @@ class Seen:
         return Arrival(_joined(passed, first), _joined(settled, first))
 
     def _judge(
-        self, segment: SeenSegment, place: str, span: Span, passed: list[Span], settled: list[Span]
+        self, segment: TrackedSegment, place: str, span: Span, passed: list[Span], settled: list[Span]
     ) -> None:
         known = segment.known(*span)
         fresh = known.missing(*span)
@@ -200,16 +201,16 @@ class Seen:
         if (unwanted := segment.unwanted.get(place)) is not None:
             unwanted.discard(*span)
 
-    def _leaderless(self, segment: SeenSegment, rows: Span) -> list[Span]:
-        """Rows to come again whose node is lost: whoever gives them next leads."""
+    def _leaderless(self, segment: TrackedSegment, rows: Span) -> list[Span]:
+        """Refused rows whose leader is lost: the next node to give them leads."""
         found: list[Span] = []
         for start, end in segment.refused.overlap(*rows):
             rows_at = range(start, end)
             found += [(row, row + 1) for row in rows_at if segment.leader(row) not in self._up]
         return found
 
-    def _gave_whole(self, block: SeenBlock, origin: Origin, spans: list[Span]) -> bool:
-        """Of a segment that is done: whether this node gave these before; else it has now."""
+    def _gave_whole(self, block: TrackedBlock, origin: Origin, spans: list[Span]) -> bool:
+        """For a segment that is done: whether this node gave these entries before; from now on it has."""
         place, segment, first = origin.node, origin.segment, origin.first_entry
         if segment in block.given.get(place, ()):
             return True
@@ -224,32 +225,30 @@ class Seen:
             block.given.setdefault(place, RangeSet()).add(segment, segment + 1)
         return False
 
-    # --- what becomes of them -----------------------------------------------------------------------
+    # --- settlements and losses -----------------------------------------------------------------------
 
-    def settle(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
-        """Entries of a node were settled; returns the copies that are settled with them."""
-        found: list[There] = []
-        for span in spans:
-            for key, segment, (start, end) in list(self._at(place, shard, span)):
-                new = segment.settled.missing(start, end)
-                for part in new:
-                    found += self._copies_of(segment, place, shard, part)
-                segment.settle(start, end)
-                if new:
-                    self._close_if_done(key, segment)
+    def settle(self, place: str, shard: int, spans: Iterable[Span]) -> list[NodeEntries]:
+        """The program settled entries of a node; returns the copies to settle with them."""
+        found: list[NodeEntries] = []
+        for key, segment, (start, end) in self._at(place, shard, spans):
+            new = segment.settled.missing(start, end)
+            for part in new:
+                found += self._copies_of(segment, place, shard, part)
+            segment.settle(start, end)
+            if new:
+                self._close_if_done(key, segment)
         return found
 
-    def refuse(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
-        """Entries are to come again; returns which node is to be told that."""
-        found: list[There] = []
-        for span in spans:
-            for key, segment, (start, end) in list(self._at(place, shard, span)):
-                for row in range(start, end):
-                    found += self._ask_again(key, segment, place, row)
+    def refuse(self, place: str, shard: int, spans: Iterable[Span]) -> list[NodeEntries]:
+        """The program refused entries of a node; returns what to refuse, at a node that can bring it again."""
+        found: list[NodeEntries] = []
+        for key, segment, (start, end) in self._at(place, shard, spans):
+            for row in range(start, end):
+                found += self._ask_again(key, segment, place, row)
         return found
 
-    def _ask_again(self, key: Key, segment: SeenSegment, place: str, row: int) -> list[There]:
-        """The node that the message came from, or one that is there and has a copy; else any that comes."""
+    def _ask_again(self, key: Key, segment: TrackedSegment, place: str, row: int) -> list[NodeEntries]:
+        """Asks the node that the message came from, else one that is up and has a copy, else the next one."""
         having = [at for at, (_, rows) in segment.given.items() if row in rows]
         asked = [at for at in sorted(having, key=lambda at: at != place) if at in self._up]
         if not asked and place not in having:
@@ -263,44 +262,41 @@ class Seen:
         segment.refused.add(row, row + 1)
         self._refused.add(key)
         entry = segment.given[target][0] + row
-        return [There(target, key[1], [(entry, entry + 1)])]
+        return [NodeEntries(target, key[1], [(entry, entry + 1)])]
 
-    def unread(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
-        """A node gave entries that nobody was handed, and may give them to others: as if they had never come.
+    def unread(self, place: str, shard: int, spans: Iterable[Span]) -> list[NodeEntries]:
+        """The program did not get entries that a node gave and may give to others: as if they had never come.
 
-        Returns the copies that were held: those nodes are to offer them again.
+        Returns the held copies of them: their nodes must offer them again.
         """
-        found: list[There] = []
-        for span in spans:
-            for key, segment, (start, end) in list(self._at(place, shard, span)):
-                for rows in segment.led.get(place, RangeSet()).overlap(start, end):
-                    found += self._copies_of(segment, place, shard, rows)
-                    segment.forget(*rows)
-                if not any(rows for _, rows in segment.given.values()) and not segment.settled:
-                    self._drop(key)
+        found: list[NodeEntries] = []
+        for key, segment, (start, end) in self._at(place, shard, spans):
+            for rows in segment.led.get(place, RangeSet()).overlap(start, end):
+                found += self._copies_of(segment, place, shard, rows)
+                segment.forget(*rows)
+            if not any(rows for _, rows in segment.given.values()) and not segment.settled:
+                self._drop(key)
         return found
 
-    def dead(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
-        """A node put messages aside; returns the copies that are not wanted any more, if it led them."""
-        found: list[There] = []
-        for span in spans:
-            for _, segment, (start, end) in list(self._at(place, shard, span)):
-                for part in segment.led.get(place, RangeSet()).overlap(start, end):
-                    found += self._copies_of(segment, place, shard, part)
-                    segment.forget(*part)  # offered again, it is a new one
-                segment.given[place][1].discard(start, end)
+    def dead(self, place: str, shard: int, spans: Iterable[Span]) -> list[NodeEntries]:
+        """A node counts messages as dead; returns the copies to skip, of those that it led."""
+        found: list[NodeEntries] = []
+        for _, segment, (start, end) in self._at(place, shard, spans):
+            for part in segment.led.get(place, RangeSet()).overlap(start, end):
+                found += self._copies_of(segment, place, shard, part)
+                segment.forget(*part)  # a redriven message is a new one
+            segment.given[place][1].discard(start, end)
         return found
 
-    def lost(self, place: str, shard: int, spans: Iterable[Span]) -> list[There]:
-        """A node cannot give entries any more; returns what is to come again from others."""
-        found: list[There] = []
-        for span in spans:
-            for key, segment, (start, end) in list(self._at(place, shard, span)):
-                led = segment.led.get(place, RangeSet())
-                again = [part for rows in segment.refused.overlap(start, end) for part in led.overlap(*rows)]
-                segment.given[place][1].discard(start, end)
-                for row in (row for part in again for row in range(*part)):
-                    found += self._ask_again(key, segment, place, row)
+    def lost(self, place: str, shard: int, spans: Iterable[Span]) -> list[NodeEntries]:
+        """A node lost entries; returns the refused ones among them that others must bring."""
+        found: list[NodeEntries] = []
+        for key, segment, (start, end) in self._at(place, shard, spans):
+            led = segment.led.get(place, RangeSet())
+            again = [part for rows in segment.refused.overlap(start, end) for part in led.overlap(*rows)]
+            segment.given[place][1].discard(start, end)
+            for row in (row for part in again for row in range(*part)):
+                found += self._ask_again(key, segment, place, row)
         return found
 
     # --- nodes come and go --------------------------------------------------------------------------
@@ -308,10 +304,10 @@ class Seen:
     def up(self, place: str) -> None:
         self._up.add(place)
 
-    def down(self, place: str) -> list[There]:
-        """A node cannot be reached; returns what it was to bring again and others are to bring now."""
+    def down(self, place: str) -> list[NodeEntries]:
+        """A node is away; returns the refused entries that others must bring in its place."""
         self._up.discard(place)
-        found: list[There] = []
+        found: list[NodeEntries] = []
         for key in list(self._refused):
             segment = self._open[key]
             led = segment.led.get(place, RangeSet())
@@ -321,13 +317,13 @@ class Seen:
                     found += self._ask_again(key, segment, having[0], row)
         return found
 
-    def gone(self, place: str) -> list[There]:
-        """A node is not read any more, and knows nothing of what it gave if it is read again."""
+    def gone(self, place: str) -> list[NodeEntries]:
+        """A node is no longer read; if it is read again, it may give again what it gave."""
         found = self.down(place)
         for segment in self._open.values():
             if place in segment.given:
                 segment.unwanted[place] = segment.given[place][1].copy()
-            if (led := segment.led.pop(place, None)) is not None:  # what is in hand is led by nobody now
+            if (led := segment.led.pop(place, None)) is not None:  # nobody leads what the program has
                 refused = [part for rows in segment.refused for part in led.overlap(*rows)]
                 segment.led[place] = RangeSet(refused)
         for block in self._blocks.values():
@@ -336,15 +332,17 @@ class Seen:
                 del block.part[part]
         return found
 
-    def clear(self) -> list[There]:
-        """Somebody set the subscription anew: all may come again. Returns the copies that were held."""
-        found = [There(place, shard, [span]) for place in self._places() for shard, span in self.held(place)]
+    def clear(self) -> list[NodeEntries]:
+        """Somebody moved the subscription: everything may come again. Returns the held copies."""
+        found = [
+            NodeEntries(place, shard, [span]) for place in self._places() for shard, span in self.held(place)
+        ]
         for kept in (self._blocks, self._open, self._index, self._refused):
             kept.clear()
         return found
 
     def behind(self, place: str) -> bool:
-        """Whether something is settled that this node has not given: its copies may be on their way."""
+        """Whether messages are settled that this node has not given: their copies may be on their way."""
         for block in self._blocks.values():
             given = block.given.get(place, RangeSet())
             if any(given.missing(*span) for span in block.done):
@@ -356,7 +354,7 @@ class Seen:
         return False
 
     def held(self, place: str) -> list[tuple[int, Span]]:
-        """Copies that wait for what becomes of the message, by shard."""
+        """Copies that wait for the settlement of their message, by shard."""
         found: list[tuple[int, Span]] = []
         for (_, shard, _), segment in self._open.items():
             if place not in segment.given:
@@ -369,10 +367,10 @@ class Seen:
         return found
 
     def drop_held(self, place: str) -> list[tuple[int, Span]]:
-        """A node may give again the copies that wait, whatever becomes of them meanwhile. Returns them."""
+        """A node may give its held copies again, whatever happens to the message meanwhile. Returns them."""
         dropped = self.held(place)
         for shard, span in dropped:
-            for _, segment, rows in self._at(place, shard, span):
+            for _, segment, rows in self._at(place, shard, [span]):
                 segment.unwanted.setdefault(place, RangeSet()).add(*rows)
         return dropped
 
@@ -381,29 +379,32 @@ class Seen:
     def _places(self) -> set[str]:
         return {place for place, _ in self._index}
 
-    def _at(self, place: str, shard: int, span: Span) -> Iterator[tuple[Key, SeenSegment, Span]]:
-        """The open segments that a node has at these entries, and the rows meant."""
+    def _at(self, place: str, shard: int, spans: Iterable[Span]) -> Iterator[tuple[Key, TrackedSegment, Span]]:
+        """The open segments that a node has at these entries, and their rows."""
         index = self._index.get((place, shard), [])
-        at = max(bisect_right(index, (span[0], (b"\xff" * 17, 0, 0))) - 1, 0)
-        for first, key in index[at:]:
-            if first >= span[1]:
-                return
-            segment = self._open[key]
-            start, end = max(span[0] - first, 0), min(span[1] - first, segment.given[place][1].end)
-            if start < end:
-                yield key, segment, (start, end)
+        for span in spans:
+            found: list[tuple[Key, TrackedSegment, Span]] = []  # the caller may drop what it gets
+            at = max(bisect_right(index, (span[0], (b"\xff" * 17, 0, 0))) - 1, 0)
+            for first, key in islice(index, at, None):
+                if first >= span[1]:
+                    break
+                segment = self._open[key]
+                start, end = max(span[0] - first, 0), min(span[1] - first, segment.given[place][1].end)
+                if start < end:
+                    found.append((key, segment, (start, end)))
+            yield from found
 
-    def _copies_of(self, segment: SeenSegment, place: str, shard: int, rows: Span) -> list[There]:
+    def _copies_of(self, segment: TrackedSegment, place: str, shard: int, rows: Span) -> list[NodeEntries]:
         found = []
         for other, (first, given) in segment.given.items():
             if other != place and (spans := given.overlap(*rows)):
-                found.append(There(other, shard, [(first + start, first + end) for start, end in spans]))
+                found.append(NodeEntries(other, shard, [(first + start, first + end) for start, end in spans]))
         return found
 
-    def _touch(self, name: tuple[bytes, int], now_s: float) -> SeenBlock:
+    def _touch(self, name: tuple[bytes, int], now_s: float) -> TrackedBlock:
         block = self._blocks.pop(name, None)
         if block is None:
-            block = SeenBlock(now_s)
+            block = TrackedBlock(now_s)
             while self._blocks:
                 oldest = next(iter(self._blocks))
                 silent = now_s - self._blocks[oldest].touched_s >= FORGET_AFTER_S
@@ -415,12 +416,12 @@ class Seen:
         block.touched_s = now_s
         return block
 
-    def _begin(self, key: Key, count: int) -> SeenSegment:
+    def _begin(self, key: Key, count: int) -> TrackedSegment:
         if len(self._open) >= self._open_max:
             first = [key for key, _ in zip(self._open, range(LOOK_MAX), strict=False)]
             self._drop(next((key for key in first if self._open[key].quiet), first[0]))
             self.forgotten += 1
-        segment = self._open[key] = SeenSegment(count)
+        segment = self._open[key] = TrackedSegment(count)
         return segment
 
     def _drop(self, key: Key) -> None:
@@ -432,8 +433,8 @@ class Seen:
             if at >= 0 and index[at] == (first, key):
                 del index[at]
 
-    def _close_if_done(self, key: Key, segment: SeenSegment) -> None:
-        """A segment whose rows are all settled is one number in a range from now on."""
+    def _close_if_done(self, key: Key, segment: TrackedSegment) -> None:
+        """Keeps a segment whose rows are all settled as one number in a range."""
         if not segment.refused:
             self._refused.discard(key)
         if not segment.count or segment.settled.missing(0, segment.count):
