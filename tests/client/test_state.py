@@ -14,7 +14,7 @@ import headpond
 from headpond.client.link.dialling import Backoff
 from headpond.errors import BadRequest, KeyMissing, ValueMissing
 from headpond.sync import connect as connect_blocking
-from tests.client.cells import each_cell
+from tests.client.consume.cells import each_cell
 from tests.fire.real_node import RealNode, wait_until
 
 SMALL_FILES = "[log]\nrotate_bytes = 4096\npreallocate_bytes = 4096\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import headpond
 from headpond.client.link.dialling import Backoff
-from tests.client.cells import CELLS, fill, in_key_order
+from tests.client.consume.cells import CELLS, fill, in_key_order
 from tests.fire.real_node import RealNode
 
 COUNT = 400

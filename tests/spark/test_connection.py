@@ -14,7 +14,7 @@ from headpond.spark.pipeline.frames import PipelineNode
 from headpond.spark.pipeline.plan import Plan, SinkTable
 from headpond.spark.pipeline.run import node_of
 from headpond.spark.sink.options import SINK_OPTIONS, read_options
-from tests.client.certificates import Certificates
+from tests.client.link.certificates import Certificates
 from tests.fire.real_node import RealNode
 from tests.root import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 import headpond.sync
 from headpond.node.bootstrap import bootstrap
 from tests.cli.conftest import Cli, Node
-from tests.client.certificates import Certificates
+from tests.client.link.certificates import Certificates
 from tests.fire.real_node import NodeDidNotStart
 
 

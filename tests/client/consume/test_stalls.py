@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import headpond
 from headpond.model.errors import SubscriptionBusy
 from headpond.wire.control.consuming import SubscriptionInfo
-from tests.client.cells import KEYS, each_cell, fill, in_key_order
+from tests.client.consume.cells import KEYS, each_cell, fill, in_key_order
 from tests.client.processes import environment
 
 COUNT = 20
@@ -22,7 +22,7 @@ POLICY = headpond.Policy(deadline=0.5, lease=0.5, backoff=0.02, failover_after=1
 
 @contextmanager
 def lone_consumer(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.client.lone_consumer", *arguments]
+    command = [sys.executable, "-m", "tests.client.consume.lone_consumer", *arguments]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
     )

@@ -13,8 +13,8 @@ from headpond.client.consume.spread import Spread
 from headpond.client.link.dialling import HOPS_MAX, LEARNT_MAX, Dialling
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, BadURL
+from tests.client.consume.test_several_nodes import QUICK, fill, take_settling
 from tests.client.peer import until
-from tests.client.test_several_nodes import QUICK, fill, take_settling
 from tests.fire.real_node import RealNode
 
 PLAIN = parse_addresses("headpond://a,b")

@@ -19,8 +19,8 @@ from headpond.client.link.dialling import Backoff
 from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
 from headpond.wire.control.consuming import SubscriptionInfo
+from tests.client.consume.test_reconnecting import hold_up
 from tests.client.peer import until
-from tests.client.test_reconnecting import hold_up
 from tests.fire.real_node import RealNode
 
 QUICK = Backoff(0.01, 0.05)

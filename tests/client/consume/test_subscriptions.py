@@ -8,7 +8,18 @@ import pytest
 
 import headpond
 from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionMismatch
-from tests.client.cells import QUICK, connected, cut, die, each_cell, fill, in_key_order, numbers, rest, take
+from tests.client.consume.cells import (
+    QUICK,
+    connected,
+    cut,
+    die,
+    each_cell,
+    fill,
+    in_key_order,
+    numbers,
+    rest,
+    take,
+)
 from tests.client.peer import until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headpond
-from tests.client.cells import fill
+from tests.client.consume.cells import fill
 from tests.fire.real_node import RealNode
 
 LITTLE = 2000

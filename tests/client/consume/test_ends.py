@@ -11,9 +11,9 @@ import headpond
 from headpond.client.options import ConsumerOptions
 from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionNotFound, TimedOut, TopicMismatch
 from headpond.wire.control.consuming import Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
+from tests.client.consume.test_sessions import VALUES, consuming, entries
 from tests.client.peer import TOPIC_UUID, Conversation, record, serving
 from tests.client.test_connecting import quick
-from tests.client.test_consumer_sessions import VALUES, consuming, entries
 from tests.fire.real_node import RealNode
 
 

@@ -15,7 +15,7 @@ import headpond
 from headpond.client.checkup import check_up
 from headpond.client.link.dialling import Backoff
 from headpond.model.errors import HeadpondError, TlsFailed, Unavailable
-from tests.client.certificates import Certificates
+from tests.client.link.certificates import Certificates
 from tests.fire.real_node import RealNode, wait_until
 
 

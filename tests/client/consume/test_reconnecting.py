@@ -12,7 +12,7 @@ import headpond
 import headpond.sync
 from headpond.client.link.link import Link
 from headpond.model.errors import SubscriptionBusy
-from tests.client.cells import QUICK, connected, cut, each_cell, fill, numbers, take
+from tests.client.consume.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until
 from tests.fire.real_node import RealNode
 
