@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from headpond.pipes.machines.bare import BareReceiver, BareReceiverState, BareSender, BareSenderState
+from headpond.pipes.machines.bare import BareReceiver, BareSender, BareState
 from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender, ContinuousState
 from headpond.pipes.machines.dedup import DedupReceiver, DedupState
 from headpond.pipes.machines.index import IndexReceiver, IndexState
-from headpond.pipes.machines.machine import (
-    Arrive,
-    Effects,
-    Event,
-    Fail,
-    Input,
-    Machine,
-    Settle,
-    Submit,
-    Table,
-    Wake,
-)
+from headpond.pipes.machines.machine import Arrive, Effects, Fail, Input, Machine, Settle, Submit, Wake
 from headpond.pipes.machines.packet import Kind, Packet
 from headpond.pipes.machines.resend import ResendReceiver, ResendReceiverState, ResendSender, SenderState
 from headpond.pipes.machines.sequential import SequentialReceiver, SequentialState
@@ -38,6 +28,44 @@ from headpond.pipes.machines.stream import (
 
 EPOCH = 5
 Make = Callable[[], Machine]
+
+
+class Event(StrEnum):
+    """The columns of every table: each input, and each kind of packet that ``Arrive`` may bring."""
+
+    SUBMIT = "submit"
+    DATA = "data"
+    CONFIRM = "confirm"
+    GAP = "gap"
+    PROGRESS = "progress"
+    FLOOR = "floor"
+    PROBE = "probe"
+    FETCH = "fetch"
+    FETCHED = "fetched"
+    READ = "read"
+    POSITION = "position"
+    COMMIT = "commit"
+    SETTLE = "settle"
+    FAIL = "fail"
+    WAKE = "wake"
+
+
+Table = dict[tuple[StrEnum, Event], frozenset[StrEnum]]
+"""The states in which an event may end, by the state that it meets. A side only counts other events."""
+
+
+Rows = Mapping[Event, Mapping[Any, Sequence[StrEnum]] | Sequence[StrEnum]]
+"""By event: by state the states that may follow, or the same for all states. None named: it stays as it is."""
+
+
+def table(states: type[StrEnum], rows: Rows) -> Table:
+    found: Table = {}
+    for event, row in rows.items():
+        for state in states:
+            after = row.get(state) if isinstance(row, Mapping) else row
+            if after is not None:
+                found[state, event] = frozenset(after or (state,))
+    return found
 
 
 def data(numbers: list[int] | range, epoch: int = EPOCH) -> Packet:
@@ -73,37 +101,58 @@ def after(machine: Machine, *inputs: Input) -> Machine:
 
 @dataclass(frozen=True)
 class Case:
-    """A machine class and how to get it into each of its states."""
+    """A machine, its table, and how to get it into each of its states."""
 
     name: str
     table: Table
     states: dict[StrEnum, Make]
 
 
-def sender_case(name: str, make: Make) -> Case:
+PASSIVE: Rows = {Event.SETTLE: (), Event.FAIL: (), Event.WAKE: ()}
+"""A receiver that waits for nobody."""
+
+
+def sender_case(name: str, make: Make, rows: Rows) -> Case:
     """Of a sender with room for two."""
     state = SenderState
-    return Case(
-        name,
-        make().TABLE,  # type: ignore[attr-defined]
-        {
-            state.IDLE: make,
-            state.OPEN: lambda: after(make(), submit(1)),
-            state.FULL: lambda: after(make(), submit(2)),
-        },
+    states: dict[StrEnum, Make] = {
+        state.IDLE: make,
+        state.OPEN: lambda: after(make(), submit(1)),
+        state.FULL: lambda: after(make(), submit(2)),
+    }
+    return Case(name, table(state, rows), states)
+
+
+def resend_sender_case(name: str, make: Make) -> Case:
+    state = SenderState
+    sending = (state.OPEN, state.FULL)
+    submitted = {state.IDLE: sending, state.OPEN: sending, state.FULL: (state.FULL,)}
+    return sender_case(
+        name, make, {Event.SUBMIT: submitted, Event.CONFIRM: tuple(state), Event.WAKE: tuple(state)}
     )
+
+
+def continuous_sender_case() -> Case:
+    state = SenderState
+    sending = (state.OPEN, state.FULL)
+    submitted = {state.IDLE: tuple(state), state.OPEN: sending, state.FULL: ()}
+    rows: Rows = {Event.SUBMIT: submitted, Event.GAP: (), Event.PROGRESS: tuple(state), Event.WAKE: ()}
+    return sender_case("ContinuousSender", lambda: ContinuousSender(epoch=EPOCH, window=2), rows)
 
 
 def resend_case() -> Case:
     """Of a receiver that waits until a message is settled, with room for two."""
     state = ResendReceiverState
+    arrived = {state.READY: tuple(state), state.HOLDING: (state.HOLDING, state.FULL), state.FULL: (state.FULL,)}
 
     def make() -> Machine:
         return ResendReceiver(epoch=1, confirm="settled", pending_max=2)
 
     return Case(
         "ResendReceiver",
-        ResendReceiver.TABLE,
+        table(
+            state, {Event.DATA: arrived, Event.SETTLE: tuple(state), Event.FAIL: tuple(state), Event.WAKE: ()}
+        ),
         {
             state.READY: make,
             state.HOLDING: lambda: after(make(), Arrive([data([0])])),
@@ -118,6 +167,21 @@ def full_storage(count: int) -> StreamStorage:
     return StreamStorage(entries)
 
 
+def storage_case() -> Case:
+    state = StorageState
+    filled = (state.OPEN, state.FULL)
+    arrived = {state.EMPTY: filled, state.OPEN: filled, state.FULL: ()}
+    return Case(
+        "StreamStorage",
+        table(state, {Event.DATA: arrived, Event.FETCH: (), **PASSIVE}),
+        {
+            state.EMPTY: lambda: full_storage(0),
+            state.OPEN: lambda: full_storage(1),
+            state.FULL: lambda: full_storage(2),
+        },
+    )
+
+
 def index_case(name: str, strict: bool) -> Case:
     state = IndexState
 
@@ -126,20 +190,21 @@ def index_case(name: str, strict: bool) -> Case:
 
     return Case(
         name,
-        IndexReceiver.TABLE,
+        table(state, {Event.DATA: (state.FOLLOWING,), **PASSIVE}),
         {state.NEW: make, state.FOLLOWING: lambda: after(make(), Arrive([data([1])]))},
     )
 
 
 def continuous_case(name: str, strict: bool) -> Case:
     state = ContinuousState
+    followed = (state.FLOWING, state.WAITING, state.FULL)
 
     def make() -> Machine:
         return ContinuousReceiver(epoch=1, queue=2, strict=strict)
 
     return Case(
         name,
-        ContinuousReceiver.TABLE,
+        table(state, {Event.DATA: followed, Event.FLOOR: followed, Event.PROBE: followed, **PASSIVE}),
         {
             state.NEW: make,
             state.FLOWING: lambda: after(make(), Arrive([data([0])])),
@@ -151,13 +216,15 @@ def continuous_case(name: str, strict: bool) -> Case:
 
 def sequential_case() -> Case:
     state = SequentialState
+    followed = (state.FOLLOWING, state.HOLDING)
+    answered = {state.NEW: (), state.FOLLOWING: (), state.HOLDING: followed}
 
     def make() -> Machine:
         return SequentialReceiver(epoch=1, confirm="settled")
 
     return Case(
         "SequentialReceiver",
-        SequentialReceiver.TABLE,
+        table(state, {Event.DATA: followed, Event.SETTLE: answered, Event.FAIL: answered, Event.WAKE: ()}),
         {
             state.NEW: make,
             state.FOLLOWING: lambda: after(make(), Arrive([data([0])]), Settle(EPOCH, (0,))),
@@ -168,13 +235,20 @@ def sequential_case() -> Case:
 
 def dedup_case() -> Case:
     state = DedupState
+    followed = (state.FOLLOWING, state.FULL)
 
     def make() -> Machine:
         return DedupReceiver(epoch=1, window=2, sessions_max=2)
 
     return Case(
         "DedupReceiver",
-        DedupReceiver.TABLE,
+        table(
+            state,
+            {
+                Event.DATA: {state.NEW: followed, state.FOLLOWING: followed, state.FULL: (state.FULL,)},
+                **PASSIVE,
+            },
+        ),
         {
             state.NEW: make,
             state.FOLLOWING: lambda: after(make(), Arrive([data([0])])),
@@ -187,7 +261,14 @@ def stream_case() -> Case:
     state = StreamState
     return Case(
         "StreamReceiver",
-        StreamReceiver.TABLE,
+        table(
+            state,
+            {
+                Event.POSITION: {state.READING: (state.FETCHING,)},
+                Event.FETCHED: {state.FETCHING: ()},
+                **PASSIVE,
+            },
+        ),
         {
             state.READING: lambda: after(StreamReceiver(epoch=1), Wake()),
             state.FETCHING: lambda: after(StreamReceiver(epoch=1, commit=False), Wake()),
@@ -196,12 +277,22 @@ def stream_case() -> Case:
 
 
 CASES = [
-    sender_case("ResendSender with a window of one", lambda: ResendSender(epoch=EPOCH, window=1, buffer=1)),
-    sender_case("ResendSender with a window", lambda: ResendSender(epoch=EPOCH, window=2)),
-    sender_case("ResendSender with a last try", lambda: ResendSender(epoch=EPOCH, window=2, tries=1)),
-    sender_case("ContinuousSender", lambda: ContinuousSender(epoch=EPOCH, window=2)),
-    Case("BareSender", BareSender.TABLE, {BareSenderState.READY: lambda: BareSender(epoch=EPOCH)}),
-    Case("BareReceiver", BareReceiver.TABLE, {BareReceiverState.READY: lambda: BareReceiver(epoch=1)}),
+    resend_sender_case(
+        "ResendSender with a window of one", lambda: ResendSender(epoch=EPOCH, window=1, buffer=1)
+    ),
+    resend_sender_case("ResendSender with a window", lambda: ResendSender(epoch=EPOCH, window=2)),
+    resend_sender_case("ResendSender with a last try", lambda: ResendSender(epoch=EPOCH, window=2, tries=1)),
+    continuous_sender_case(),
+    Case(
+        "BareSender",
+        table(BareState, {Event.SUBMIT: (), Event.WAKE: ()}),
+        {BareState.READY: lambda: BareSender(epoch=EPOCH)},
+    ),
+    Case(
+        "BareReceiver",
+        table(BareState, {Event.DATA: (), **PASSIVE}),
+        {BareState.READY: lambda: BareReceiver(epoch=1)},
+    ),
     resend_case(),
     index_case("IndexReceiver", strict=True),
     index_case("IndexReceiver relaxed", strict=False),
@@ -210,18 +301,10 @@ CASES = [
     sequential_case(),
     dedup_case(),
     stream_case(),
-    Case(
-        "StreamStorage",
-        StreamStorage.TABLE,
-        {
-            StorageState.EMPTY: lambda: full_storage(0),
-            StorageState.OPEN: lambda: full_storage(1),
-            StorageState.FULL: lambda: full_storage(2),
-        },
-    ),
+    storage_case(),
     Case(
         "IndexStorage",
-        IndexStorage.TABLE,
+        table(IndexStorageState, {Event.READ: (), Event.COMMIT: (), **PASSIVE}),
         {IndexStorageState.READY: lambda: IndexStorage(ReaderPosition())},
     ),
 ]

@@ -61,10 +61,7 @@ class StoredReceiver:
 
     @property
     def counts(self) -> Counts:
-        total = self._receiver.counts
-        total.add(self._storage.counts)
-        total.add(self._index.counts)
-        return total
+        return Counts.sum((self._receiver.counts, self._storage.counts, self._index.counts))
 
     @property
     def state(self) -> StrEnum:
@@ -134,7 +131,6 @@ SESSIONS_PER_MACHINE = 1024
 """A lane replaces its machine after so many sessions, to forget those that are over."""
 
 Carry = Callable[[list[Packet]], None]
-_DATA = int(Kind.DATA)
 
 
 class ReceiverMachine(Machine, Protocol):
@@ -192,9 +188,7 @@ class LaneTotals(NamedTuple):
     counts: Counts = Counts()
 
     def plus(self, lane: SenderLane) -> LaneTotals:
-        counts = Counts()
-        counts.add(self.counts)
-        counts.add(lane.counts)
+        counts = Counts.sum((self.counts, lane.counts))
         return LaneTotals(
             self.senders + 1, self.arrived + lane.arrived, self.delivered + lane.delivered, counts
         )
@@ -226,10 +220,7 @@ class SenderLane:
 
     @property
     def counts(self) -> Counts:
-        total = Counts()
-        total.add(self._past)
-        total.add(self._runner.machine.counts)
-        return total
+        return Counts.sum((self._past, self._runner.machine.counts))
 
     def meet(self, session: int) -> bool:
         """The sender says which session this is; False if a later one has been here."""
@@ -246,7 +237,7 @@ class SenderLane:
         return True
 
     def arrive(self, packets: list[Packet]) -> None:
-        self.arrived += sum(len(each.numbers) for each in packets if each.kind == _DATA and not each.layer)
+        self.arrived += sum(len(each.numbers) for each in packets if each.kind == Kind.DATA and not each.layer)
         self._runner.step(Arrive(packets))
 
     def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:

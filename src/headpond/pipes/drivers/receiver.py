@@ -323,10 +323,7 @@ class PipeReceiver:
     def stats(self) -> ReceiverStats:
         """Counts as they stand now."""
         lanes, retired = self._source.lanes, self._source.retired
-        total = Counts()
-        total.add(retired.counts)
-        for lane in lanes:
-            total.add(lane.counts)
+        total = Counts.sum((retired.counts, *(lane.counts for lane in lanes)))
         return ReceiverStats(
             transmissions=retired.arrived + sum(lane.arrived for lane in lanes),
             delivered=retired.delivered + sum(lane.delivered for lane in lanes),

@@ -27,8 +27,6 @@ RUN_MAX = 1024
 RUN_BYTES_MAX = 1024 * 1024
 NOTICES_KEPT = 64
 
-_DATA = int(Kind.DATA)
-
 
 class Way(Protocol):
     """Carries a sender's packets, and calls its ``on_route`` and ``on_packets``, or ``fail``."""
@@ -322,7 +320,9 @@ class PipeSender:
     def _on_effects(self, effects: Effects) -> None:
         if effects.packets:
             self._transmissions += sum(
-                len(packet.numbers) for packet in effects.packets if packet.kind == _DATA and not packet.layer
+                len(packet.numbers)
+                for packet in effects.packets
+                if packet.kind == Kind.DATA and not packet.layer
             )
             self._way.carry(effects.packets)
         if effects.notices:

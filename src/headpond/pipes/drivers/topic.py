@@ -73,7 +73,7 @@ class TopicLane(SenderLane):
 
     def start_at(self, index: int) -> None:
         """The position that was asked for."""
-        position = Packet(int(Kind.POSITION), STORAGE_EPOCH, self._epoch, (index,))
+        position = Packet(Kind.POSITION, STORAGE_EPOCH, self._epoch, (index,))
         self._runner.step(Arrive([position]))
 
     def fetched(self, first: int, payloads: Sequence[Any]) -> None:
@@ -84,7 +84,7 @@ class TopicLane(SenderLane):
             self._inbox.notice([Notice("lost", STORAGE_EPOCH, numbers)])
         else:
             self.arrived += len(numbers)
-        packet = Packet(int(Kind.FETCHED), STORAGE_EPOCH, self._epoch, numbers, payloads)
+        packet = Packet(Kind.FETCHED, STORAGE_EPOCH, self._epoch, numbers, payloads)
         self._runner.step(Arrive([packet]))
 
     def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
@@ -114,7 +114,6 @@ class TopicLane(SenderLane):
             self._commit(index)
 
 
-_DATA = int(Kind.DATA)
 DIGITS_MAX = len(str(NUMBER_MAX))
 CLOSE_S_MAX = 1.0
 """A sender that is closed has flushed before; one that is aborted does not wait for a node that is away."""
@@ -164,7 +163,7 @@ class TopicStore:
 
     def carry(self, packets: list[Packet]) -> None:
         for packet in packets:
-            if packet.kind == _DATA and not packet.layer:
+            if packet.kind == Kind.DATA and not packet.layer:
                 self._runs.append(packet)
                 self._there_is_more.set()
 
@@ -208,7 +207,7 @@ class TopicStore:
         except HeadpondError as error:
             self._sender.fail(error)
             return
-        confirm = Packet(int(Kind.CONFIRM), packet.epoch, STORAGE_EPOCH, packet.numbers)
+        confirm = Packet(Kind.CONFIRM, packet.epoch, STORAGE_EPOCH, packet.numbers)
         self._sender.on_packets([confirm])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from headpond.pipes.lab.faults import Delay
 from headpond.pipes.machines.packet import Kind, Packet
 
-_RUNS = frozenset((int(Kind.DATA), int(Kind.CONFIRM)))
+_RUNS = frozenset((Kind.DATA, Kind.CONFIRM))
 _NEVER = 1 << 60
 
 RunKey = tuple[int, int, int, int]

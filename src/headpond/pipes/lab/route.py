@@ -49,16 +49,12 @@ class Worker:
 
     def crash(self) -> None:
         if self.machine is not None:
-            self.past.add(self.machine.counts)
+            self.past = self.counts
             self.machine = None
 
     @property
     def counts(self) -> Counts:
-        total = Counts()
-        total.add(self.past)
-        if self.machine is not None:
-            total.add(self.machine.counts)
-        return total
+        return self.past if self.machine is None else Counts.sum((self.past, self.machine.counts))
 
 
 def parse_hops(text: str) -> list[Route]:
@@ -123,13 +119,13 @@ def _middle(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[W
         return []
     storage = _storage(number)
     sender.ways[Kind.DATA] = (storage.name, True)
-    storage.ways = {int(Kind.CONFIRM): (sender.name, False), int(Kind.FETCHED): (receiver.name, True)}
+    storage.ways = {Kind.CONFIRM: (sender.name, False), Kind.FETCHED: (receiver.name, True)}
     receiver.ways[Kind.FETCH] = (storage.name, False)
     if not hop.stages[0].settings["commit"]:
         return [storage]
     position = ReaderPosition()
     index = Worker(_numbered("index", number), lambda _: IndexStorage(position))
-    index.ways = {int(Kind.POSITION): (receiver.name, True)}
+    index.ways = {Kind.POSITION: (receiver.name, True)}
     receiver.ways |= {int(kind): (index.name, False) for kind in (Kind.READ, Kind.COMMIT)}
     return [storage, index]
 

@@ -3,8 +3,7 @@
 In reading order::
 
     packet      what travels between the two sides of a pipe, and its bytes
-    machine     the shape of every machine: inputs, effects, counts, tables
-    epoch       sessions: how one side recognises that the other has restarted
+    machine     the shape of every machine: inputs, effects, counts, and the step that all sides share
     timeout     how long a sender waits for a confirm before it sends again
     window      the unconfirmed messages of a sender, and when to send each again
     bare        no pipe: send once, pass on every copy; also the sender of index and dedup
@@ -14,6 +13,5 @@ In reading order::
     index       strict monotonic index: late messages and repeats are dropped
     continuous  continuous index: every message once and in order, gaps are asked for
     dedup       each message at most once, by its id
-    layers      the registry: which machines a pipe of a route is made of
-    compose     pipes over pipes, and pipes in a row
+    compose     which machines a route is made of; pipes over pipes, and pipes in a row
 """

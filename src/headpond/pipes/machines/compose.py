@@ -27,14 +27,18 @@ nothing is lost. The last receiver does the same with the worker that processes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
+from typing import Generic, TypeVar
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.route import Route, check_composition, parse_route
-from headpond.pipes.machines.layers import ReceiverLayer, SenderLayer, make_receiver, make_sender
+from headpond.pipes.calculus.route import Route, RouteStage, check_composition, parse_route
+from headpond.pipes.machines.bare import BareReceiver, BareSender
+from headpond.pipes.machines.continuous import ContinuousReceiver, ContinuousSender
+from headpond.pipes.machines.dedup import DedupReceiver
+from headpond.pipes.machines.index import IndexReceiver
 from headpond.pipes.machines.machine import (
     ROOM_ENDLESS,
     WAKE,
@@ -44,6 +48,9 @@ from headpond.pipes.machines.machine import (
     Fail,
     Input,
     Jitter,
+    PipeMachine,
+    ReceiverMachine,
+    SenderMachine,
     Settle,
     Submit,
     Token,
@@ -51,26 +58,74 @@ from headpond.pipes.machines.machine import (
     no_jitter,
 )
 from headpond.pipes.machines.packet import Kind, Packet, Run, seal, unseal
+from headpond.pipes.machines.resend import ResendReceiver, ResendSender
+from headpond.pipes.machines.sequential import SequentialReceiver
+from headpond.pipes.machines.stream import StreamReceiver
+from headpond.pipes.machines.timeout import TimeoutSettings
 
 Work = Callable[[Run], tuple[Run, Sequence[int]]]
-_DATA = int(Kind.DATA)
 BACKWARDS = frozenset((Kind.CONFIRM, Kind.GAP, Kind.PROGRESS))
 """Kinds that a sender takes; a receiver takes the others."""
+Layer = TypeVar("Layer", bound=PipeMachine)
 
 
 def sender_of(route: Route | str, *, epoch: int, jitter: Jitter = no_jitter) -> SenderStack:
     """The sending side of a route, in the session named by ``epoch``."""
-    stages = _checked(route).stages
-    return SenderStack([make_sender(stage, epoch=epoch, jitter=jitter) for stage in stages])
+    return SenderStack([_make_sender(stage, epoch, jitter) for stage in _checked(route).stages])
 
 
 def receiver_of(route: Route | str, *, epoch: int, jitter: Jitter = no_jitter) -> ReceiverStack:
     """The receiving side of a route, in the session named by ``epoch``."""
-    layers: list[ReceiverLayer] = []
+    layers: list[ReceiverMachine] = []
     for stage in _checked(route).stages:
         settles = bool(layers) and layers[-1].settles
-        layers.append(make_receiver(stage, epoch=epoch, jitter=jitter, settles=settles))
+        layers.append(_make_receiver(stage, epoch, jitter, settles=settles))
     return ReceiverStack(layers)
+
+
+def _make_sender(stage: RouteStage, epoch: int, jitter: Jitter) -> SenderMachine:
+    given = stage.settings
+    match stage.pipe:
+        case "bare" | "index" | "dedup":
+            return BareSender(epoch=epoch)
+        case "resend" | "resend_many" | "sequential" | "stream":
+            return ResendSender(
+                epoch=epoch,
+                window=int(given.get("window", 1)),
+                buffer=int(given["buffer"]),
+                timeout=TimeoutSettings.at_least(int(given["timeout"])),
+                jitter=jitter,
+                tries=int(given.get("tries", 0)),
+            )
+        case "continuous":
+            gaps, window = bool(given["gaps"]), int(given["window"])
+            return ContinuousSender(epoch=epoch, gaps=gaps, window=window, jitter=jitter)
+    raise AssertionError(f"no machine for {stage.pipe}")
+
+
+def _make_receiver(stage: RouteStage, epoch: int, jitter: Jitter, *, settles: bool) -> ReceiverMachine:
+    """``settles``: whether the pipe beneath waits until this one is done with a message."""
+    given = stage.settings
+    match stage.pipe:
+        case "bare":
+            return BareReceiver(epoch=epoch)
+        case "resend" | "resend_many":
+            return ResendReceiver(epoch=epoch, confirm=str(given["confirm"]))
+        case "stream":
+            return StreamReceiver(epoch=epoch, commit=bool(given["commit"]), jitter=jitter)
+        case "sequential":
+            return SequentialReceiver(epoch=epoch, confirm=str(given["confirm"]))
+        case "index":
+            return IndexReceiver(epoch=epoch, strict=bool(given["strict"]))
+        case "continuous":
+            strict, gaps, queue = bool(given["strict"]), bool(given["gaps"]), int(given["queue"])
+            return ContinuousReceiver(epoch=epoch, strict=strict, gaps=gaps, queue=queue, jitter=jitter)
+        case "dedup":
+            if given["by"] == "index":
+                return IndexReceiver(epoch=epoch)
+            window, sessions = int(given["window"]), int(given["sessions"])
+            return DedupReceiver(epoch=epoch, window=window, sessions_max=sessions, settles=settles)
+    raise AssertionError(f"no machine for {stage.pipe}")
 
 
 def inject(
@@ -98,52 +153,66 @@ def parse_drivable(text: str) -> Route:
     return route
 
 
-class _Stack:
-    """Shared by both sides of a stack: packets find their layer, time reaches every layer."""
+# --- pipes over pipes -------------------------------------------------------------------------------
 
-    def __init__(self, layers: Sequence[SenderLayer] | Sequence[ReceiverLayer]) -> None:
-        self._all = layers
+
+class _Stack(Generic[Layer]):
+    """Both sides: packets find their layer, time reaches every layer. The first layer is next to the route."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = layers
 
     @property
     def counts(self) -> Counts:
         """The sum over its layers."""
-        total = Counts()
-        for layer in self._all:
-            total.add(layer.counts)
-        return total
+        return Counts.sum(layer.counts for layer in self.layers)
 
     @property
     def state(self) -> StrEnum:
-        return self._all[-1].state
+        return self.layers[-1].state
 
     @property
     def wake_at(self) -> float | None:
-        if len(self._all) == 1:
-            return self._all[0].wake_at
-        return min((at for layer in self._all if (at := layer.wake_at) is not None), default=None)
+        layers = self.layers
+        return layers[0].wake_at if len(layers) == 1 else _earliest(layer.wake_at for layer in layers)
 
-    def _is_plain(self, input: Input) -> bool:
-        """Whether there is nothing to compose: one layer, and no packet for another."""
-        if len(self._all) > 1:
-            return False
-        return not isinstance(input, Arrive) or all(packet.layer == 0 for packet in input.packets)
+    def step(self, input: Input, now: float) -> Effects:
+        layers = self.layers
+        packets = input.packets if isinstance(input, Arrive) else ()
+        if len(layers) == 1 and not any(packet.layer for packet in packets):
+            return layers[0].step(input, now)  # there is nothing to compose
+        out = Effects()
+        if isinstance(input, Arrive):
+            for at, own in self._by_layer(packets):
+                self._pass(at, layers[at].step(Arrive(own), now), now, out)
+        elif isinstance(input, Wake):
+            for at, layer in enumerate(layers):
+                if (wake_at := layer.wake_at) is not None and wake_at <= now:
+                    self._pass(at, layer.step(WAKE, now), now, out)
+        else:
+            self._step_worker(input, now, out)
+        return out
 
-    def _by_layer(self, packets: Sequence[Packet]) -> list[tuple[int, Sequence[Packet]]]:
+    def _step_worker(self, input: Input, now: float, out: Effects) -> None:
+        """A step that comes from the worker beside the stack."""
+        raise NotImplementedError
+
+    def _pass(self, at: int, effects: Effects, now: float, out: Effects) -> None:
+        """Passes the effects of a layer to its neighbours, and the rest to ``out``."""
+        raise NotImplementedError
+
+    def _by_layer(self, packets: Sequence[Packet]) -> list[tuple[int, list[Packet]]]:
         found: dict[int, list[Packet]] = {}
         for packet in packets:
-            if packet.layer < len(self._all):
+            if packet.layer < len(self.layers):
                 found.setdefault(packet.layer, []).append(packet)
             else:
-                self._all[0].counts.unknown += 1
+                self.layers[0].counts.unknown += 1
         return sorted(found.items())
 
 
-class SenderStack(_Stack):
-    """The sending side; the first layer is next to the route."""
-
-    def __init__(self, layers: Sequence[SenderLayer]) -> None:
-        super().__init__(layers)
-        self.layers = layers
+class SenderStack(_Stack[SenderMachine]):
+    """The sending side."""
 
     @property
     def room(self) -> int:
@@ -158,43 +227,28 @@ class SenderStack(_Stack):
     def unconfirmed(self) -> int:
         return sum(layer.unconfirmed for layer in self.layers)
 
-    def step(self, input: Input, now: float) -> Effects:
-        if self._is_plain(input):
-            return self.layers[0].step(input, now)
-        out = Effects()
-        if isinstance(input, Submit):
-            room = self.room
-            payloads = input.payloads if len(input.payloads) <= room else input.payloads[: max(room, 0)]
-            self.layers[-1].counts.refused += len(input.payloads) - len(payloads)
-            effects = self.layers[-1].step(Submit(payloads), now)
-            out.accepted = effects.accepted
-            self._pass_down(len(self.layers) - 1, effects, now, out)
-        elif isinstance(input, Arrive):
-            for at, packets in self._by_layer(input.packets):
-                self._pass_down(at, self.layers[at].step(Arrive(packets), now), now, out)
-        elif isinstance(input, Wake):
-            for at, layer in enumerate(self.layers):
-                if (wake_at := layer.wake_at) is not None and wake_at <= now:
-                    self._pass_down(at, layer.step(WAKE, now), now, out)
-        else:
-            self.layers[-1].counts.unknown += 1
-        return out
+    def _step_worker(self, input: Input, now: float, out: Effects) -> None:
+        outermost = self.layers[-1]
+        if not isinstance(input, Submit):
+            outermost.counts.unknown += 1
+            return
+        payloads = input.payloads[: max(self.room, 0)]
+        outermost.counts.refused += len(input.payloads) - len(payloads)
+        effects = outermost.step(Submit(payloads), now)
+        out.accepted = effects.accepted
+        self._pass(len(self.layers) - 1, effects, now, out)
 
-    def _pass_down(self, at: int, effects: Effects, now: float, out: Effects) -> None:
+    def _pass(self, at: int, effects: Effects, now: float, out: Effects) -> None:
         out.notices += effects.notices
         # A confirm means the same to a layer that only numbers; one above that confirms has its own answers.
-        if effects.confirmed and not any(layer.confirms for layer in self.layers[at + 1 :]):
+        if not any(layer.confirms for layer in self.layers[at + 1 :]):
             out.confirmed += effects.confirmed
-        if effects.abandoned and not any(layer.confirms for layer in self.layers[at + 1 :]):
             out.abandoned += effects.abandoned
-        if at == 0:
-            out.packets += effects.packets
-            return
         for packet in effects.packets:
-            if packet.kind == _DATA:
+            if at and packet.kind == Kind.DATA:
                 self._submit_beneath(at, packet, now, out)
             else:
-                out.packets.append(packet._replace(layer=at))
+                out.packets.append(packet._replace(layer=at) if at else packet)
 
     def _submit_beneath(self, at: int, packet: Packet, now: float, out: Effects) -> None:
         beneath = self.layers[at - 1]
@@ -203,15 +257,14 @@ class SenderStack(_Stack):
         beneath.counts.refused += len(packet.numbers) - len(numbers)
         if numbers:
             sealed = seal(packet.epoch, numbers, payloads)
-            self._pass_down(at - 1, beneath.step(Submit(sealed), now), now, out)
+            self._pass(at - 1, beneath.step(Submit(sealed), now), now, out)
 
 
-class ReceiverStack(_Stack):
-    """The receiving side; the first layer is next to the route."""
+class ReceiverStack(_Stack[ReceiverMachine]):
+    """The receiving side."""
 
-    def __init__(self, layers: Sequence[ReceiverLayer]) -> None:
+    def __init__(self, layers: Sequence[ReceiverMachine]) -> None:
         super().__init__(layers)
-        self.layers = layers
         self._refused = False
         """Whether a layer refused a message that nobody can bring again: then no index past it is committed."""
 
@@ -225,59 +278,49 @@ class ReceiverStack(_Stack):
         return self.layers[-1].settles
 
     def step(self, input: Input, now: float) -> Effects:
-        if self._is_plain(input):
-            return self.layers[0].step(input, now)
-        out = Effects()
-        self._step(input, now, out)
-        self._refused = self._refused or bool(out.refused)
-        if self._refused:
-            out.packets = [packet for packet in out.packets if packet.kind != Kind.COMMIT]
+        out = super().step(input, now)
+        if len(self.layers) > 1:
+            self._refused = self._refused or bool(out.refused)
+            if self._refused:
+                out.packets = [packet for packet in out.packets if packet.kind != Kind.COMMIT]
         return out
 
-    def _step(self, input: Input, now: float, out: Effects) -> None:
-        if isinstance(input, Arrive):
-            for at, packets in self._by_layer(input.packets):
-                self._pass_up(at, self.layers[at].step(Arrive(packets), now), now, out)
-        elif isinstance(input, Wake):
-            for at, layer in enumerate(self.layers):
-                if (wake_at := layer.wake_at) is not None and wake_at <= now:
-                    self._pass_up(at, layer.step(WAKE, now), now, out)
-        elif isinstance(input, Settle):
-            self._pass_up(len(self.layers) - 1, self.layers[-1].step(input, now), now, out)
+    def _step_worker(self, input: Input, now: float, out: Effects) -> None:
+        if isinstance(input, Settle):
+            self._pass(len(self.layers) - 1, self.layers[-1].step(input, now), now, out)
         elif isinstance(input, Fail):
             # Every layer forgets it: one alone that remembers would stop the next copy.
             for at, layer in enumerate(self.layers):
-                self._pass_up(at, layer.step(input, now), now, out)
+                self._pass(at, layer.step(input, now), now, out)
         else:
             self.layers[0].counts.unknown += 1
 
-    def _pass_up(self, at: int, effects: Effects, now: float, out: Effects) -> None:
+    def _pass(self, at: int, effects: Effects, now: float, out: Effects) -> None:
         out.notices += effects.notices
         out.packets += [packet._replace(layer=at) for packet in effects.packets] if at else effects.packets
         for token in effects.settled if at else ():
             done = self.layers[at - 1].step(Settle(token.epoch, token.numbers), now)
-            self._pass_up(at - 1, done, now, out)
+            self._pass(at - 1, done, now, out)
         for token in effects.refused:
-            self._take_back(at, token, now, out)
+            if at and self.layers[at - 1].settles:  # the pipe beneath brings it again
+                failed = self.layers[at - 1].step(Fail(token.epoch, token.numbers), now)
+                self._pass(at - 1, failed, now, out)
+            else:
+                out.refused.append(token)
         if at == len(self.layers) - 1:
             out.delivered += effects.delivered
         elif effects.delivered:
-            self._pass_up(at + 1, self.layers[at + 1].step(self._opened(at, effects), now), now, out)
+            above = self.layers[at + 1]
+            packets: list[Packet] = []
+            for delivered in effects.delivered:
+                runs, malformed = unseal(delivered.payloads)
+                above.counts.malformed += malformed
+                packets += [Packet(Kind.DATA, run.epoch, 0, run.numbers, run.payloads, at + 1) for run in runs]
+            self._pass(at + 1, above.step(Arrive(packets), now), now, out)
 
-    def _take_back(self, at: int, token: Token, now: float, out: Effects) -> None:
-        """A pipe beneath that waits brings again the messages that a layer refused; otherwise nobody can."""
-        if at and self.layers[at - 1].settles:
-            self._pass_up(at - 1, self.layers[at - 1].step(Fail(token.epoch, token.numbers), now), now, out)
-        else:
-            out.refused.append(token)
 
-    def _opened(self, at: int, effects: Effects) -> Arrive:
-        packets: list[Packet] = []
-        for delivered in effects.delivered:
-            runs, malformed = unseal(delivered.payloads)
-            self.layers[at + 1].counts.malformed += malformed
-            packets += [Packet(_DATA, run.epoch, 0, run.numbers, run.payloads, at + 1) for run in runs]
-        return Arrive(packets)
+def _earliest(times: Iterable[float | None]) -> float | None:
+    return min((at for at in times if at is not None), default=None)
 
 
 # --- pipes in a row ---------------------------------------------------------------------------------
@@ -302,10 +345,7 @@ class Relay:
 
     @property
     def counts(self) -> Counts:
-        total = self.receiver.counts
-        total.add(self.sender.counts)
-        total.abandoned += self._overflowed
-        return total
+        return Counts.sum((self.receiver.counts, self.sender.counts, Counts(abandoned=self._overflowed)))
 
     @property
     def state(self) -> StrEnum:
@@ -321,8 +361,7 @@ class Relay:
 
     @property
     def wake_at(self) -> float | None:
-        times = (self.receiver.wake_at, self.sender.wake_at)
-        return min((at for at in times if at is not None), default=None)
+        return _earliest((self.receiver.wake_at, self.sender.wake_at))
 
     def step(self, input: Input, now: float) -> Effects:
         out = Effects()

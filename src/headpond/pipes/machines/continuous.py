@@ -71,24 +71,16 @@ from enum import StrEnum
 from itertools import islice, repeat
 from typing import Any
 
-from headpond.pipes.machines.bare import ReceiverBase
-from headpond.pipes.machines.epoch import EpochAge, EpochTracker
 from headpond.pipes.machines.machine import (
     ROOM_ENDLESS,
-    Arrive,
-    Counts,
     Effects,
-    Event,
-    Input,
+    FollowingReceiver,
     Jitter,
-    Submit,
-    Table,
+    SenderMachine,
     Token,
-    Wake,
-    complete_table,
     no_jitter,
 )
-from headpond.pipes.machines.packet import NUMBERS_MAX, Kind, Packet, Run
+from headpond.pipes.machines.packet import Kind, Packet, Run
 from headpond.pipes.machines.resend import SenderState
 from headpond.pipes.machines.timeout import Timeout, TimeoutSettings
 
@@ -101,24 +93,7 @@ GAP_WAIT = TimeoutSettings(initial_s=0.05, min_s=0.01, max_s=5.0)
 """A gap is often only a message overtaken, so it is given a moment to close."""
 
 
-_ANY = tuple(SenderState)
-_SENDING = (SenderState.OPEN, SenderState.FULL)
-SENDER_TABLE: Table = complete_table(
-    SenderState,
-    {
-        (SenderState.IDLE, Event.SUBMIT): ("numbered, sent and kept", (*_SENDING, SenderState.IDLE)),
-        (SenderState.OPEN, Event.SUBMIT): ("taken up to the room", _SENDING),
-        (SenderState.FULL, Event.SUBMIT): ("refused, the caller keeps them", ()),
-        (None, Event.GAP): ("sent again, now or when it is time, or the floor is sent", ()),
-        (None, Event.PROGRESS): ("the messages below it are confirmed", _ANY),
-        (None, Event.WAKE): ("due answers to gap requests, and a due probe", ()),
-    },
-)
-
-
-class ContinuousSender:
-    TABLE = SENDER_TABLE
-
+class ContinuousSender(SenderMachine):
     def __init__(
         self,
         *,
@@ -128,8 +103,7 @@ class ContinuousSender:
         timeout: TimeoutSettings | None = None,
         jitter: Jitter = no_jitter,
     ) -> None:
-        self.epoch = epoch
-        self.counts = Counts()
+        super().__init__(epoch=epoch)
         self.confirms = gaps
         self._window = window
         self._number_next = 0
@@ -168,26 +142,6 @@ class ContinuousSender:
         due_at = min(self._resend_at.values())
         return due_at if self._probe_at is None else min(due_at, self._probe_at)
 
-    def step(self, input: Input, now: float) -> Effects:
-        effects = Effects()
-        if isinstance(input, Submit):
-            self._submit(input.payloads, now, effects)
-        elif isinstance(input, Arrive):
-            for packet in input.packets:
-                self._arrive(packet, now, effects)
-        elif isinstance(input, Wake):
-            self._send_again(
-                [number for number, due_at in self._resend_at.items() if due_at <= now], now, effects
-            )
-            if self._probe_at is not None and self._probe_at <= now:
-                self._probe.ran_out(self._probed_at, now)
-                self.counts.expired += 1
-                effects.packets.append(Packet(int(Kind.PROBE), self.epoch, 0, (self._number_next - 1,)))
-                self._set_probe(now)
-        else:
-            self.counts.unknown += 1
-        return effects
-
     def _submit(self, payloads: Sequence[Any], now: float, effects: Effects) -> None:
         taken = payloads[: min(len(payloads), max(self.room, 0))]
         self.counts.refused += len(payloads) - len(taken)
@@ -198,7 +152,8 @@ class ContinuousSender:
             if not self._buffer:
                 self._set_probe(now)
             self._buffer.update(zip(numbers, zip(taken, repeat(now)), strict=True))
-        self._send(numbers, taken, effects)
+        if len(taken):
+            self._send(numbers, taken, effects)
 
     def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
         if packet.kind not in (Kind.GAP, Kind.PROGRESS) or not self.confirms:
@@ -211,6 +166,14 @@ class ContinuousSender:
             self._progress(packet.numbers[0], now, effects)
         else:
             self._fill_gap(packet.numbers, now, effects)
+
+    def _wake(self, now: float, effects: Effects) -> None:
+        self._send_again([number for number, due_at in self._resend_at.items() if due_at <= now], now, effects)
+        if self._probe_at is not None and self._probe_at <= now:
+            self._probe.ran_out(self._probed_at, now)
+            self.counts.expired += 1
+            effects.packets.append(Packet(Kind.PROBE, self.epoch, 0, (self._number_next - 1,)))
+            self._set_probe(now)
 
     def _progress(self, upto: int, now: float, effects: Effects) -> None:
         if upto > self._number_next:
@@ -259,7 +222,7 @@ class ContinuousSender:
         self._send_again(due, now, effects)
         lowest = next(iter(buffer), self._number_next)
         if any(number < lowest for number in asked):
-            effects.packets.append(Packet(int(Kind.FLOOR), self.epoch, 0, (lowest,)))
+            effects.packets.append(Packet(Kind.FLOOR, self.epoch, 0, (lowest,)))
 
     def _send_again(self, numbers: list[int], now: float, effects: Effects) -> None:
         buffer, copies = self._buffer, self._copies
@@ -269,12 +232,8 @@ class ContinuousSender:
             copies[number] = copies.get(number, 0) + 1
             buffer[number] = (payload, now)
         self.counts.resent += len(numbers)
-        self._send(numbers, payloads, effects)
-
-    def _send(self, numbers: Sequence[int], payloads: Sequence[Any], effects: Effects) -> None:
-        for at in range(0, len(numbers), NUMBERS_MAX):
-            end = at + NUMBERS_MAX
-            effects.packets.append(Packet(int(Kind.DATA), self.epoch, 0, numbers[at:end], payloads[at:end]))
+        if numbers:
+            self._send(numbers, payloads, effects)
 
     def _set_probe(self, now: float) -> None:
         self._probed_at = now
@@ -291,23 +250,7 @@ class ContinuousState(StrEnum):
     """As many as may."""
 
 
-_FOLLOWED = (ContinuousState.FLOWING, ContinuousState.WAITING, ContinuousState.FULL)
-RECEIVER_TABLE: Table = complete_table(
-    ContinuousState,
-    {
-        (None, Event.DATA): ("passed on, queued or dropped by its number", _FOLLOWED),
-        (None, Event.FLOOR): ("the missing numbers below it are given up, with a notice", _FOLLOWED),
-        (None, Event.PROBE): ("answered with progress, and a gap request if one is due", _FOLLOWED),
-        (None, Event.SETTLE): ("nothing", ()),
-        (None, Event.FAIL): ("nothing", ()),
-        (None, Event.WAKE): ("the gap is asked for, if it is time", ()),
-    },
-)
-
-
-class ContinuousReceiver(ReceiverBase):
-    TABLE = RECEIVER_TABLE
-
+class ContinuousReceiver(FollowingReceiver):
     def __init__(
         self,
         *,
@@ -323,7 +266,6 @@ class ContinuousReceiver(ReceiverBase):
         self._gaps = gaps
         self._queue_max = queue
         self._queue: dict[int, Any] = {}
-        self._sender = EpochTracker()
         self._next = 0
         self._highest = -1
         """The highest number known to have been sent."""
@@ -340,7 +282,7 @@ class ContinuousReceiver(ReceiverBase):
 
     @property
     def state(self) -> ContinuousState:
-        if self._sender.is_new:
+        if self._session < 0:
             return ContinuousState.NEW
         if not self._queue:
             return ContinuousState.FLOWING
@@ -361,38 +303,44 @@ class ContinuousReceiver(ReceiverBase):
                 self._reported = (-1, 0)  # a probe is answered even without news
                 self._ask(now, effects)
 
-    def _take(self, packet: Packet, now: float, effects: Effects) -> None:
+    def _take(self, packet: Packet, payloads: Sequence[Any], now: float, effects: Effects) -> None:
         if not self._follow(packet, effects):
             return
         if (highest := max(packet.numbers)) >= self._arrived_end:
             self._arrived_end, self._arrived_at = highest + 1, now
         numbers: list[int] = []
-        payloads: list[Any] = []
+        passed: list[Any] = []
         refused: list[int] = []
-        expected, queue = self._next, self._queue
-        for number, payload in zip(packet.numbers, packet.payloads or (), strict=True):
-            if number == expected:
+        for number, payload in zip(packet.numbers, payloads, strict=True):
+            if number == self._next:
                 numbers.append(number)
-                payloads.append(payload)
-                expected += 1
-                while expected in queue:
-                    numbers.append(expected)
-                    payloads.append(queue.pop(expected))
-                    expected += 1
-            elif number > expected:
+                passed.append(payload)
+                self._next += 1
+                if self._queue:
+                    self._move_up(numbers, passed)
+            elif number > self._next:
                 if not self._enqueue(number, payload):
                     refused.append(number)
-            elif number == expected - 1 and not self._strict:
+            elif number == self._next - 1 and not self._strict:
                 numbers.append(number)
-                payloads.append(payload)
+                passed.append(payload)
             else:
                 self.counts.duplicate += 1
-        self._next = expected
-        if numbers:
-            self._highest = max(self._highest, expected - 1)
-            effects.delivered.append(Run(packet.epoch, numbers, payloads))
+        self._deliver(numbers, passed, effects)
         if refused and not self._gaps:
             effects.refuse(packet.epoch, refused)
+
+    def _move_up(self, numbers: list[int], payloads: list[Any]) -> None:
+        """Adds the messages that waited for their turn, as far as it has come."""
+        while self._next in self._queue:
+            numbers.append(self._next)
+            payloads.append(self._queue.pop(self._next))
+            self._next += 1
+
+    def _deliver(self, numbers: list[int], payloads: list[Any], effects: Effects) -> None:
+        if numbers:
+            self._highest = max(self._highest, self._next - 1)
+            effects.delivered.append(Run(self._session, numbers, payloads))
 
     def _enqueue(self, number: int, payload: Any) -> bool:
         """Whether it is there now."""
@@ -406,47 +354,33 @@ class ContinuousReceiver(ReceiverBase):
             self._queue[number] = payload
         return True
 
-    def _follow(self, packet: Packet, effects: Effects) -> bool:
-        was_new = self._sender.is_new
-        session = self._sender.observe(packet.epoch)
-        if session is EpochAge.STALE:
-            self.counts.stale += len(packet.numbers)
-            if packet.payloads is not None:
-                effects.notify("stale", packet.epoch, packet.numbers)
-            return False
-        if session is EpochAge.NEW:
-            self.counts.restarts += not was_new
-            if self._queue:
-                self.counts.abandoned += len(self._queue)
-                effects.notify("given up", packet.epoch, sorted(self._queue))
-            self._queue.clear()
-            self._next, self._highest, self._arrived_end, self._reported, self._ask_at = 0, -1, 0, (0, 0), None
-            self._asked.clear()
-        return True
+    def _begin(self, packet: Packet, effects: Effects) -> None:
+        if self._queue:
+            self.counts.abandoned += len(self._queue)
+            effects.notify("given up", packet.epoch, sorted(self._queue))
+        self._queue.clear()
+        self._next, self._highest, self._arrived_end, self._reported, self._ask_at = 0, -1, 0, (0, 0), None
+        self._asked.clear()
 
     def _raise_to(self, floor: int, effects: Effects) -> None:
         if floor <= self._next:
             self.counts.duplicate += 1
             return
         self.counts.abandoned += floor - self._next
-        effects.notify("skipped", self._sender.epoch, range(self._next, floor))
+        effects.notify("skipped", self._session, range(self._next, floor))
         for number in [number for number in self._queue if number < floor]:
             del self._queue[number]
         self._next = floor
+        self._highest = max(self._highest, floor - 1)
         numbers: list[int] = []
         payloads: list[Any] = []
-        while self._next in self._queue:
-            numbers.append(self._next)
-            payloads.append(self._queue.pop(self._next))
-            self._next += 1
-        if numbers:
-            effects.delivered.append(Run(self._sender.epoch, numbers, payloads))
-        self._highest = max(self._highest, self._next - 1)
+        self._move_up(numbers, payloads)
+        self._deliver(numbers, payloads, effects)
 
     # --- progress and gaps ---
 
     def _arrived(self, now: float, effects: Effects) -> None:
-        if not self._gaps or self._sender.is_new:
+        if not self._gaps or self._session < 0:
             return
         if self._next != self._reported[0]:
             self._report_progress(now, effects)
@@ -466,7 +400,7 @@ class ContinuousReceiver(ReceiverBase):
     def _report_progress(self, now: float, effects: Effects) -> None:
         self._reported = (self._next, self._arrived_end)
         numbers = (*self._reported, int((now - self._arrived_at) * 1e6))
-        effects.packets.append(Packet(int(Kind.PROGRESS), self._sender.epoch, self.epoch, numbers))
+        effects.packets.append(Packet(Kind.PROGRESS, self._session, self.epoch, numbers))
 
     def _ask(self, now: float, effects: Effects) -> None:
         queue = self._queue
@@ -478,7 +412,7 @@ class ContinuousReceiver(ReceiverBase):
                 # So the sender learns how long a message takes also while nothing moves, before it is asked.
                 self._report_progress(now, effects)
             self.counts.gaps += len(due)
-            effects.packets.append(Packet(int(Kind.GAP), self._sender.epoch, self.epoch, due))
+            effects.packets.append(Packet(Kind.GAP, self._session, self.epoch, due))
         self._asked_at = now
         self._ask_at = self._wait.deadline(now) if missing else None
 

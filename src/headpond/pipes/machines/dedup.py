@@ -36,8 +36,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from headpond.pipes.machines.bare import ReceiverBase
-from headpond.pipes.machines.machine import Effects, Event, Table, Token, complete_table
+from headpond.pipes.machines.machine import Effects, ReceiverMachine, Token
 from headpond.pipes.machines.packet import Packet, Run
 
 WINDOW = 65536
@@ -52,29 +51,6 @@ class DedupState(StrEnum):
     FOLLOWING = "following"
     FULL = "full"
     """As many sessions are known as may be."""
-
-
-_ANY = tuple(DedupState)
-RECEIVER_TABLE: Table = complete_table(
-    DedupState,
-    {
-        (DedupState.NEW, Event.DATA): (
-            "passed on and remembered",
-            (DedupState.FOLLOWING, DedupState.FULL),
-        ),
-        (DedupState.FOLLOWING, Event.DATA): (
-            "passed on if new",
-            (DedupState.FOLLOWING, DedupState.FULL),
-        ),
-        (DedupState.FULL, Event.DATA): (
-            "a new session is refused, with a notice",
-            (DedupState.FULL,),
-        ),
-        (None, Event.SETTLE): ("passed down", ()),
-        (None, Event.FAIL): ("forgotten, so that the next copy passes", ()),
-        (None, Event.WAKE): ("nothing", ()),
-    },
-)
 
 
 class _SessionIds:
@@ -141,10 +117,8 @@ def _climb(number: int, over: set[int]) -> int:
     return number
 
 
-class DedupReceiver(ReceiverBase):
+class DedupReceiver(ReceiverMachine):
     """By id."""
-
-    TABLE = RECEIVER_TABLE
 
     def __init__(
         self,
@@ -173,68 +147,62 @@ class DedupReceiver(ReceiverBase):
             return DedupState.NEW
         return DedupState.FULL if len(self._sessions) >= self._sessions_max else DedupState.FOLLOWING
 
-    def _take(self, packet: Packet, now: float, effects: Effects) -> None:
+    def _take(self, packet: Packet, payloads: Sequence[Any], now: float, effects: Effects) -> None:
         ids = self._session(packet, now, effects)
         if ids is None:
             return
         ids.heard_at = now
         held = len(ids.above)
+        numbers = packet.numbers
         if self._ids_count >= self._ids_max and not self._retire_one(now, effects, with_ids=True):
-            packet = self._fitting(packet, ids, effects)
-        # Every message of the run, with its place: at this length of loop each name is worth keeping local.
+            numbers, payloads = self._fitting(packet, payloads, ids, effects)
+        # Every message of the run: at this length of loop each name is worth keeping local.
         floor, above, add, welcome = ids.floor, ids.above, ids.above.add, ids.welcome
         start, end = ids.start, ids.end
         fresh: list[int] = []
-        places: list[int] = []
-        for place, number in enumerate(packet.numbers):
+        passed: list[Any] = []
+        dropped: list[int] = []
+        for number, payload in zip(numbers, payloads, strict=True):
             if number >= floor and number not in above and not start <= number < end:
                 add(number)
             elif number in welcome:
                 welcome.remove(number)
             else:
+                dropped.append(number)
                 continue
             fresh.append(number)
-            places.append(place)
+            passed.append(payload)
         ids.rise()
-        if len(fresh) < len(packet.numbers):
-            self._drop(packet, places, effects)
+        self.counts.duplicate += len(dropped)
+        if dropped and self.settles:
+            effects.settled.append(Token(packet.epoch, dropped))
         if fresh:
-            payloads: Sequence[Any] = packet.payloads or ()
-            if len(fresh) < len(payloads):
-                payloads = [payloads[place] for place in places]
-            effects.delivered.append(Run(packet.epoch, fresh, payloads))
+            effects.delivered.append(Run(packet.epoch, fresh, passed))
         for missing in ids.rise_to_fit(self._window):
             self.counts.abandoned += len(missing)
             effects.notify("given up", packet.epoch, missing)
         self._ids_count += len(ids.above) - held
 
-    def _fitting(self, packet: Packet, ids: _SessionIds, effects: Effects) -> Packet:
-        """The part of the packet that needs no room: known ids, and those next to the floor or the island."""
+    def _fitting(
+        self, packet: Packet, payloads: Sequence[Any], ids: _SessionIds, effects: Effects
+    ) -> tuple[list[int], list[Any]]:
+        """The messages that need no room: known ids, and those next to the floor or the island."""
         taken: list[int] = []
+        passed: list[Any] = []
         refused: list[int] = []
-        places: list[int] = []
         rising = [ids.floor, ids.end]
-        for place, number in enumerate(packet.numbers):
+        for number, payload in zip(packet.numbers, payloads, strict=True):
             if number in rising:
                 rising[rising.index(number)] += 1
             elif number >= rising[0] and number not in ids.above and not ids.start <= number < rising[1]:
                 refused.append(number)
                 continue
             taken.append(number)
-            places.append(place)
-        if not refused:
-            return packet
-        self.counts.refused += len(refused)
-        effects.refuse(packet.epoch, refused)
-        payloads = packet.payloads or ()
-        return packet._replace(numbers=taken, payloads=[payloads[place] for place in places])
-
-    def _drop(self, packet: Packet, places: list[int], effects: Effects) -> None:
-        self.counts.duplicate += len(packet.numbers) - len(places)
-        if self.settles:
-            fresh = set(places)
-            dropped = [number for place, number in enumerate(packet.numbers) if place not in fresh]
-            effects.settled.append(Token(packet.epoch, dropped))
+            passed.append(payload)
+        if refused:
+            self.counts.refused += len(refused)
+            effects.refuse(packet.epoch, refused)
+        return taken, passed
 
     def _session(self, packet: Packet, now: float, effects: Effects) -> _SessionIds | None:
         ids = self._sessions.pop(packet.epoch, None)

@@ -17,17 +17,23 @@ thousand.
 4. ``confirmed`` names to the worker before the numbers that have arrived, ``abandoned`` those that were given
    up.
 
-A machine ignores and counts packets that make no sense in its state; no packet of a peer can raise.
+A machine ignores and counts packets that make no sense in its state; no packet of a peer can raise. The tables
+in the files of the pipes say what each event does in each state; tests/pipes/machines walks all of them.
+
+**Sessions.** Each side has an epoch, a number that is larger each time it starts (a clock's reading at the
+start, or a counter on disk). Numbers count from 0 in each session of a sender, and every packet names that
+session. So number 0 of a restarted sender is a new message, and a confirm for an earlier session counts as
+stale. An answer also names its writer's session, so a sender notices that its receiver has restarted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from headpond.pipes.machines.packet import Kind, Packet, Run
+from headpond.pipes.machines.packet import NUMBERS_MAX, Kind, Packet, Run
 
 Jitter = Callable[[], float]
 """Returns a number from 0 up to 1, a new one each call: ``random.random``, or a seeded one in the lab."""
@@ -156,9 +162,9 @@ class Counts:
     expired: int = 0
     """Timeouts."""
 
-    def add(self, other: Counts) -> None:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+    @classmethod
+    def sum(cls, parts: Iterable[Counts]) -> Counts:
+        return cls(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
 class Machine(Protocol):
@@ -181,58 +187,133 @@ class Machine(Protocol):
     def step(self, input: Input, now: float) -> Effects: ...
 
 
-# --- tables -----------------------------------------------------------------------------------------
+# --- the sides of a pipe ----------------------------------------------------------------------------
 
 
-class Event(StrEnum):
-    """The columns of every table: each input, and each kind of packet that ``Arrive`` may bring."""
+class PipeMachine:
+    """One side of one pipe. Its step passes each input to the method for it; by default a side takes none."""
 
-    SUBMIT = "submit"
-    DATA = "data"
-    CONFIRM = "confirm"
-    GAP = "gap"
-    PROGRESS = "progress"
-    FLOOR = "floor"
-    PROBE = "probe"
-    FETCH = "fetch"
-    FETCHED = "fetched"
-    READ = "read"
-    POSITION = "position"
-    COMMIT = "commit"
-    SETTLE = "settle"
-    FAIL = "fail"
-    WAKE = "wake"
+    def __init__(self, *, epoch: int) -> None:
+        self.epoch = epoch
+        self.counts = Counts()
+
+    @property
+    def state(self) -> StrEnum:
+        raise NotImplementedError
+
+    @property
+    def room(self) -> int:
+        return ROOM_ENDLESS
+
+    @property
+    def wake_at(self) -> float | None:
+        return None
+
+    def step(self, input: Input, now: float) -> Effects:
+        effects = Effects()
+        if isinstance(input, Submit):
+            self._submit(input.payloads, now, effects)
+        elif isinstance(input, Arrive):
+            for packet in input.packets:
+                self._arrive(packet, now, effects)
+            self._arrived(now, effects)
+        elif isinstance(input, Wake):
+            self._wake(now, effects)
+        elif isinstance(input, Settle):
+            self._settle(input.epoch, input.numbers, effects)
+        else:
+            self._fail(input.epoch, input.numbers)
+        return effects
+
+    def _submit(self, payloads: Sequence[Any], now: float, effects: Effects) -> None:
+        self.counts.unknown += 1
+
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        self.counts.unknown += 1
+
+    def _arrived(self, now: float, effects: Effects) -> None:
+        """Runs after all packets of one ``Arrive``."""
+
+    def _wake(self, now: float, effects: Effects) -> None:
+        """Runs at every ``Wake``."""
+
+    def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        self.counts.unknown += 1
+
+    def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
+        self.counts.unknown += 1
 
 
-EVENT_OF_KIND: Mapping[int, Event] = {int(kind): Event(kind.name.lower()) for kind in Kind}
+class SenderMachine(PipeMachine):
+    """The sending side of a pipe."""
+
+    confirms: bool = False
+    """Whether its receiver confirms what arrived."""
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages taken whose arrival is not known, as far as it would know."""
+        return 0
+
+    def _send(self, numbers: Sequence[int], payloads: Sequence[Any], effects: Effects) -> None:
+        """Sends them in packets that a wire can carry; mostly that is one."""
+        if len(numbers) <= NUMBERS_MAX:
+            effects.packets.append(Packet(Kind.DATA, self.epoch, 0, numbers, payloads))
+            return
+        for at in range(0, len(numbers), NUMBERS_MAX):
+            end = at + NUMBERS_MAX
+            effects.packets.append(Packet(Kind.DATA, self.epoch, 0, numbers[at:end], payloads[at:end]))
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """The effect of an event in a state: in words, and the states it may end in."""
+class ReceiverMachine(PipeMachine):
+    """The receiving side of a pipe, or the storage of a stream."""
 
-    words: str
-    states: frozenset[StrEnum] = field(default_factory=frozenset)
-    counted: bool = False
-    """Whether it leaves no trace but a count."""
+    settles: bool = False
+    """Whether the worker after it has to answer with ``Settle`` or ``Fail``."""
+
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        if packet.kind != Kind.DATA:
+            self.counts.unknown += 1
+        elif packet.payloads is None or len(packet.payloads) != len(packet.numbers):
+            self.counts.malformed += 1
+        elif len(packet.numbers):
+            self._take(packet, packet.payloads, now, effects)
+
+    def _take(self, packet: Packet, payloads: Sequence[Any], now: float, effects: Effects) -> None:
+        """Handles data that is well formed and not empty."""
+        raise NotImplementedError
+
+    def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        """The worker after it is done with these: news only to a pipe that waits for it."""
+
+    def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
+        """The worker after it failed on these: a pipe that can passes on their next copy."""
+
+    def _confirm(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        effects.packets.append(Packet(Kind.CONFIRM, epoch, self.epoch, numbers))
 
 
-Table = Mapping[tuple[StrEnum, Event], Transition]
+class FollowingReceiver(ReceiverMachine):
+    """A receiver with a position in its sender's numbering: it follows one session, and a later one ends it."""
 
+    def __init__(self, *, epoch: int) -> None:
+        super().__init__(epoch=epoch)
+        self._session = -1
+        """The session that it follows; -1 before the first packet."""
 
-def complete_table(
-    states: type[StrEnum], rows: Mapping[tuple[StrEnum | None, Event], tuple[str, Sequence[StrEnum]]]
-) -> Table:
-    """A table with an outcome for every pair: rows as given (None stands for every state), the rest ignored.
+    def _follow(self, packet: Packet, effects: Effects) -> bool:
+        """Whether the packet belongs to the session that it follows now."""
+        if packet.epoch < self._session:
+            self.counts.stale += len(packet.numbers)
+            if packet.payloads is not None:
+                effects.notify("stale", packet.epoch, packet.numbers)
+            return False
+        if packet.epoch > self._session:
+            self.counts.restarts += self._session >= 0
+            self._session = packet.epoch
+            self._begin(packet, effects)
+        return True
 
-    A pair that no row names is an event that this side never asks for: it changes nothing and is counted.
-    """
-    table: dict[tuple[StrEnum, Event], Transition] = {}
-    for state in states:
-        for event in Event:
-            row = rows.get((state, event)) or rows.get((None, event))
-            if row is not None:
-                table[state, event] = Transition(row[0], frozenset(row[1] or (state,)))
-            else:
-                table[state, event] = Transition("ignored and counted", frozenset((state,)), counted=True)
-    return table
+    def _begin(self, packet: Packet, effects: Effects) -> None:
+        """The packet is the first of a session."""
+        raise NotImplementedError

@@ -135,8 +135,8 @@ class _PacketArray(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_PacketArray)
-_KINDS = frozenset(int(kind) for kind in Kind)
-_WITH_PAYLOADS = frozenset((int(Kind.DATA), int(Kind.FETCHED)))
+_KINDS = frozenset(Kind)
+_WITH_PAYLOADS = frozenset((Kind.DATA, Kind.FETCHED))
 
 
 def encode_packet(packet: Packet) -> bytes:

@@ -44,33 +44,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
-from headpond.pipes.machines.epoch import EpochAge, EpochTracker
-from headpond.pipes.machines.machine import (
-    ROOM_ENDLESS,
-    Arrive,
-    Counts,
-    Effects,
-    Event,
-    Fail,
-    Input,
-    Jitter,
-    Settle,
-    Submit,
-    Table,
-    Token,
-    Wake,
-    complete_table,
-    no_jitter,
-)
-from headpond.pipes.machines.packet import NUMBERS_MAX, Kind, Packet, Run
+from headpond.pipes.machines.machine import Effects, Jitter, ReceiverMachine, SenderMachine, Token, no_jitter
+from headpond.pipes.machines.packet import Kind, Packet, Run
 from headpond.pipes.machines.timeout import Timeout, TimeoutSettings
 from headpond.pipes.machines.window import Window
 
-_DATA = int(Kind.DATA)
-_CONFIRM = int(Kind.CONFIRM)
 PENDING_MAX = 65536
 
 
@@ -83,23 +63,8 @@ class SenderState(StrEnum):
     """There is no room: the caller has to wait."""
 
 
-_ANY = tuple(SenderState)
-SENDER_TABLE: Table = complete_table(
-    SenderState,
-    {
-        (SenderState.IDLE, Event.SUBMIT): ("taken and sent", (SenderState.OPEN, SenderState.FULL)),
-        (SenderState.OPEN, Event.SUBMIT): ("taken up to the room", (SenderState.OPEN, SenderState.FULL)),
-        (SenderState.FULL, Event.SUBMIT): ("refused, the caller keeps them", (SenderState.FULL,)),
-        (None, Event.CONFIRM): ("known numbers are done, the others are counted", _ANY),
-        (None, Event.WAKE): ("overdue messages are sent again, or abandoned after their last try", _ANY),
-    },
-)
-
-
-class ResendSender:
-    TABLE = SENDER_TABLE
+class ResendSender(SenderMachine):
     confirms = True
-    """Its receiver confirms, not a pipe beneath."""
 
     def __init__(
         self,
@@ -111,12 +76,12 @@ class ResendSender:
         jitter: Jitter = no_jitter,
         tries: int = 0,
     ) -> None:
-        self.epoch = epoch
-        self.counts = Counts()
+        super().__init__(epoch=epoch)
+        self._window = Window(window, Timeout(timeout, jitter), tries=tries)
         self._buffer_max = buffer
         self._buffer: deque[Any] = deque()
-        self._window = Window(window, Timeout(timeout, jitter), tries=tries)
-        self._receiver = EpochTracker()
+        """Messages that wait while the window has no room."""
+        self._receiver_epoch = -1
 
     @property
     def state(self) -> SenderState:
@@ -126,80 +91,40 @@ class ResendSender:
 
     @property
     def room(self) -> int:
-        return max(self._window.room, 0) + self._buffer_max - len(self._buffer)
+        return self._window.room + self._buffer_max - len(self._buffer)
 
     @property
     def unconfirmed(self) -> int:
-        """Messages taken whose arrival is not known."""
         return len(self._window) + len(self._buffer)
 
     @property
     def wake_at(self) -> float | None:
         return self._window.wake_at
 
-    def step(self, input: Input, now: float) -> Effects:
-        effects = Effects()
-        if isinstance(input, Submit):
-            self._submit(input.payloads, now, effects)
-        elif isinstance(input, Arrive):
-            for packet in input.packets:
-                if packet.kind == _CONFIRM:
-                    self._confirm(packet, now, effects)
-                else:
-                    self.counts.unknown += 1
-            self._fill(now, effects)
-        elif isinstance(input, Wake):
-            again, abandoned = self._window.due(now)
-            for numbers, payloads in again:
-                self.counts.resent += len(numbers)
-                self.counts.expired += 1
-                self._send(numbers, payloads, effects)
-            if abandoned:
-                self.counts.abandoned += len(abandoned)
-                effects.abandoned.append(Token(self.epoch, abandoned))
-                effects.notify("given up", self.epoch, abandoned)
-                self._fill(now, effects)
-        else:
-            self.counts.unknown += 1
-        return effects
-
     def _submit(self, payloads: Sequence[Any], now: float, effects: Effects) -> None:
-        taken = min(len(payloads), self.room)
-        self.counts.refused += len(payloads) - taken
         first = self._window.number_next + len(self._buffer)
-        effects.accepted = range(first, first + taken)
-        straight = 0 if self._buffer else min(taken, max(self._window.room, 0))
-        if straight:
+        numbers = range(0) if self._buffer else self._window.enter(payloads, now)
+        taken = len(numbers)
+        if taken:
             # The common case: nothing waits before these, and a run that fits is sent as it came.
-            chosen = payloads if straight == len(payloads) else payloads[:straight]
-            self._send(self._window.enter(chosen, now), chosen, effects)
-        if taken > straight:
-            self._buffer.extend(payloads[straight:taken])
-            self._fill(now, effects)
+            self._send(numbers, payloads if taken == len(payloads) else payloads[:taken], effects)
+        if taken < len(payloads):
+            waiting = payloads[taken : taken + self._buffer_max - len(self._buffer)]
+            self._buffer.extend(waiting)
+            taken += len(waiting)
+            self.counts.refused += len(payloads) - taken
+        effects.accepted = range(first, first + taken)
 
-    def _fill(self, now: float, effects: Effects) -> None:
-        """Moves the buffer up into the window's room."""
-        while self._buffer and (room := min(self._window.room, len(self._buffer))) > 0:
-            payloads = list(islice(self._buffer, room))
-            for _ in range(room):
-                self._buffer.popleft()
-            self._send(self._window.enter(payloads, now), payloads, effects)
-
-    def _send(self, numbers: Sequence[int], payloads: Sequence[Any], effects: Effects) -> None:
-        if len(numbers) <= NUMBERS_MAX:
-            effects.packets.append(Packet(_DATA, self.epoch, 0, numbers, payloads))
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        if packet.kind != Kind.CONFIRM:
+            self.counts.unknown += 1
             return
-        for at in range(0, len(numbers), NUMBERS_MAX):
-            end = at + NUMBERS_MAX
-            effects.packets.append(Packet(_DATA, self.epoch, 0, numbers[at:end], payloads[at:end]))
-
-    def _confirm(self, packet: Packet, now: float, effects: Effects) -> None:
         if packet.epoch != self.epoch:
             self.counts.stale += len(packet.numbers)
             return
-        was_new = self._receiver.is_new
-        if self._receiver.observe(packet.origin) is EpochAge.NEW and not was_new:
-            self.counts.restarts += 1
+        if packet.origin > self._receiver_epoch:
+            self.counts.restarts += self._receiver_epoch >= 0
+            self._receiver_epoch = packet.origin
         done = self._window.confirm(packet.numbers, now)
         if len(done) < len(packet.numbers):
             never_sent = sum(number >= self._window.number_next for number in packet.numbers)
@@ -207,6 +132,25 @@ class ResendSender:
             self.counts.duplicate += len(packet.numbers) - len(done) - never_sent
         if done:
             effects.confirmed.append(Token(self.epoch, done))
+
+    def _arrived(self, now: float, effects: Effects) -> None:
+        """Moves the buffer up into the window's room."""
+        count = min(self._window.room, len(self._buffer)) if self._buffer else 0
+        if count:
+            payloads = [self._buffer.popleft() for _ in range(count)]
+            self._send(self._window.enter(payloads, now), payloads, effects)
+
+    def _wake(self, now: float, effects: Effects) -> None:
+        again, abandoned = self._window.due(now)
+        for numbers, payloads in again:
+            self.counts.resent += len(numbers)
+            self.counts.expired += 1
+            self._send(numbers, payloads, effects)
+        if abandoned:
+            self.counts.abandoned += len(abandoned)
+            effects.abandoned.append(Token(self.epoch, abandoned))
+            effects.notify("given up", self.epoch, abandoned)
+            self._arrived(now, effects)
 
 
 class ResendReceiverState(StrEnum):
@@ -217,32 +161,13 @@ class ResendReceiverState(StrEnum):
     """It has as many as it may."""
 
 
-_ANY_RECEIVER = tuple(ResendReceiverState)
-RECEIVER_TABLE: Table = complete_table(
-    ResendReceiverState,
-    {
-        (ResendReceiverState.READY, Event.DATA): ("passed on", _ANY_RECEIVER),
-        (ResendReceiverState.HOLDING, Event.DATA): (
-            "passed on, but no second copy of a pending one",
-            (ResendReceiverState.HOLDING, ResendReceiverState.FULL),
-        ),
-        (ResendReceiverState.FULL, Event.DATA): ("refused and counted", (ResendReceiverState.FULL,)),
-        (None, Event.SETTLE): ("confirmed", _ANY_RECEIVER),
-        (None, Event.FAIL): ("forgotten, so that the next copy is passed on", _ANY_RECEIVER),
-        (None, Event.WAKE): ("nothing", ()),
-    },
-)
-
-
-class ResendReceiver:
-    TABLE = RECEIVER_TABLE
-
+class ResendReceiver(ReceiverMachine):
     def __init__(self, *, epoch: int, confirm: str = "delivered", pending_max: int = PENDING_MAX) -> None:
-        self.epoch = epoch
+        super().__init__(epoch=epoch)
         self.settles = confirm == "settled"
-        self.counts = Counts()
         self._pending_max = pending_max
         self._pending: dict[int, set[int]] = {}
+        """By session: the messages that the worker after has."""
         self._pending_count = 0
 
     @property
@@ -251,48 +176,15 @@ class ResendReceiver:
             return ResendReceiverState.FULL
         return ResendReceiverState.HOLDING if self._pending_count else ResendReceiverState.READY
 
-    @property
-    def room(self) -> int:
-        return ROOM_ENDLESS
-
-    @property
-    def wake_at(self) -> float | None:
-        return None
-
-    def step(self, input: Input, now: float) -> Effects:
-        effects = Effects()
-        if isinstance(input, Arrive):
-            for packet in input.packets:
-                if packet.kind != _DATA:
-                    self.counts.unknown += 1
-                elif packet.payloads is None or len(packet.payloads) != len(packet.numbers):
-                    self.counts.malformed += 1
-                elif self.settles:
-                    self._hold(packet, effects)
-                else:
-                    effects.delivered.append(Run(packet.epoch, packet.numbers, packet.payloads))
-                    self._answer(packet.epoch, packet.numbers, effects)
-        elif isinstance(input, Settle):
-            self._forget(input.epoch, input.numbers)
-            # A message that is not pending may still be settled: this machine passed it on before a Fail, or an
-            # earlier session did. It is done, and its sender should know.
-            if input.numbers:
-                self._answer(input.epoch, input.numbers, effects)
-        elif isinstance(input, Fail):
-            self._forget(input.epoch, input.numbers)
-        elif isinstance(input, Submit):
-            self.counts.unknown += 1
-        return effects
-
-    def _answer(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
-        effects.packets.append(Packet(_CONFIRM, epoch, self.epoch, numbers))
-
-    def _hold(self, packet: Packet, effects: Effects) -> None:
+    def _take(self, packet: Packet, payloads: Sequence[Any], now: float, effects: Effects) -> None:
+        if not self.settles:
+            effects.delivered.append(Run(packet.epoch, packet.numbers, payloads))
+            self._confirm(packet.epoch, packet.numbers, effects)
+            return
         pending = self._pending.setdefault(packet.epoch, set())
-        numbers: list[int] = []
-        payloads: list[object] = []
-        assert packet.payloads is not None
-        for number, payload in zip(packet.numbers, packet.payloads, strict=True):
+        fresh: list[int] = []
+        passed: list[Any] = []
+        for number, payload in zip(packet.numbers, payloads, strict=True):
             if number in pending:
                 self.counts.duplicate += 1
             elif self._pending_count >= self._pending_max:
@@ -300,19 +192,26 @@ class ResendReceiver:
             else:
                 pending.add(number)
                 self._pending_count += 1
-                numbers.append(number)
-                payloads.append(payload)
-        if not pending:
+                fresh.append(number)
+                passed.append(payload)
+        if fresh:
+            effects.delivered.append(Run(packet.epoch, fresh, passed))
+        elif not pending:
             del self._pending[packet.epoch]
-        if numbers:
-            effects.delivered.append(Run(packet.epoch, numbers, payloads))
 
-    def _forget(self, epoch: int, numbers: Sequence[int]) -> None:
+    def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
+        self._fail(epoch, numbers)
+        # A message that is not pending may still be settled: this machine passed it on before a Fail, or an
+        # earlier session did. It is done, and its sender should know.
+        if len(numbers):
+            self._confirm(epoch, numbers, effects)
+
+    def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
+        """No longer pending."""
         pending = self._pending.get(epoch)
-        if pending is None:
-            return
-        before = len(pending)
-        pending.difference_update(numbers)
-        self._pending_count -= before - len(pending)
-        if not pending:
-            del self._pending[epoch]
+        if pending is not None:
+            self._pending_count -= len(pending)
+            pending.difference_update(numbers)
+            self._pending_count += len(pending)
+            if not pending:
+                del self._pending[epoch]

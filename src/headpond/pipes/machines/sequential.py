@@ -27,13 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
-from headpond.pipes.machines.bare import ReceiverBase
-from headpond.pipes.machines.epoch import EpochAge, EpochTracker
-from headpond.pipes.machines.machine import Effects, Event, Table, complete_table
-from headpond.pipes.machines.packet import Kind, Packet, Run
-
-_CONFIRM = int(Kind.CONFIRM)
+from headpond.pipes.machines.machine import Effects, FollowingReceiver
+from headpond.pipes.machines.packet import Packet, Run
 
 
 class SequentialState(StrEnum):
@@ -43,64 +40,32 @@ class SequentialState(StrEnum):
     """The worker after has the last message and has not settled it."""
 
 
-_FOLLOWED = (SequentialState.FOLLOWING, SequentialState.HOLDING)
-RECEIVER_TABLE: Table = complete_table(
-    SequentialState,
-    {
-        (SequentialState.NEW, Event.DATA): ("passed on", _FOLLOWED),
-        (SequentialState.FOLLOWING, Event.DATA): (
-            "passed on if it is the next, else confirmed only",
-            _FOLLOWED,
-        ),
-        (SequentialState.HOLDING, Event.DATA): ("a copy of the held message is dropped", _FOLLOWED),
-        (SequentialState.NEW, Event.SETTLE): ("confirmed: an earlier session passed it on", ()),
-        (SequentialState.FOLLOWING, Event.SETTLE): ("confirmed", ()),
-        (SequentialState.HOLDING, Event.SETTLE): ("confirmed", _FOLLOWED),
-        (SequentialState.NEW, Event.FAIL): ("nothing", ()),
-        (SequentialState.FOLLOWING, Event.FAIL): ("nothing", ()),
-        (SequentialState.HOLDING, Event.FAIL): (
-            "forgotten, so that the next copy is passed on",
-            _FOLLOWED,
-        ),
-        (None, Event.WAKE): ("nothing", ()),
-    },
-)
-
-
-class SequentialReceiver(ReceiverBase):
-    TABLE = RECEIVER_TABLE
-
+class SequentialReceiver(FollowingReceiver):
     def __init__(self, *, epoch: int, confirm: str = "delivered") -> None:
         super().__init__(epoch=epoch)
         self.settles = confirm == "settled"
-        self._sender = EpochTracker()
         self._last = -1
         self._holding = False
 
     @property
     def state(self) -> SequentialState:
-        if self._sender.is_new:
+        if self._session < 0:
             return SequentialState.NEW
         return SequentialState.HOLDING if self._holding else SequentialState.FOLLOWING
 
-    def _take(self, packet: Packet, now: float, effects: Effects) -> None:
-        was_new = self._sender.is_new
-        session = self._sender.observe(packet.epoch)
-        if session is EpochAge.STALE:
-            self.counts.stale += len(packet.numbers)
-            effects.notify("stale", packet.epoch, packet.numbers)
-            return
-        if session is EpochAge.NEW:
-            self.counts.restarts += not was_new
-            self._last, self._holding = packet.numbers[0] - 1, False
-        for number, payload in zip(packet.numbers, packet.payloads or (), strict=True):
-            self._take_one(packet.epoch, number, payload, effects)
+    def _begin(self, packet: Packet, effects: Effects) -> None:
+        self._last, self._holding = packet.numbers[0] - 1, False
 
-    def _take_one(self, epoch: int, number: int, payload: object, effects: Effects) -> None:
+    def _take(self, packet: Packet, payloads: Sequence[Any], now: float, effects: Effects) -> None:
+        if self._follow(packet, effects):
+            for number, payload in zip(packet.numbers, payloads, strict=True):
+                self._take_one(packet.epoch, number, payload, effects)
+
+    def _take_one(self, epoch: int, number: int, payload: Any, effects: Effects) -> None:
         if number <= self._last:
             self.counts.duplicate += 1
             if not (self._holding and number == self._last):
-                self._answer(epoch, (number,), effects)
+                self._confirm(epoch, (number,), effects)
             return
         if number > self._last + 1:
             missing = range(self._last + 1, number)
@@ -111,18 +76,15 @@ class SequentialReceiver(ReceiverBase):
         if self.settles:
             self._holding = True
         else:
-            self._answer(epoch, (number,), effects)
-
-    def _answer(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
-        effects.packets.append(Packet(_CONFIRM, epoch, self.epoch, numbers))
+            self._confirm(epoch, (number,), effects)
 
     def _settle(self, epoch: int, numbers: Sequence[int], effects: Effects) -> None:
-        if epoch == self._sender.epoch and self._last in numbers:
+        if epoch == self._session and self._last in numbers:
             self._holding = False
         if len(numbers):
-            self._answer(epoch, numbers, effects)
+            self._confirm(epoch, numbers, effects)
 
     def _fail(self, epoch: int, numbers: Sequence[int]) -> None:
-        if self._holding and epoch == self._sender.epoch and self._last in numbers:
+        if self._holding and epoch == self._session and self._last in numbers:
             self._holding = False
             self._last -= 1

@@ -57,20 +57,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from headpond.pipes.machines.epoch import EpochAge, EpochTracker
-from headpond.pipes.machines.machine import (
-    ROOM_ENDLESS,
-    Arrive,
-    Counts,
-    Effects,
-    Event,
-    Input,
-    Jitter,
-    Table,
-    Wake,
-    complete_table,
-    no_jitter,
-)
+from headpond.pipes.machines.machine import Effects, Jitter, ReceiverMachine, no_jitter
 from headpond.pipes.machines.packet import NUMBER_MAX, NUMBERS_MAX, Kind, Packet, Run
 from headpond.pipes.machines.timeout import Timeout, TimeoutSettings
 
@@ -81,11 +68,6 @@ ASK_AGAIN = TimeoutSettings(initial_s=1.0, min_s=0.01, max_s=10.0)
 POLL_MIN_S = 1.0
 POLL_MAX_S = 10.0
 """The storage answers when something comes; the receiver asks again in case that answer is lost."""
-
-_DATA = int(Kind.DATA)
-_FETCH = int(Kind.FETCH)
-_FETCHED = int(Kind.FETCHED)
-_POSITION = int(Kind.POSITION)
 
 
 class Entries:
@@ -133,30 +115,10 @@ class StorageState(StrEnum):
     FULL = "full"
 
 
-STORAGE_TABLE: Table = complete_table(
-    StorageState,
-    {
-        (StorageState.EMPTY, Event.DATA): (
-            "appended and confirmed",
-            (StorageState.OPEN, StorageState.FULL),
-        ),
-        (StorageState.OPEN, Event.DATA): (
-            "appended and confirmed",
-            (StorageState.OPEN, StorageState.FULL),
-        ),
-        (StorageState.FULL, Event.DATA): ("refused and counted", ()),
-        (None, Event.FETCH): ("answered, now or when there is something", ()),
-        (None, Event.WAKE): ("nothing", ()),
-    },
-)
-
-
-class StreamStorage:
-    TABLE = STORAGE_TABLE
-
+class StreamStorage(ReceiverMachine):
     def __init__(self, entries: Entries) -> None:
+        super().__init__(epoch=entries.incarnation)
         self.entries = entries
-        self.counts = Counts()
         self._reported_full = False
         self._waiting: Packet | None = None
         """The last fetch that found nothing; a later one takes its place."""
@@ -168,125 +130,69 @@ class StreamStorage:
         full = len(self.entries.payloads) >= self.entries.capacity
         return StorageState.FULL if full else StorageState.OPEN
 
-    @property
-    def room(self) -> int:
-        return ROOM_ENDLESS
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        if packet.kind != Kind.FETCH or len(packet.numbers) != 2:
+            super()._arrive(packet, now, effects)
+            return
+        self._waiting = packet
+        if not self._found(packet)[1]:
+            # An empty answer distinguishes a storage with nothing new from one that is away.
+            effects.packets.append(Packet(Kind.FETCHED, self.epoch, packet.origin, (), ()))
 
-    @property
-    def wake_at(self) -> float | None:
-        return None
-
-    def step(self, input: Input, now: float) -> Effects:
-        effects = Effects()
-        if isinstance(input, Arrive):
-            for packet in input.packets:
-                self._arrive(packet, effects)
-            if self._waiting is not None:
-                self._answer(self._waiting, effects)
-        elif not isinstance(input, Wake):
-            self.counts.unknown += 1
-        return effects
-
-    def _arrive(self, packet: Packet, effects: Effects) -> None:
-        if packet.kind == _FETCH and len(packet.numbers) == 2:
-            self._waiting = packet
-            if not self._found(packet):
-                # An empty answer distinguishes a storage with nothing new from one that is away.
-                none = Packet(int(Kind.FETCHED), self.entries.incarnation, packet.origin, (), ())
-                effects.packets.append(none)
-        elif packet.kind != _DATA:
-            self.counts.unknown += 1
-        elif packet.payloads is None or len(packet.payloads) != len(packet.numbers):
-            self.counts.malformed += 1
-        else:
-            self._append(packet, effects)
-
-    def _append(self, packet: Packet, effects: Effects) -> None:
-        payloads = packet.payloads or ()
+    def _take(self, packet: Packet, payloads: Sequence[Any], now: float, effects: Effects) -> None:
         room = self.entries.fitting(payloads)
-        taken = packet.numbers[:room]
-        self.counts.refused += len(packet.numbers) - len(taken)
-        if len(taken) < len(packet.numbers) and not self._reported_full:
-            effects.notify("storage full", packet.epoch, packet.numbers[len(taken) :])
-        self._reported_full = len(taken) < len(packet.numbers)
-        if taken:
+        refused = packet.numbers[room:]
+        self.counts.refused += len(refused)
+        if len(refused) and not self._reported_full:
+            effects.notify("storage full", packet.epoch, refused)
+        self._reported_full = len(refused) > 0
+        if room:
             self.entries.append(payloads[:room])
-            confirm = Packet(int(Kind.CONFIRM), packet.epoch, self.entries.incarnation, taken)
-            effects.packets.append(confirm)
+            self._confirm(packet.epoch, packet.numbers[:room], effects)
 
-    def _found(self, fetch: Packet) -> tuple[range, list[Any]] | None:
+    def _arrived(self, now: float, effects: Effects) -> None:
+        """Answers the reader that waits, if there is something for it."""
+        if self._waiting is not None:
+            numbers, payloads = self._found(self._waiting)
+            if payloads:
+                effects.packets.append(
+                    Packet(Kind.FETCHED, self.epoch, self._waiting.origin, numbers, payloads)
+                )
+                self._waiting = None
+
+    def _found(self, fetch: Packet) -> tuple[range, list[Any]]:
         first, most = fetch.numbers
-        if fetch.epoch not in (0, self.entries.incarnation):
+        if fetch.epoch not in (0, self.epoch):
             first = 0  # an index of another incarnation says nothing about this one
         first = max(first, self.entries.first)
         at = first - self.entries.first
         payloads = self.entries.payloads[at : at + min(most, NUMBERS_MAX)]
-        return (range(first, first + len(payloads)), payloads) if payloads else None
-
-    def _answer(self, fetch: Packet, effects: Effects) -> None:
-        found = self._found(fetch)
-        if found is not None:
-            self._waiting = None
-            packet = Packet(int(Kind.FETCHED), self.entries.incarnation, fetch.origin, *found)
-            effects.packets.append(packet)
+        return range(first, first + len(payloads)), payloads
 
 
 class IndexStorageState(StrEnum):
     READY = "ready"
 
 
-INDEX_STORAGE_TABLE: Table = complete_table(
-    IndexStorageState,
-    {
-        (None, Event.READ): ("answered with the position", ()),
-        (None, Event.COMMIT): ("the position moves, forwards only", ()),
-        (None, Event.WAKE): ("nothing", ()),
-    },
-)
-
-
-class IndexStorage:
-    TABLE = INDEX_STORAGE_TABLE
-
+class IndexStorage(ReceiverMachine):
     def __init__(self, position: ReaderPosition) -> None:
+        super().__init__(epoch=0)
         self.position = position
-        self.counts = Counts()
 
     @property
     def state(self) -> IndexStorageState:
         return IndexStorageState.READY
 
-    @property
-    def room(self) -> int:
-        return ROOM_ENDLESS
-
-    @property
-    def wake_at(self) -> float | None:
-        return None
-
-    def step(self, input: Input, now: float) -> Effects:
-        effects = Effects()
-        if isinstance(input, Arrive):
-            for packet in input.packets:
-                self._arrive(packet, effects)
-        elif not isinstance(input, Wake):
-            self.counts.unknown += 1
-        return effects
-
-    def _arrive(self, packet: Packet, effects: Effects) -> None:
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        position = self.position
         if packet.kind == Kind.READ:
-            numbers = (self.position.index,)
-            answer = Packet(int(Kind.POSITION), self.position.incarnation, packet.origin, numbers)
+            answer = Packet(Kind.POSITION, position.incarnation, packet.origin, (position.index,))
             effects.packets.append(answer)
-        elif packet.kind == Kind.COMMIT and 0 <= packet.numbers[0] <= NUMBER_MAX:
-            self._commit(packet.epoch, packet.numbers[0])
-        else:
+        elif packet.kind != Kind.COMMIT or not 0 <= packet.numbers[0] <= NUMBER_MAX:
             self.counts.unknown += 1
-
-    def _commit(self, incarnation: int, index: int) -> None:
-        if (incarnation, index) > (self.position.incarnation, self.position.index):
-            self.position.incarnation, self.position.index = incarnation, index
-        elif incarnation < self.position.incarnation:
+        elif (packet.epoch, packet.numbers[0]) > (position.incarnation, position.index):
+            position.incarnation, position.index = packet.epoch, packet.numbers[0]
+        elif packet.epoch < position.incarnation:
             self.counts.stale += 1
         else:
             self.counts.duplicate += 1
@@ -298,20 +204,7 @@ class StreamState(StrEnum):
     FETCHING = "fetching"
 
 
-RECEIVER_TABLE: Table = complete_table(
-    StreamState,
-    {
-        (StreamState.READING, Event.POSITION): ("fetching from there", (StreamState.FETCHING,)),
-        (StreamState.FETCHING, Event.FETCHED): ("passed on, committed, more is asked for", ()),
-        (None, Event.WAKE): ("asked again, if it is time", ()),
-    },
-)
-
-
-class StreamReceiver:
-    TABLE = RECEIVER_TABLE
-    settles = False
-
+class StreamReceiver(ReceiverMachine):
     def __init__(
         self,
         *,
@@ -320,12 +213,12 @@ class StreamReceiver:
         timeout: TimeoutSettings = ASK_AGAIN,
         jitter: Jitter = no_jitter,
     ) -> None:
-        self.epoch = epoch
-        self.counts = Counts()
+        super().__init__(epoch=epoch)
         self._commits = commit
         self._reading = commit
         self._index = 0
-        self._storage = EpochTracker()
+        self._incarnation = 0
+        """Of the storage, as far as it is known."""
         self._timeout = Timeout(timeout, jitter)
         self._asked_at = float("-inf")
         self._ask_at = float("-inf")
@@ -339,34 +232,22 @@ class StreamReceiver:
         return StreamState.READING if self._reading else StreamState.FETCHING
 
     @property
-    def room(self) -> int:
-        return ROOM_ENDLESS
-
-    @property
     def wake_at(self) -> float | None:
         return self._ask_at
 
-    def step(self, input: Input, now: float) -> Effects:
-        effects = Effects()
-        if isinstance(input, Arrive):
-            for packet in input.packets:
-                self._arrive(packet, now, effects)
-        elif isinstance(input, Wake):
-            if self._ask_at <= now:
-                if self._asked_at > float("-inf"):
-                    self._timeout.ran_out(self._asked_at, now)
-                    self.counts.expired += 1
-                self._ask(now, effects)
-        else:
-            self.counts.unknown += 1
-        return effects
+    def _wake(self, now: float, effects: Effects) -> None:
+        if self._ask_at <= now:
+            if self._asked_at > float("-inf"):
+                self._timeout.ran_out(self._asked_at, now)
+                self.counts.expired += 1
+            self._ask(now, effects)
 
     def _ask(self, now: float, effects: Effects) -> None:
         if self._reading:
-            effects.packets.append(Packet(int(Kind.READ), 0, self.epoch, (0,)))
+            effects.packets.append(Packet(Kind.READ, 0, self.epoch, (0,)))
         else:
-            known = max(self._storage.epoch, 0)
-            effects.packets.append(Packet(int(Kind.FETCH), known, self.epoch, (self._index, FETCH_MAX)))
+            question = (self._index, FETCH_MAX)
+            effects.packets.append(Packet(Kind.FETCH, self._incarnation, self.epoch, question))
         self._asked_once = self._ask_at == float("-inf") or self._answered
         self._answered = False
         self._asked_at = now
@@ -381,11 +262,11 @@ class StreamReceiver:
         self._answered = True
 
     def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
-        if packet.kind not in (_FETCHED, _POSITION):
+        if packet.kind not in (Kind.FETCHED, Kind.POSITION):
             self.counts.unknown += 1
         elif packet.origin != self.epoch:
             self.counts.stale += 1  # an answer to an earlier session of this side
-        elif packet.kind == _POSITION:
+        elif packet.kind == Kind.POSITION:
             self._start(packet, now, effects)
         elif self._reading:
             self.counts.unknown += 1
@@ -400,21 +281,19 @@ class StreamReceiver:
             return
         self._reading = False
         self._index = packet.numbers[0]
-        if packet.epoch:
-            self._storage.observe(packet.epoch)
+        self._incarnation = packet.epoch
         self._heard(now)
         self._ask(now, effects)
 
     def _fetched(self, packet: Packet, now: float, effects: Effects) -> None:
-        was_new = self._storage.is_new
-        session = self._storage.observe(packet.epoch)
-        if session is EpochAge.STALE:
+        if packet.epoch < self._incarnation:
             self.counts.stale += len(packet.numbers)
             return
-        if session is EpochAge.NEW and not was_new:
+        if packet.epoch > self._incarnation > 0:
             self.counts.restarts += 1
             effects.notify("storage lost", packet.epoch, range(self._index))
             self._index = 0
+        self._incarnation = packet.epoch
         if not packet.numbers:
             self._heard(now)
             self._ask_at = now + self._poll_s
@@ -435,7 +314,7 @@ class StreamReceiver:
         self._index += len(payloads)
         self._poll_s = POLL_MIN_S
         if self._commits:
-            effects.packets.append(Packet(int(Kind.COMMIT), packet.epoch, self.epoch, (self._index,)))
+            effects.packets.append(Packet(Kind.COMMIT, packet.epoch, self.epoch, (self._index,)))
         self._heard(now)
         self._ask(now, effects)
 

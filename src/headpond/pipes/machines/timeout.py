@@ -49,16 +49,14 @@ class Timeout:
         self._jitter = jitter
         self._mean_s = 0.0
         self._deviation_s = 0.0
-        self._estimate_s = self._settings.initial_s
+        self._estimate_s = self._within(self._settings.initial_s)
         self._doublings = 0
         self._unclear = 0
         """Confirms since the last measurement."""
         self._fresh_at = float("-inf")
         """When the timeout last changed, by a measurement or by doubling."""
-
-    @property
-    def base_s(self) -> float:
-        return self._within(self._estimate_s * 2**self._doublings)
+        self.base_s = self._estimate_s
+        """The timeout now, without jitter."""
 
     def measured(self, round_trip_s: float, now: float) -> None:
         """A message sent once was confirmed after so long."""
@@ -68,28 +66,33 @@ class Timeout:
             self._deviation_s += (abs(round_trip_s - self._mean_s) - self._deviation_s) / 4
             self._mean_s += (round_trip_s - self._mean_s) / 8
         self._estimate_s = self._within(self._mean_s + max(4 * self._deviation_s, self._mean_s))
+        self.base_s = self._estimate_s
         self._doublings = self._unclear = 0
         self._fresh_at = now
 
     def confirmed(self) -> None:
         """A message sent more than once was confirmed: nobody can say how long that took."""
         self._unclear += 1
-        self._doublings = min(self._doublings, DOUBLINGS_KEPT + self._unclear // PATIENCE)
+        self._double(min(self._doublings, DOUBLINGS_KEPT + self._unclear // PATIENCE))
 
     def heard(self, now: float) -> None:
         """The other side answered, and nothing is open: the timeout is no longer doubled."""
-        self._doublings = 0
+        self._double(0)
         self._fresh_at = now
 
     def ran_out(self, sent_at: float, now: float) -> None:
         """A sending was not confirmed in time."""
         # All the sendings of one silence double it once.
         if sent_at >= self._fresh_at and self.base_s < self._settings.max_s:
-            self._doublings += 1
+            self._double(self._doublings + 1)
             self._fresh_at = now
 
     def deadline(self, now: float) -> float:
         return now + self.base_s * (1 + JITTER_SHARE * self._jitter())
+
+    def _double(self, times: int) -> None:
+        self._doublings = times
+        self.base_s = min(self._estimate_s * 2**times, self._settings.max_s)
 
     def _within(self, seconds: float) -> float:
         return min(max(seconds, self._settings.min_s), self._settings.max_s)
