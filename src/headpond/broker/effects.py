@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headpond.storage.log.read import ReadResult, Replaced
+from headpond.storage.log.read import ReadResult
 from headpond.wire.control.links import RecordHead
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FindEntry(Fetch):
     at_us: int = 0
 
     def run(self, log: ShardLog) -> ReadResult:
-        return log.find_run(self.at_us)
+        return ReadResult([], log.find_time(self.at_us), [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,7 @@ class HeadsFetch(Fetch):
     """Filled by the read."""
 
     def run(self, log: ShardLog) -> ReadResult:
-        while True:
-            self.heads.clear()
-            try:
-                return log.walk_heads(self.entry, self.heads)
-            except Replaced:
-                continue
+        return log.walk_heads(self.entry, self.heads)
 
 
 @dataclass(frozen=True, slots=True)

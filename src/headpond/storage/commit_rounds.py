@@ -34,6 +34,10 @@ from headpond.storage.disk import Disk, DiskFile
 
 WRITE_AGAIN_US = 500_000
 """The pause of a lane after a failed write."""
+SHARED_BYTES_MAX = 64 * 1024
+"""A longer write gets a separate sync: writing it twice would cost more."""
+FULL_MAX = 2
+"""How many generations may wait for their checkpoint; past that every log syncs separately."""
 
 
 class Generation:
@@ -149,12 +153,6 @@ class Checkpoint:
             sync_generation(disk, generation.number, generation.paths, generation.doubtful)
         discard(disk, [*(generation.number for generation in self.full), *self.spares])
         self.full, self.spares = [], []
-
-
-SHARED_BYTES_MAX = 64 * 1024
-"""A longer write gets a separate sync: writing it twice would cost more."""
-FULL_MAX = 2
-"""How many generations may wait for their checkpoint; past that every log syncs separately."""
 
 
 class RoundWrite:

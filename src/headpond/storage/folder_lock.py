@@ -20,6 +20,8 @@ from typing import Self
 from headpond.model.errors import HeadpondError, RefillInUse
 
 LOCK_NAME = "lock"
+STATE_VARIABLE = "HEADPOND_STATE"
+REFILL_FOLDER = "refill"
 _BUSY = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN})
 _ASKED_S = 0.01
 _TRIES = 500
@@ -119,10 +121,6 @@ def _is_still_there(handle: int, path: Path) -> bool:
 def _written_pid(handle: int) -> int:
     text = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
     return int(text) if text.isdecimal() else 0
-
-
-STATE_VARIABLE = "HEADPOND_STATE"
-REFILL_FOLDER = "refill"
 
 
 def state_folder(given: str | Path | None = None, environment: Mapping[str, str] | None = None) -> Path:

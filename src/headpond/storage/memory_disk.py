@@ -25,6 +25,15 @@ SECTOR_BYTES = 512
 
 Keep = Literal["none", "all", "some"]
 """What a power cut keeps of the bytes that were not durable; ``some`` is drawn sector by sector."""
+OPERATIONS_MAX = 200_000
+"""How many operations the disk remembers; past that it drops the older half."""
+
+Operation = Literal[
+    "write", "sync", "read", "open", "create", "preallocate", "truncate", "rename", "remove", "sync_folder"
+]
+Operations = list[tuple[str | int, ...]]
+Names = list[str]
+_CHANGES = frozenset({"write", "sync", "create", "preallocate", "truncate", "rename", "remove", "sync_folder"})
 
 
 class FileImage:
@@ -97,17 +106,6 @@ class FileImage:
             self.durable.extend(bytes(start - len(self.durable)))
         end = min(end, self.size)
         self.durable[start:end] = self.read(start, end - start)
-
-
-OPERATIONS_MAX = 200_000
-"""How many operations the disk remembers; past that it drops the older half."""
-
-Operation = Literal[
-    "write", "sync", "read", "open", "create", "preallocate", "truncate", "rename", "remove", "sync_folder"
-]
-Operations = list[tuple[str | int, ...]]
-Names = list[str]
-_CHANGES = frozenset({"write", "sync", "create", "preallocate", "truncate", "rename", "remove", "sync_folder"})
 
 
 @dataclass(slots=True)

@@ -38,6 +38,12 @@ from headpond.wire.typed.versions import SchemaVersions
 STEP_BYTES = 8 * 1024 * 1024
 """How many bytes one step reads, unless a single record is larger."""
 PARTS_MAX = 1024
+RUN_BYTES_MAX = 128 * 1024 * 1024
+"""How many bytes the pass reads for one new file."""
+SHARE_MIN = 0.05
+"""The share of removable rows from which a pass that no user requested rewrites a run."""
+MERGE_FILES = 8
+"""This many small neighbouring files become one, whatever is removed."""
 _HASH_SHIFT = 32
 """The low bits of a key's hash choose the shard, so all keys of a shard share them."""
 
@@ -152,14 +158,6 @@ class StateScan:
             self.finished = True
         else:
             self._begin()
-
-
-RUN_BYTES_MAX = 128 * 1024 * 1024
-"""How many bytes the pass reads for one new file."""
-SHARE_MIN = 0.05
-"""The share of removable rows from which a pass that no user requested rewrites a run."""
-MERGE_FILES = 8
-"""This many small neighbouring files become one, whatever is removed."""
 
 
 @dataclass(slots=True)

@@ -257,7 +257,7 @@ class LogReader:
         """The log has dropped the files before this entry."""
         self._disk = disk
         self._place = place
-        self._shard = place.shard
+        self.shard = place.shard
         # Threads share these: they are replaced or set whole, never changed in steps.
         self._indexes: dict[FileId, FileIndex] = {}
         self._hints: dict[int, tuple[FileId, int]] = {}
@@ -319,7 +319,7 @@ class LogReader:
         file_id, limit = view.files[number].id, view.end_entry(number)
         bounds = self._bounds(view, number, file, at)
         expected = bounds.expected
-        for item in walk(file, bounds, self._shard, max(room, READ_BYTES_MIN)):
+        for item in walk(file, bounds, self.shard, max(room, READ_BYTES_MIN)):
             header = item.header
             if header.first_entry > expected:
                 lost.append((expected, header.first_entry))
@@ -381,13 +381,13 @@ class LogReader:
         return before != (index.points, index.end_offset)
 
     def _build(self, file: DiskFile, its_id: FileId, limit: int) -> FileIndex:
-        index = build_index(file, its_id.first, limit, self._shard, self._place.index_every_bytes)
+        index = build_index(file, its_id.first, limit, self.shard, self._place.index_every_bytes)
         self._built = self._built | {its_id}
         if its_id in self._replaced:
             return index
         with suppress(OSError):
             path = self._place.index_path(*its_id)
-            write_whole(self._disk, path, index.encode_for(file, self._shard))
+            write_whole(self._disk, path, index.encode_for(file, self.shard))
         return index
 
     def _keep(self, its_id: FileId, index: FileIndex) -> None:
@@ -407,7 +407,7 @@ class LogReader:
                 points, end_offset = self.points_of(view, number, file)
                 point = place_of_time(points, stored_at_us) or Point(view.files[number].first, 0, 0)
                 bounds = WalkBounds(point.offset, end_offset, point.entry, view.end_entry(number))
-                for item in walk(file, bounds, self._shard, READ_BYTES_MIN):
+                for item in walk(file, bounds, self.shard, READ_BYTES_MIN):
                     if item.header.stored_at_us >= stored_at_us and item.header.count:
                         return max(item.header.first_entry, view.entry_first)
         return view.entry_durable

@@ -57,9 +57,8 @@ class _Scanned:
 
 
 class SegmentFinder:
-    def __init__(self, reader: LogReader, shard: int) -> None:
+    def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self._shard = shard
         self._segments: dict[tuple[int, bytes], _Scanned] = {}
         self._marked: dict[tuple[int, bytes], RangeSet | None] = {}
 
@@ -91,7 +90,7 @@ class SegmentFinder:
     def _load_marked(self, view: FileView, block: bytes) -> RangeSet | None:
         """The admitted segments of a block in the head of a file, which never changes and may be long."""
         with suppress(FileNotFoundError, BadFrame), self._reader.open_file(view) as file:
-            loaded = load_marks(file, view.first, self._shard)
+            loaded = load_marks(file, view.first, self._reader.shard)
             if loaded is not None:
                 known = Marks.decode(loaded.marks).get(block)
                 return RangeSet() if known is None else known.admitted
@@ -119,7 +118,7 @@ class SegmentFinder:
         if scanned.offset >= end_offset:
             return
         bounds = WalkBounds(scanned.offset, end_offset, scanned.entry, view.end_entry(number))
-        for item in walk(file, bounds, self._shard, CHUNK_BYTES):
+        for item in walk(file, bounds, self._reader.shard, CHUNK_BYTES):
             header = item.header
             scanned.entry = header.end_entry
             if header.block == block:
@@ -134,16 +133,15 @@ class SegmentFinder:
         self._marked = {key: ranges for key, ranges in self._marked.items() if key[0] != first}
 
 
-def walk_heads(reader: LogReader, view: View, shard: int, entry: int, heads: list[RecordHead]) -> ReadResult:
+def walk_heads(reader: LogReader, view: View, entry: int, heads: list[RecordHead]) -> ReadResult:
     """Adds the heads from the record that holds ``entry`` on; returns where to continue, and what is lost."""
-    return _HeadWalk(reader, view, shard, heads).run(entry)
+    return _HeadWalk(reader, view, heads).run(entry)
 
 
 class _HeadWalk:
-    def __init__(self, reader: LogReader, view: View, shard: int, heads: list[RecordHead]) -> None:
+    def __init__(self, reader: LogReader, view: View, heads: list[RecordHead]) -> None:
         self._reader = reader
         self._view = view
-        self._shard = shard
         self._heads = heads
         self._room = SCAN_BYTES_MAX
 
@@ -183,7 +181,7 @@ class _HeadWalk:
         bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
         lost: list[Span] = []
         expected, refusals = at, 0
-        for item in walk(file, bounds, self._shard, CHUNK_BYTES):
+        for item in walk(file, bounds, self._reader.shard, CHUNK_BYTES):
             header = item.header
             if header.end_entry <= at and (header.count or header.first_entry < at):
                 continue

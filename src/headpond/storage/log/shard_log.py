@@ -12,6 +12,7 @@ else belongs to the thread that appends.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 
@@ -68,13 +69,7 @@ TALLY_BYTES = 1024 * 1024
 class ShardLog:
     """Opened with ``ShardLog.open``."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        place: LogPlace,
-        found: RecoveredLog,
-        options: LogOptions,
-    ) -> None:
+    def __init__(self, disk: Disk, place: LogPlace, found: RecoveredLog, options: LogOptions) -> None:
         self._disk = disk
         self.place = place
         self._shard = place.shard
@@ -98,9 +93,12 @@ class ShardLog:
         """The first entry that is kept."""
         self.entry_next = found.next_entry
         """The next entry to assign, staged ones counted."""
+        self.entry_durable = found.next_entry
+        """One past the last durable entry."""
         self.compacted = found.compacted
         """Entries that compaction took out; every subscription has settled them."""
-        self._stored_at_us = found.stored_at_us
+        self.stored_at_us = found.stored_at_us
+        """The time of the last record, staged ones counted."""
         self._tally_room = TALLY_BYTES
         self.appender = Appender(LogBatch, place.shard, self._reserve_to, self._leave_file)
         self.appender.sync = options.sync
@@ -127,7 +125,7 @@ class ShardLog:
         self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
         self._reader = LogReader(disk, place)
         self._reader.damaged = found.damaged
-        self._finder = SegmentFinder(self._reader, place.shard)
+        self._finder = SegmentFinder(self._reader)
 
     @classmethod
     def open(
@@ -163,25 +161,15 @@ class ShardLog:
     # --- facts and settings ---------------------------------------------------------------------------
 
     @property
-    def entry_durable(self) -> int:
-        """One past the last durable entry."""
-        return self._view.entry_durable
-
-    @property
     def entry_taken(self) -> int:
         """One past the last entry that ``take`` returned."""
         under_way = self.appender.under_way
-        return self._view.entry_durable if under_way is None else under_way.end_entry
+        return self.entry_durable if under_way is None else under_way.end_entry
 
     @property
     def damaged(self) -> RangeSet:
         """Entries that fail their checksum or are missing; the log never serves them."""
         return self._reader.damaged
-
-    @property
-    def stored_at_us(self) -> int:
-        """The time of the last record, staged ones counted."""
-        return self._stored_at_us
 
     @property
     def incarnation(self) -> int:
@@ -240,7 +228,7 @@ class ShardLog:
         """The durable files, oldest first, with the facts for retention."""
         # If the staged batch begins a file, the expiry no longer belongs to the last durable one.
         expires_us = None if self.appender.staged.creates else self._expires_us
-        return self._view.stored(self._stored_at_us, expires_us or None)
+        return self._view.stored(self.stored_at_us, expires_us or None)
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -266,14 +254,15 @@ class ShardLog:
         Entries before ``entry_first`` are in ``lost`` too.
         """
         while True:
-            try:
+            with suppress(Replaced):
                 return self._reader.read(self._view, entry, bytes_max)
-            except Replaced:
-                continue
 
     def walk_heads(self, entry: int, heads: list[RecordHead]) -> ReadResult:
-        """Adds the heads of the segments from ``entry`` on (heads.py)."""
-        return walk_heads(self._reader, self._view, self._shard, entry, heads)
+        """Fills ``heads`` with the segments from ``entry`` on (segments.py)."""
+        while True:
+            heads.clear()
+            with suppress(Replaced):
+                return walk_heads(self._reader, self._view, entry, heads)
 
     def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
         """(origin_crc, first entry, count) of an admitted segment; None if the log no longer has it."""
@@ -286,14 +275,8 @@ class ShardLog:
     def find_time(self, stored_at_us: int) -> int:
         """The first durable entry stored at or after a time; ``entry_durable`` if there is none."""
         while True:
-            try:
+            with suppress(Replaced):
                 return self._reader.find_time(self._view, stored_at_us)
-            except Replaced:
-                continue
-
-    def find_run(self, stored_at_us: int) -> ReadResult:
-        """An empty run at the first entry stored at or after a time."""
-        return ReadResult([], self.find_time(stored_at_us), [])
 
     # --- appending ----------------------------------------------------------------------------------
 
@@ -323,9 +306,9 @@ class ShardLog:
         self._tally_room = min(self._tally_room + RECORD_HEADER_BYTES + len(body), TALLY_BYTES)
         if marks.book.dirty:  # the producer of a block comes before its first record
             self.stage_tallies(stored_at_us)
-        if stored_at_us < self._stored_at_us:
-            stored_at_us = self._stored_at_us
-        self._stored_at_us = stored_at_us
+        if stored_at_us < self.stored_at_us:
+            stored_at_us = self.stored_at_us
+        self.stored_at_us = stored_at_us
         if count:
             if self._oldest_us is None:
                 self._oldest_us = stored_at_us
@@ -397,7 +380,7 @@ class ShardLog:
             return self.entry_first
         kept = self.entry_next if everything else files[count].first
         if not batch.parts:
-            self._begin(batch, self._stored_at_us, kept=kept, new_file=everything)
+            self._begin(batch, self.stored_at_us, kept=kept, new_file=everything)
         if batch.kept_before is None:
             batch.kept_before = self.entry_first
         batch.drop(files[:count], self.place.folder)
@@ -414,7 +397,7 @@ class ShardLog:
             self._retitled = True  # the next batch begins a new file
             return False
         if self.appender.end is not None and self.entry_next > self._file_first:
-            self._begin(batch, self._stored_at_us, new_file=True)
+            self._begin(batch, self.stored_at_us, new_file=True)
             self._add_event(Dropped(self.entry_next, self.entry_first))
         return True
 
@@ -444,7 +427,7 @@ class ShardLog:
         """
         if self._lost_from is None or self._begun:
             return False
-        self._begin(self.appender.staged, self._stored_at_us)
+        self._begin(self.appender.staged, self.stored_at_us)
         self._begin_incarnation(now_us)
         return True
 
@@ -486,7 +469,7 @@ class ShardLog:
         if end is not None:  # a write under way may create the file before this one
             previous.append(self._file_first)
         kept = self.entry_first if kept is None else kept
-        head = FileHead(first, max(previous, default=None), kept, self._stored_at_us)
+        head = FileHead(first, max(previous, default=None), kept, self.stored_at_us)
         # A log may stay open for years: it forgets old blocks whenever it writes its marks.
         self._forget(now_us, block)
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
@@ -495,7 +478,7 @@ class ShardLog:
         frames = encode_head(body, self.place)
         self.appender.begin_file(self.place.path(first))
         batch.add(frames)
-        batch.first, batch.floor_us = first, self._stored_at_us
+        batch.first, batch.floor_us = first, self.stored_at_us
         batch.closes_us = self._expires_us or None
         self._file_first, self._head_bytes = first, len(frames)
         self._oldest_us, self._expires_us = None, 0
@@ -548,7 +531,7 @@ class ShardLog:
         for batch in (self.appender.staged, write):  # newest first
             self._undo(batch)
         self.appender.failed(write)
-        self.entry_next = self._view.entry_durable
+        self.entry_next = self.entry_durable
         self._expires_us = None
 
     def _undo(self, batch: LogBatch) -> None:
@@ -566,6 +549,7 @@ class ShardLog:
         if view.files is not self._view.files:
             self._closed_bytes = sum(file.bytes for file in view.files[:-1])
         self._view = view
+        self.entry_durable = view.entry_durable
         self.bytes = self._closed_bytes + (view.end_offset if view.files else 0)
 
     def close(self) -> SealedFile | None:
@@ -576,7 +560,7 @@ class ShardLog:
         """
         if self.appender.under_way is not None:
             return None
-        self.stage_tallies(self._stored_at_us, last=True)
+        self.stage_tallies(self.stored_at_us, last=True)
         write = self.take()
         if write is not None:
             write.run(self._disk)
