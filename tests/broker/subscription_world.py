@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.broker.subscriptions.cursor import ShardCursor
-from headpond.broker.subscriptions.dispatch import Offer
+from headpond.broker.subscriptions.journal import make_subscription
 from headpond.broker.subscriptions.key_shared import slots_of
-from headpond.broker.subscriptions.subscription import Change, Subscription
+from headpond.broker.subscriptions.records import Opened
+from headpond.broker.subscriptions.subscription import Consequences, Offer
 from headpond.model.entry_set import EntrySet
 from headpond.model.policy import Policy
 from headpond.storage.log.read import ReadResult, StoredRecord
@@ -62,7 +63,9 @@ class World:
 
     def begin(self, cursors: list[ShardCursor]) -> None:
         policy = self.policy.effective("a/b/c/t", self.mode)
-        self.it = Subscription(b"t" * 16, "s", self.kind, self.mode, cursors, 0, policy)
+        starts = [cursor.cursor for cursor in cursors]
+        opened = Opened(b"t" * 16, "s", self.kind, self.mode, starts, 0, policy)
+        self.it = make_subscription(opened, cursors)
 
     def restart(self) -> None:
         """The node is killed and opens what its journal has: all but who held what, and what was waited for."""
@@ -93,15 +96,17 @@ class World:
         self.ends[shard] += len(keys)
         if caught_up and self.it.attachments:
             run = ReadResult([made], self.ends[shard], [])
-            self.offered(self.it.deal(shard, run, None, self.now_us))
+            self.offered(self.it.offer(shard, run, None))
 
     def join(self, credit: int, instance: bytes = b"", *, says: bool = False) -> Attachment:
         """A consumer comes, or comes back and ``says`` what its program has in hand."""
         self.numbers += 1
-        made = Attachment(self.numbers, 1, f"c{self.numbers}", credit, welcome=True, instance=instance)
+        made = Attachment(self.numbers, 1, f"c{self.numbers}", credit, welcome=True, resumed=True)
+        made.instance = instance
         made.keeps = self.numbers % 3 > 0
         if not says:
-            self.changed(self.it.admit(made, self.now_us))
+            self.it.admit(made, self.now_us)
+            self.changed()
             return made
         in_hand = self.in_hand.setdefault(instance, set()) - self.settled
         self.forgotten -= in_hand
@@ -109,7 +114,8 @@ class World:
             shard: EntrySet.of_entries(entry for each, entry in in_hand if each == shard)
             for shard in range(self.shards)
         }
-        change = self.it.admit(made, self.now_us, seen)
+        self.it.admit(made, self.now_us, seen)
+        change = self.taken()
         for place in [each for each, holder in self.holder.items() if holder not in self.it.attachments]:
             del self.holder[place]
         for shard, cursor in enumerate(self.it.cursors):
@@ -121,7 +127,7 @@ class World:
                     )
                     self.holder[place] = made
                 elif place in in_hand:
-                    assert count or entry in cursor.maybe_seen, "it was handed out once"
+                    assert count or entry in cursor.flagged, "it was handed out once"
                 self.delivered[place] = count
         self.delivered = {place: count for place, count in self.delivered.items() if count}
         for shard, sets in change.returned:
@@ -138,16 +144,15 @@ class World:
     def pump(self, steps: int = 10_000) -> None:
         """Lets it read as much as it wants."""
         for _ in range(steps):
-            self.it.release(self.ends)
-            offers = self.it.direct(self.ends, self.now_us)
+            self.it.release_refused(self.ends)
+            offers = self.it.offer_cached(self.ends)
             self.offered(offers)
-            wanted = self.it.want(self.ends, 400)
+            wanted = self.it.next_read(self.ends, 400)
             if wanted is None and not offers:
                 return
             if wanted is not None:
-                self.offered(
-                    self.it.deal(wanted.shard, self.read(wanted.shard, wanted.entry), wanted.entry, self.now_us)
-                )
+                run = self.read(wanted.shard, wanted.entry)
+                self.offered(self.it.offer(wanted.shard, run, wanted.entry))
         raise AssertionError("it goes on reading for ever")
 
     def read(self, shard: int, entry: int) -> ReadResult:
@@ -173,23 +178,23 @@ class World:
             in_hand.discard(place)
 
     def nack(self, place: Place, by: Attachment, delay_s: float) -> None:
-        change = Change()
         mine = self.holder.get(place) is by
         shard, entry = place
         refusal = self.it.nack(shard, entry, delay_s, self.now_us, self.ends[shard], by)
         if refusal is not None:
-            self.it.failed(by, shard, entry, entry + 1, change)
+            self.it.failed(by, shard, [(entry, entry + 1)])
         if mine:
             self.came_back(place)
             assert refusal is not None
             assert refusal.deliveries == self.delivered[place]
         elif place in self.holder:
             assert refusal is None, "what another one has is not this one's to refuse"
-        self.changed(change)
+        self.changed()
 
     def wait(self, us: int) -> None:
         self.now_us += us
-        self.changed(self.it.on_time(self.now_us, self.ends))
+        self.it.on_time(self.now_us, self.ends)
+        self.changed()
 
     def bury(self) -> None:
         for shard, cursor in enumerate(self.it.cursors):
@@ -212,6 +217,7 @@ class World:
 
     def offered(self, offers: list[Offer]) -> None:
         for offer in offers:
+            self.it.sent(offer, self.now_us)
             sent = [range(each.header.first_entry, each.header.end_entry) for each in offer.records]
             if len(sent) == 1:
                 self.kept[offer.attachment, offer.shard] = sent[0]
@@ -225,8 +231,13 @@ class World:
                     self.check_offer(offer, (offer.shard, entry))
                     self.holder[offer.shard, entry] = offer.attachment
 
-    def changed(self, change: Change) -> None:
+    def taken(self) -> Consequences:
+        found, self.it.consequences = self.it.consequences or Consequences(), None
+        return found
+
+    def changed(self) -> None:
         """Consumers that are gone gave back what they had; what came back is what the machine says."""
+        change = self.taken()
         returned = {
             (shard, entry): count
             for shard, sets in change.returned
@@ -250,21 +261,21 @@ class World:
 
     def check_offer(self, offer: Offer, place: Place) -> None:
         shard, entry = place
-        taker = offer.attachment
+        receiver = offer.attachment
         assert place not in self.settled, "nothing settled comes again"
         assert place not in self.holder, "nothing is with two consumers"
-        again = place[1] in self.it.cursors[place[0]].maybe_seen
+        again = place[1] in self.it.cursors[place[0]].flagged
         assert offer.attempt == (self.delivered.get(place, 0) or again) + 1
         handed = any(place in in_hand for in_hand in self.in_hand.values())
         assert offer.attempt > 1 or not handed or place in self.forgotten, "what was handed out comes flagged"
-        assert taker.connected
+        assert receiver.connected
         assert not self.it.paused
         single = self.kind in ("unique", "failover")
         if single:
-            assert self.it.attachments[0] is taker
+            assert self.it.attachments[0] is receiver
         before = [(shard, each) for each in range(entry) if (shard, each) not in self.settled]
         if self.mode == "resilient" and single:
-            assert all(self.holder.get(each) is taker for each in before), "the order is the log's"
+            assert all(self.holder.get(each) is receiver for each in before), "the order is the log's"
         if self.mode == "resilient" and self.kind == "shared":
             assert not self.holder, "one message at a time"
             assert not before
@@ -274,7 +285,7 @@ class World:
             holders = {
                 self.holder[each] for each in self.holder if each[0] == shard and self.slot[each] == slot
             }
-            assert holders <= {taker}, "a key is with one consumer"
+            assert holders <= {receiver}, "a key is with one consumer"
             assert not holders or self.mode == "non_resilient", "and one at a time where that is asked for"
 
     def check(self) -> None:

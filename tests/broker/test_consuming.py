@@ -11,8 +11,9 @@ from headpond.model.errors import HeadpondError, SubscriptionBusy
 from headpond.model.policy import BACKOFF_S, Policy
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.catalog import CreateTopic, DeleteTopic, TopicInfo
-from headpond.wire.control.codec import read_result
+from headpond.wire.control.codec import Request, read_result
 from headpond.wire.control.consuming import (
+    CreateSubscription,
     Credit,
     DeleteSubscription,
     Deliver,
@@ -155,6 +156,20 @@ def test_a_time_chooses_the_first_entry_stored_at_or_after_it() -> None:
     it.now_us = 2_000_000_000
     writer.write(3)
     assert Reader(it, start="1970-01-01T00:25:00+00:00").entries() == [3, 4, 5]
+
+
+def test_a_time_is_looked_for_by_a_worker_and_the_topic_may_be_deleted_meanwhile() -> None:
+    it = shell()
+    Writer(it).write(1)
+    admin = it.connect()
+    admin.send(Request(1, CreateSubscription("orders", "s", start="1970-01-01T00:00:01+00:00")))
+    (looking,) = it.pending
+    it.pending.clear()
+    it.connect().request(DeleteTopic("orders"))
+    it.pending.append(looking)
+    it.work_all()
+    (answer,) = admin.take(Error)
+    assert answer.code == "storage-failed"
 
 
 def test_a_start_that_makes_no_sense_is_refused_for_this_consumer_alone() -> None:
@@ -413,13 +428,13 @@ def test_a_subscription_that_can_take_nothing_is_not_looked_at_when_something_is
     assert reader.entries() == [0], "that took all of its credit"
     (subscription,) = it.core.stores.subscriptions.all()
     looks: list[int] = []
-    takers = subscription.dispatch.takers
+    receivers = subscription.receivers
 
     def counted() -> list[Attachment]:
         looks.append(1)
-        return takers()
+        return receivers()
 
-    monkeypatch.setattr(subscription.dispatch, "takers", counted)
+    monkeypatch.setattr(subscription, "receivers", counted)
     for _ in range(5):
         writer.write(1)
     assert looks == []

@@ -54,9 +54,11 @@ class CursorAgainstModel(RuleBasedStateMachine):
     )
     def offer(self, start: int, length: int, spans_max: int, strict: bool, park: bool) -> None:
         cursor, end = self.cursor, min(END, start + length)
-        spans = cursor.available(start, end, spans_max, strict=strict)
-        assert spans == cursor.available(start, end, spans_max, strict=strict), "asking changes nothing"
         barrier = min((n for n in range(END) if self.state[n] in ("waiting", "dying")), default=END)
+        assert cursor.barrier == (barrier if barrier < END else None)
+        end = min(end, barrier) if strict else end
+        spans = cursor.available(start, end, spans_max)
+        assert spans == cursor.available(start, end, spans_max), "asking changes nothing"
         for entry in entries(spans):
             assert start <= entry < end
             assert self.state[entry] == "ready" or (self.state[entry] == "new" and start <= cursor.offered)
@@ -71,13 +73,13 @@ class CursorAgainstModel(RuleBasedStateMachine):
             for attempt, some in offers:
                 for entry in entries(some):
                     self.out(entry, attempt)
-        reached = spans[-1][1] if len(spans) == spans_max else min(end, barrier) if strict else end
+        reached = spans[-1][1] if len(spans) == spans_max else end
         if start <= reached:
             cursor.advance(start, reached)
 
     @rule(strict=st.booleans())
     def want(self, strict: bool) -> None:
-        entry = self.cursor.next_wanted(END, strict=strict)
+        entry = self.cursor.next_wanted(END, in_order=strict)
         offerable = [n for n in range(END) if self.state[n] in ("ready", "new")]
         barrier = min((n for n in range(END) if self.state[n] in ("waiting", "dying")), default=END)
         if any(n < barrier or not strict for n in offerable):
@@ -146,7 +148,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
     @rule(steps=st.integers(0, 3))
     def wake(self, steps: int) -> None:
         self.now_us += steps * DUE_STEP_US
-        self.cursor.wake(self.now_us)
+        self.cursor.unacked_log.wake(self.now_us)
         self.cursor.release(END)
         for entry, due_us in list(self.due.items()):
             if due_us <= self.now_us:
@@ -189,7 +191,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 "new": not settled and entry >= cursor.offered,
             }
             assert [name for name, here in found.items() if here] == [self.state[entry]]
-        assert (cursor.due_us is not None) or not cursor.unacked_log
+        assert (cursor.unacked_log.due_us is not None) or not cursor.unacked_log
         assert set(entries(list(cursor.dead.spans(0, END)))) == self.dead
 
 
@@ -218,4 +220,4 @@ def test_what_was_delivered_as_often_as_it_may_is_dying_after_a_restart() -> Non
     cursor.restore_deliveries(EntrySet.of([(7, 8)]), 2)
     cursor.begin()
     assert cursor.available(0, 10, 9) == [(0, 4), (6, 10)]
-    assert cursor.available(0, 10, 9, strict=True) == [(0, 4)]
+    assert cursor.barrier == 4

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headpond.broker.subscriptions.attachment import Attachment
-from headpond.broker.subscriptions.dispatch import Offer
 from headpond.broker.subscriptions.journal import Subscriptions, records_of
 from headpond.broker.subscriptions.records import Opened, decode_change, encode_change
-from headpond.broker.subscriptions.settle import settle
-from headpond.broker.subscriptions.subscription import Change, Subscription
+from headpond.broker.subscriptions.subscription import Offer, Subscription
 from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
 from headpond.storage.log.read import ReadResult, StoredRecord
@@ -71,7 +69,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     # --- what happens -------------------------------------------------------------------------------
 
     def read_journal(self) -> Subscription:
-        self.subscriptions = Subscriptions(lambda: self.now_us, lambda: self.clock_us)
+        self.subscriptions = Subscriptions(lambda: self.now_us, lambda: self.clock_us, lambda topic: None)
         for body in self.journal:
             self.subscriptions.apply(decode_change(body))
         found = self.subscriptions.get(TOPIC, "s")
@@ -87,23 +85,24 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         """A shared subscription has two consumers."""
         self.avoided.clear()
         while len(self.consumers) < (2 if self.kind == "shared" else 1):
-            one = Attachment(1, len(self.consumers), "c", 0, welcome=True)
-            self.wrote(self.it.admit(one, self.clock_us))
+            one = Attachment(1, len(self.consumers), "c", 0, welcome=True, resumed=True)
+            self.it.admit(one, self.clock_us)
+            self.wrote()
             self.consumers.append(one)
 
-    def wrote(self, change: Change) -> None:
-        self.journal += map(encode_change, records_of(self.it, change))
-        for one in change.recalled:
+    def wrote(self) -> None:
+        self.journal += map(encode_change, records_of(self.it))
+        change, self.it.consequences = self.it.consequences, None
+        for one in change.recalled if change is not None else ():
             self.it.take_back(one, 0, [], done=True)  # it has handed out everything
 
     def settle(self, entry: int, **what: list[tuple[int, float | None]] | list[tuple[int, int]]) -> None:
         ask = Settle(1, 1, 0, **what)  # type: ignore[arg-type]
         by = next(one for one in self.consumers if entry in one.held.get(0, ()))
-        change = Change()
-        told, late = settle(self.it, ask, by, len(self.entries), self.clock_us, self.now_us, change)
+        told, late = self.it.settle(ask, by, len(self.entries), self.clock_us, self.now_us)
         assert not late
         self.journal.append(encode_change(told))
-        self.wrote(change)
+        self.wrote()
 
     def some(self, at: int, state: str) -> int:
         found = [number for number, entry in enumerate(self.entries) if entry.state == state]
@@ -143,7 +142,8 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     @rule(steps=st.sampled_from([1, 5, 25, 120]))
     def wait(self, steps: int) -> None:
         self.clock_us += steps * DUE_STEP_US
-        self.wrote(self.it.on_time(self.clock_us, [len(self.entries)]))
+        self.it.on_time(self.clock_us, [len(self.entries)])
+        self.wrote()
         held = [its for its in self.entries if its.state == "held"]
         for due_us in sorted({its.due_us for its in held if its.due_us <= self.now_us}):
             late = [its for its in held if its.state == "held" and its.due_us == due_us]
@@ -156,7 +156,11 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     def lose_a_consumer(self, clean: bool) -> None:
         one = self.consumers.pop(0)
         held = [number for number, its in enumerate(self.entries) if number in one.held.get(0, ())]
-        self.wrote(self.it.leave(one, {}) if clean else self.it.lose(one))
+        if clean:
+            self.it.leave(one, {})
+        else:
+            self.it.disconnect(one)
+        self.wrote()
         for entry in held:
             self.entries[entry].state = "ready"
             if not clean:
@@ -188,8 +192,8 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         self.it.on_time(self.clock_us, [len(self.entries)])  # as when a consumer is welcomed
         for _ in range(count):
             consumer.credit_bytes = 1
-            self.it.opened(consumer)
-            self.it.heard(consumer)
+            consumer.overdue = False
+            self.it.gained_room(consumer)
             offers = self.pump()
             consumer.credit_bytes = 0
             self.check(offers)
@@ -199,12 +203,14 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     def pump(self) -> list[Offer]:
         ends = [len(self.entries)]
         for _ in range(1000):
-            self.it.release(ends)
-            wanted = self.it.want(ends, 1)
+            self.it.release_refused(ends)
+            wanted = self.it.next_read(ends, 1)
             if wanted is None:
                 return []
             run = ReadResult([self.records[wanted.entry]], wanted.entry + 1, [])
-            if offers := self.it.deal(0, run, wanted.entry, self.clock_us):
+            if offers := self.it.offer(0, run, wanted.entry):
+                for offer in offers:
+                    self.it.sent(offer, self.clock_us)
                 return offers
         raise AssertionError("it goes on reading for ever")
 

@@ -38,6 +38,10 @@ STEPS = st.lists(
 )
 
 
+def empty() -> Subscriptions:
+    return Subscriptions(lambda: 0, lambda: 0, lambda topic: None)
+
+
 def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
     """Lets a subscription live through the steps; returns what the journal would hold."""
     opened = Opened(TOPIC, "s", "unique", "non_resilient", [0, 5], 17, POLICY)
@@ -108,9 +112,9 @@ def counts(subscriptions: Subscriptions) -> tuple[object, ...]:
 @settings(deadline=None)
 @given(STEPS)
 def test_replaying_the_journal_restores_what_is_settled(steps: list[Step]) -> None:
-    lived = Subscriptions()
+    lived = empty()
     journal = run(steps, lived)
-    replayed = Subscriptions()
+    replayed = empty()
     for change in journal:
         replayed.apply(decode_change(encode_change(change)))
     assert settled(replayed) == settled(lived)
@@ -120,9 +124,9 @@ def test_replaying_the_journal_restores_what_is_settled(steps: list[Step]) -> No
 @settings(deadline=None)
 @given(STEPS)
 def test_a_snapshot_stands_for_the_whole_journal(steps: list[Step]) -> None:
-    lived = Subscriptions()
+    lived = empty()
     run(steps, lived)
-    restored = Subscriptions()
+    restored = empty()
     for body in lived.snapshot():
         restored.apply(decode_change(body))
     assert settled(restored) == settled(lived)
@@ -137,7 +141,7 @@ def test_a_snapshot_stands_for_the_whole_journal(steps: list[Step]) -> None:
 
 
 def test_reading_a_record_twice_does_no_harm() -> None:
-    subscriptions = Subscriptions()
+    subscriptions = empty()
     journal = run([("offer", 0, 0, 20), ("ack", 0, 3, 5), ("skip", 0, 10, 2)], subscriptions)
     for change in journal[1:]:
         subscriptions.apply(change)
@@ -146,7 +150,7 @@ def test_reading_a_record_twice_does_no_harm() -> None:
 
 
 def test_a_removed_subscription_is_gone_and_its_records_are_passed_over() -> None:
-    subscriptions = Subscriptions()
+    subscriptions = empty()
     run([], subscriptions)
     subscriptions.apply(Removed(TOPIC, "s"))
     assert subscriptions.get(TOPIC, "s") is None

@@ -234,7 +234,7 @@ def test_beginning_with_the_state_needs_a_state_topic_and_a_new_subscription() -
     with pytest.raises(BadRequest, match="no state topic"):
         world.client.request(CreateSubscription("plain", "s", start="state"))
     world.client.request(CreateSubscription("t", "s", start="state"))
-    with pytest.raises(BadRequest, match="when it is made"):
+    with pytest.raises(BadRequest, match="when it is created"):
         world.client.request(SeekSubscription("t", "s", "state"))
 
 

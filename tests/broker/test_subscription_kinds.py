@@ -283,7 +283,7 @@ def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
         admin.request(CreateSubscription("orders", f"idle-{number}"))
     asked: list[str] = []
     for subscription in it.core.stores.subscriptions.all():
-        subscription.dispatch.want = lambda *_: asked.append("want")  # type: ignore[method-assign]
+        subscription.next_read = lambda *_: asked.append("want")  # type: ignore[method-assign]
     due_us = it.core.due_us
     writer.write(5)
     assert asked == []

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headpond.broker.subscriptions.attachment import Attachment
-from headpond.broker.subscriptions.subscription import Change
 from headpond.model.errors import SubscriptionBusy
 from headpond.model.policy import Policy
 from tests.broker.subscription_world import MANY, World
@@ -72,7 +71,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
             return
         self.world.hand_out(one, count)
         if how == "lost":
-            self.world.changed(self.world.it.lose(one))
+            self.world.it.disconnect(one)
+            self.world.changed()
         elif how == "killed":
             self.world.restart()
             self.seen.clear()
@@ -83,7 +83,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     def leave(self, at: int, clean: bool) -> None:
         gone = self.some(at)
         it = self.world.it
-        self.world.changed(it.leave(gone) if clean else it.lose(gone))
+        (it.leave if clean else it.disconnect)(gone)
+        self.world.changed()
         self.world.pump()
 
     @precondition(lambda self: self.attached)
@@ -92,7 +93,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         lucky = self.some(at)
         lucky.credit_bytes += credit
         if lucky.open:
-            self.world.it.opened(lucky)
+            self.world.it.gained_room(lucky)
         self.world.pump()
 
     @precondition(lambda self: self.attached)
@@ -101,7 +102,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         one = self.some(at)
         one.writable = writable
         if one.open:
-            self.world.it.opened(one)
+            self.world.it.gained_room(one)
 
     @precondition(lambda self: self.attached)
     @rule(at=st.integers(0, 5))
@@ -151,7 +152,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         if any(each == shard and start <= entry < start + length for each, entry in in_hand):
             return  # only what nobody was handed is given back
         self.world.it.take_back(one, shard, [(start, start + length)])
-        self.world.changed(Change())
+        self.world.changed()
         self.world.pump()
 
     @precondition(lambda self: any(one.recalled for one in self.world.it.attachments))
@@ -164,7 +165,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         for shard in (0, 1):
             spans = [(entry, entry + 1) for each, entry in sorted(back) if each == shard]
             self.world.it.take_back(one, shard, spans, done=shard == 1)
-        self.world.changed(Change())
+        self.world.changed()
         self.world.pump()
 
     @rule(us=st.sampled_from([10_000, 100_000, 700_000, 2_000_000]))
@@ -194,7 +195,8 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         world = self.world
         world.it.paused = False
         for one in list(world.it.attachments):
-            world.changed(world.it.leave(one))
+            world.it.leave(one)
+            world.changed()
         good = world.join(MANY)
         for _ in range(400):
             world.bury()

@@ -27,7 +27,7 @@ def test_on_a_busy_topic_a_refused_entry_comes_before_what_was_stored_after_its_
     cursor, end = ShardCursor(), 5
     assert hand_out(cursor, end, 1) == [0]
     cursor.nack(0, 1, bound=end)
-    cursor.wake(1)
+    cursor.unacked_log.wake(1)
     found: list[int] = []
     for _ in range(10):  # twice as many are stored as are taken: there is always something new
         end += 2
@@ -40,7 +40,7 @@ def test_a_consumer_that_is_stuck_delays_it_by_one_more_backlog_at_most() -> Non
     cursor, end = ShardCursor(), 5
     assert hand_out(cursor, end, 2) == [0, 1]
     cursor.nack(0, 1, bound=end)
-    cursor.wake(1)
+    cursor.unacked_log.wake(1)
     found: list[int] = []
     while 0 not in found:  # entry 1 is never settled, and there is always something new
         end += 2
@@ -53,7 +53,7 @@ def test_in_flight_entries_are_waited_for_while_there_is_something_new() -> None
     cursor = ShardCursor()
     assert hand_out(cursor, 4, 3) == [0, 1, 2]
     cursor.nack(0, 1, bound=3)
-    cursor.wake(1)
+    cursor.unacked_log.wake(1)
     assert hand_out(cursor, 6, 1) == [3], "1 and 2 are with a consumer"
     cursor.settle(1, 3)
     assert hand_out(cursor, 6, 2) == [0, 4]
@@ -64,7 +64,7 @@ def test_what_is_in_flight_is_not_new_so_nothing_is_waited_for_when_all_is_hande
     assert hand_out(cursor, 4, 4) == [0, 1, 2, 3]
     cursor.nack(0, 1, bound=4)
     assert hand_out(cursor, 4, 1) == [], "its time has not come"
-    cursor.wake(1)
+    cursor.unacked_log.wake(1)
     assert hand_out(cursor, 4, 1) == [0]
 
 

@@ -29,6 +29,7 @@ def test_a_program_gets_nothing_again_that_it_settled_though_the_node_is_killed(
 def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = property(lambda self: self.connected and self.welcome and self.writable)
     monkeypatch.setattr(Attachment, "reachable", reachable)
+    monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
     with pytest.raises(AssertionError, match="comes before"):
         for seed in range(10):
             lived(seed, "key_shared", "non_resilient", faults=False)

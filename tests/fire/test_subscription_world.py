@@ -8,8 +8,8 @@ import pytest
 
 from headpond.broker.session import Session
 from headpond.broker.subscriptions.attachment import Attachment
+from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.journal import Subscriptions
-from headpond.broker.subscriptions.settle import Confirming
 from headpond.model.entry_set import EntrySet
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.consuming import Settled
@@ -62,13 +62,14 @@ def found(kind: str, mode: str, seeds: Iterable[int] = range(10)) -> str:
 
 
 def test_a_lost_attempt_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Attachment, "surely_seen", lambda self, shard, unsure_max: EntrySet())
+    monkeypatch.setattr(Attachment, "presumed_delivered", lambda self, shard, ahead_max: EntrySet())
     assert "were counted" in found("shared", "non_resilient")
 
 
 def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = property(lambda self: self.connected and self.welcome and self.writable)
     monkeypatch.setattr(Attachment, "reachable", reachable)
+    monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
     assert "asked to give back" in found("key_shared", "non_resilient")
 
 
@@ -81,10 +82,10 @@ def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def tell_at_once(
-        self: Confirming, session: Session, attachment: Attachment, number: int, late: int, cost_bytes: int
+        self: Consuming, session: Session, attachment: Attachment, number: int, late: int, cost_bytes: int
     ) -> None:
         self._send(session.connection, [encode_control(Settled(attachment.consumer, number, late))])
 
-    monkeypatch.setattr(Confirming, "settled", tell_at_once)
+    monkeypatch.setattr(Consuming, "_confirm", tell_at_once)
     fault = found("failover", "non_resilient", range(40, 41))
     assert "was settled and comes again" in fault or "were counted" in fault

@@ -273,10 +273,7 @@ class NodeCore:
         if session is None:
             return
         session.writable = writable
-        for attachment in list(session.consumers.values()):
-            attachment.writable = writable
-            if writable:
-                self.consuming.opened(attachment)
+        self.consuming.set_writable(session, writable)
         self.fetching.opened(session)
 
     # --- the disk -----------------------------------------------------------------------------------

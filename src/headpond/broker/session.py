@@ -1,14 +1,16 @@
-"""One connection as the node knows it: its conversation, its producer's context, its consumers."""
+"""One connection of a client: its protocol state, its producer's context, its consumers, its token."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.subscriptions.attachment import Attachment
+from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import HeadpondError
 from headpond.model.grant import NONE, Grant
 from headpond.wire.connection import NodeSide
@@ -18,7 +20,7 @@ from headpond.wire.title import Predecessor
 
 
 def shown(text: str) -> str:
-    """What a client said, fit for a line of a log."""
+    """A text from a client, fit for a line of a log."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -46,6 +48,12 @@ class BlockContext:
     """By shard: what was wrong with the snapshot that came last, if something was."""
 
 
+class SessionConsumer(NamedTuple):
+    topic: Topic
+    subscription: Subscription
+    attachment: Attachment
+
+
 @dataclass(slots=True)
 class Session:
     connection: int
@@ -55,7 +63,8 @@ class Session:
     blocks: dict[bytes, BlockContext] = field(default_factory=dict)
     current: BlockContext | None = None
     """The block that SEGMENT frames belong to now."""
-    consumers: dict[int, Attachment] = field(default_factory=dict)
+    consumers: dict[int, SessionConsumer] = field(default_factory=dict)
+    """By the client's number."""
     subscribing: dict[int, Subscribe] = field(default_factory=dict)
     """By number: those who asked to be consumers and have no answer yet."""
     greeted: bool = False

@@ -33,7 +33,7 @@ from headpond.broker.links.link_table import PeerLinks
 from headpond.broker.staging.stores import Errand, StagingStores
 from headpond.broker.steps import Wait, on_disk
 from headpond.broker.subscriptions.journal import Subscriptions
-from headpond.broker.subscriptions.records import Missed, Seen, Tallied, encode_change, unread
+from headpond.broker.subscriptions.records import LastAttached, Missed, Tallied, encode_change
 from headpond.broker.subscriptions.records import decode_change as decode_settlement
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaMismatch
@@ -55,6 +55,7 @@ from headpond.storage.seal import SealedFile, read_seal, remove_seal, write_seal
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Title, decode_title
 from headpond.wire.typed.schema import decode_schema
+from headpond.wire.typed.versions import SchemaVersions
 
 # Topics that the catalog has lost: each log file says whose it is, so a topic can be found again.
 #
@@ -124,7 +125,7 @@ class Stores:
     ) -> None:
         settings, now_us, clock_us = context.settings, context.now_us, context.clock_us
         self.catalog = Catalog(settings.topic_defaults(), clock_us())
-        self.subscriptions = Subscriptions(now_us, clock_us)
+        self.subscriptions = Subscriptions(now_us, clock_us, self._schemas)
         self.recovered: list[str] = []
         """What opening found that is not as it should be, a line each."""
         self.leftovers: list[str] = []
@@ -254,6 +255,10 @@ class Stores:
             )
             topic.shards.append(Shard(log, Admission(log), lane))
 
+    def _schemas(self, uuid: bytes) -> SchemaVersions | None:
+        topic = self.catalog.by_uuid(uuid)
+        return topic.schemas if topic is not None else None
+
     def _open_settlements(self) -> None:
         self.settlements = journal = FileJournal.open(self._disk, "settlements", self.seal)
         for body in journal.records:
@@ -295,11 +300,11 @@ class Stores:
                 self.settlement_lane.mark()
             if not self.runs.exact(cursor.tally.copies_run):
                 cursor.tally.begin_copies(self.runs.number, cursor.reached)
-                cursor.noted = cursor.tally.handed
+                cursor.noted = cursor.tally.copies
                 tallied = Tallied(topic.uuid, subscription.name, number, cursor.tally)
                 self.settlements.append(encode_change(tallied))
                 self.settlement_lane.mark()
-            if spans := unread(cursor, cursor.cursor, shard.log.entry_first):  # a crash came before it was told
+            if spans := cursor.unread(cursor.cursor, shard.log.entry_first):  # a crash came before it was told
                 missed = Missed(topic.uuid, subscription.name, number, spans, "retention", self._now_us())
                 self.subscriptions.miss(subscription, missed)
                 self.settlements.append(encode_change(missed))
@@ -421,7 +426,7 @@ class Stores:
         """Its last consumer left."""
         now_us = self._now_us()
         if self.subscriptions.get(subscription.topic_uuid, subscription.name) is subscription:
-            seen = Seen(subscription.topic_uuid, subscription.name, now_us)
+            seen = LastAttached(subscription.topic_uuid, subscription.name, now_us)
             self.subscriptions.apply(seen)
             for body in (encode_change(seen), *self.subscriptions.unnoted([subscription])):
                 self.settlements.append(body)

@@ -22,10 +22,11 @@ Span = tuple[int, int]
 
 
 class EntrySet:
-    __slots__ = ("_bits",)
+    __slots__ = ("bits",)
 
     def __init__(self, bits: BitMap64 | None = None) -> None:
-        self._bits = BitMap64() if bits is None else bits
+        self.bits = BitMap64() if bits is None else bits
+        """For hot paths: whether it is empty costs no call here."""
 
     @classmethod
     def of(cls, spans: Iterable[Span]) -> EntrySet:
@@ -38,27 +39,37 @@ class EntrySet:
         if end - start > SPAN_ENTRIES_MAX:
             raise OverflowError(f"a set of entries is not built from the span {start} to {end}")
         if start < end:
-            self._bits.add_range(start, end)
+            self.bits.add_range(start, end)
 
     def discard(self, start: int, end: int) -> None:
         if start < end:
-            self._bits.remove_range(start, end)
+            self.bits.remove_range(start, end)
+
+    def remove(self, start: int, end: int) -> int:
+        """Discards the entries of ``[start, end)``; returns how many were in the set."""
+        if end - start == 1:
+            found = int(start in self.bits)
+        else:
+            found = int(self.bits.range_cardinality(start, end)) if start < end else 0
+        if found:
+            self.bits.remove_range(start, end)
+        return found
 
     def count(self, start: int, end: int) -> int:
         """The number of entries of ``[start, end)`` in the set."""
         if end - start == 1:  # the most frequent query; the bitmap would count all entries before
-            return int(start in self._bits)
-        return int(self._bits.range_cardinality(start, end)) if start < end else 0
+            return int(start in self.bits)
+        return int(self.bits.range_cardinality(start, end)) if start < end else 0
 
     def run_end(self, start: int) -> int:
         """The first entry at or after ``start`` that is not in the set."""
         step = 1
-        while self._bits.contains_range(start, start + step):
+        while self.bits.contains_range(start, start + step):
             step *= 2
         inside, outside = step // 2, step  # [start, start + inside) is in the set, not all up to outside
         while outside - inside > 1:
             middle = (inside + outside) // 2
-            if self._bits.contains_range(start, start + middle):
+            if self.bits.contains_range(start, start + middle):
                 inside = middle
             else:
                 outside = middle
@@ -83,20 +94,20 @@ class EntrySet:
 
     def common(self, other: EntrySet) -> EntrySet:
         """The intersection."""
-        return EntrySet(self._bits & other._bits)
+        return EntrySet(self.bits & other.bits)
 
     def include(self, other: EntrySet) -> None:
-        self._bits |= other._bits
+        self.bits |= other.bits
 
     def exclude(self, other: EntrySet) -> None:
-        self._bits -= other._bits
+        self.bits -= other.bits
 
     def within(self, start: int, end: int) -> EntrySet:
         """A new set: the entries in ``[start, end)``."""
-        if not self._bits:
+        if not self.bits:
             return EntrySet()
-        start, end = max(start, int(self._bits.min())), min(end, int(self._bits.max()) + 1)
-        return EntrySet(self._bits & BitMap64(range(start, end))) if start < end else EntrySet()
+        start, end = max(start, int(self.bits.min())), min(end, int(self.bits.max()) + 1)
+        return EntrySet(self.bits & BitMap64(range(start, end))) if start < end else EntrySet()
 
     def among(self, spans: RangeSet) -> EntrySet:
         """A new set: the entries in one of the spans, which do not overlap."""
@@ -107,9 +118,9 @@ class EntrySet:
 
     def next_ones(self, start: int, count: int) -> EntrySet:
         """A new set: the first ``count`` entries at or after ``start``."""
-        before = int(self._bits.rank(start - 1)) if start > 0 else 0
-        last = min(before + count, len(self._bits)) - 1
-        return self.within(start, int(self._bits[last]) + 1) if last >= before else EntrySet()
+        before = int(self.bits.rank(start - 1)) if start > 0 else 0
+        last = min(before + count, len(self.bits)) - 1
+        return self.within(start, int(self.bits[last]) + 1) if last >= before else EntrySet()
 
     def parts(self, length: int) -> Iterator[EntrySet]:
         """The set, divided into sets that span at most ``length`` entries each."""
@@ -120,10 +131,10 @@ class EntrySet:
 
     def meets(self, other: EntrySet) -> bool:
         """Whether the sets intersect."""
-        return bool(self._bits.intersect(other._bits))
+        return bool(self.bits.intersect(other.bits))
 
     def copy(self) -> EntrySet:
-        return EntrySet(BitMap64(self._bits))
+        return EntrySet(BitMap64(self.bits))
 
     @classmethod
     def of_entries(cls, entries: Iterable[int]) -> EntrySet:
@@ -131,7 +142,7 @@ class EntrySet:
 
     def numbers(self) -> array[int]:
         """All entries in order, as unsigned 64-bit integers."""
-        found: array[int] = self._bits.to_array()
+        found: array[int] = self.bits.to_array()
         return found
 
     @property
@@ -141,19 +152,19 @@ class EntrySet:
     @property
     def end(self) -> int:
         """One past the largest entry; 0 for the empty set."""
-        return int(self._bits.max()) + 1 if self._bits else 0
+        return int(self.bits.max()) + 1 if self.bits else 0
 
     def _next(self, start: int) -> int | None:
-        if not self._bits or self._bits.max() < start:
+        if not self.bits or self.bits.max() < start:
             return None
-        return int(self._bits.next_set_bit(start))
+        return int(self.bits.next_set_bit(start))
 
     def clear(self) -> None:
-        self._bits.clear()
+        self.bits.clear()
 
     def encode(self) -> bytes:
-        self._bits.run_optimize()
-        return bytes(self._bits.serialize())
+        self.bits.run_optimize()
+        return bytes(self.bits.serialize())
 
     @classmethod
     def decode(cls, data: bytes) -> EntrySet:
@@ -164,16 +175,16 @@ class EntrySet:
 
     def __le__(self, other: EntrySet) -> bool:
         """Whether it is a subset of the other."""
-        return bool(self._bits <= other._bits)
+        return bool(self.bits <= other.bits)
 
     def __contains__(self, entry: int) -> bool:
-        return entry in self._bits
+        return entry in self.bits
 
     def __len__(self) -> int:
-        return len(self._bits)
+        return len(self.bits)
 
     def __bool__(self) -> bool:
-        return bool(self._bits)
+        return bool(self.bits)
 
     def __repr__(self) -> str:
         return f"EntrySet({list(self.spans(0, self.end))[:8]})"

@@ -14,8 +14,7 @@ from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
-from headpond.broker.subscriptions.entry_tally import EXPIRED, RETENTION
-from headpond.broker.subscriptions.records import Removed, encode_change, unread
+from headpond.broker.subscriptions.records import EXPIRED, RETENTION, Removed, encode_change
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import HeadpondError, SubscriptionNotFound
 from headpond.storage.log.retention import Drop, Rules, decide
@@ -113,7 +112,7 @@ class Retaining:
             subscription.cursors[shard].skipped.discard(0, drops[-1].end)
             for drop in drops:
                 reason = EXPIRED if drop.reason == "ttl" else RETENTION
-                lost += self._consuming.losing.lose(subscription, shard, drop.first, drop.end, reason)
+                lost += self._consuming.losses.lose(subscription, shard, drop.first, drop.end, reason)
             if lost:
                 self._consuming.pump(subscription)
 
@@ -135,7 +134,7 @@ class Retaining:
         unsettled = sum(
             end - start
             for cursor, shard in zip(subscription.cursors, topic.shards, strict=True)
-            for start, end in unread(cursor, cursor.cursor, shard.log.entry_durable)
+            for start, end in cursor.unread(cursor.cursor, shard.log.entry_durable)
         )
         logger.warning(
             "subscription %r of %s was removed: nobody was connected for %g s; %d messages were unread",

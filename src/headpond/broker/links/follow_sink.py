@@ -23,20 +23,20 @@ from headpond.broker.session import Session
 from headpond.broker.steps import Steps, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
-from headpond.broker.subscriptions.cursor import Returned
 from headpond.broker.subscriptions.records import (
     RETURNED_MAX,
     CameBack,
     Change,
     Copied,
     CopyPlace,
+    LastAttached,
     Moved,
     Removed,
-    Seen,
+    Returned,
     Settlement,
     encode_change,
 )
-from headpond.broker.subscriptions.subscribe import check_subscription, find_or_open
+from headpond.broker.subscriptions.subscribe import Start, check_subscription, find_or_open
 from headpond.broker.subscriptions.subscription import Subscription, passive_error
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import BadRequest, HeadpondError, TopicNotFound
@@ -109,7 +109,8 @@ class FollowSink:
 
     def _make(self, topic: Topic, ask: OpenCopy) -> Subscription:
         """Everything in the log is unsettled until the source tells otherwise, so that nothing is lost."""
-        asked = (ask.subscription, ask.kind, ask.mode, "earliest", ask.policy)
+        start = Start([shard.log.entry_first for shard in topic.shards])
+        asked = (ask.subscription, ask.kind, ask.mode, start, ask.policy)
         may_make = partial(self._consuming.check_quota, None)
         return find_or_open(self._stores, topic, *asked, ask.created_at_us, may_make=may_make)
 
@@ -126,7 +127,6 @@ class FollowSink:
         if moved:
             run = self._stores.runs.number
             for number, shard in enumerate(topic.shards):
-                here.dispatch.reset()
                 first = shard.log.entry_first
                 changes.append(self._change(Moved(topic.uuid, here.name, number, first, run)))
         if moved or before is None or before.node != record.node:
@@ -245,8 +245,8 @@ class FollowSink:
             one, other = (each[at : at + RETURNED_MAX] for each in spans)
             change = Settlement(here.topic_uuid, here.name, shard, one, [], [], [], other)
             self._change(change)
-            handed = here.cursors[shard].noted = here.cursors[shard].tally.handed
-            changes.append(msgspec.structs.replace(change, handed=handed))
+            copies = here.cursors[shard].noted = here.cursors[shard].tally.copies
+            changes.append(msgspec.structs.replace(change, copies=copies))
         return changes
 
     # --- promotion ----------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class FollowSink:
         ids, now_us = (topic.uuid, here.name), self._context.now_us()
         epoch, generation = record.epoch + 1, record.generation
         active = Copied(*ids, record.node, record.link, record.url, epoch, generation, now_us, active=True)
-        changes: list[Change] = [active, Seen(*ids, now_us)]
+        changes: list[Change] = [active, LastAttached(*ids, now_us)]
         if here.copy.consumers != 0:  # somebody may have been handed more than was told of
             for number, shard in enumerate(topic.shards):
                 spans = _never_out(here, number, shard.log.entry_durable)
@@ -267,7 +267,7 @@ class FollowSink:
         self._write([self._change(change) for change in changes])
         for cursor in here.cursors:
             cursor.begin()
-        here.dispatch.reset()
+        here.reset()
         self._context.counters["subscriptions_promoted"] += 1
         text = "subscription %r of %s was promoted; it was a copy of node %s's"
         logger.warning(text, here.name, topic.shown, record.node)

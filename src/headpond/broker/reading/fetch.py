@@ -23,7 +23,7 @@ from headpond.broker.reading.columns import ChosenFetch, check_columns
 from headpond.broker.reading.filter import check_filter
 from headpond.broker.session import Session
 from headpond.broker.steps import Handler, Steps, Wait, gathered
-from headpond.broker.subscriptions.entry_tally import DAMAGED, RETENTION
+from headpond.broker.subscriptions.records import DAMAGED, RETENTION
 from headpond.broker.subscriptions.subscribe import not_held
 from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import (

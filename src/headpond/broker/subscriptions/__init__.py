@@ -1,21 +1,20 @@
-"""Messages out, settlements in: who gets which entry, when it comes again, and what became of it.
+"""Subscriptions: which consumer gets which message, when it is redelivered, and how it was settled.
+
+A new kind of subscription is a subclass of ``Subscription`` and one line in ``KINDS`` (journal.py).
 
 In reading order::
 
-    entry_tally   The subscription's side of the ledger, for one shard: how entries were settled, and how many
-    unacked_log   The unacked log of one shard: refused entries, and what each of them waits for before it is
-    cursor        A subscription's place in one shard: which entries are settled, which are out, which come ag
-    attachment    A consumer that is attached to a subscription: what it can take, what it holds, how long its
-    dispatch      Who gets what: the part of a subscription that its kind decides. This file: everything goes
-    shared        Shared subscriptions: several consumers, each message to one of them
-    key_shared    Key-shared subscriptions: as shared, but a key has one consumer at a time, and its messages
-    subscription  A subscription: a named reader of a topic, durable whether anyone is connected or not
-    records       The records of the settlement journal: msgpack by position, told apart by a tag, each of the
-    journal       What the settlement journal holds: which subscriptions there are and what became of their en
-    settle        What a consumer says became of entries: checked as a whole, then applied as a whole
-    subscribe     What a consumer may ask for when it comes, and may say when it leaves; checked before anythi
-    losses        Entries that a subscription will not get: damaged, dropped by retention, or expired. It is t
-    dead_letters  Messages that were tried too often: a copy goes to the dead-letter topic, and only then they
-    consume       Offers out, settlements in: what subscriptions decide becomes frames and journal records
-    requests      Administration of subscriptions: created, shown, moved, paused, removed; dead entries offere
+    records       The records of the settlement journal, the tally of a shard, the history of losses
+    unacked_log   Refused entries of one shard, and what each waits for before its redelivery
+    cursor        A subscription's position in one shard: the state of each entry
+    attachment    A consumer of a subscription: its credit, what it holds, its lease, its deadlines
+    subscription  The machine: consumers, offers, settlements and time, without clock or IO
+    kinds         Who gets what: unique, failover, shared
+    key_shared    Who gets what: shared, with one consumer per key at a time
+    journal       All subscriptions of a node, restored from the settlement journal
+    dead_letters  Messages that reached max_attempts: copied to the dead-letter topic, then settled
+    losses        Entries that cannot be delivered: damaged, dropped by retention, expired
+    subscribe     Making a subscription and attaching a consumer: where it starts, checks
+    consume       The shell: frames and journal records in and out
+    requests      Administration: create, show, seek, pause, delete, redrive, browse
 """

@@ -1,8 +1,8 @@
-"""Offers out, settlements in: what subscriptions decide becomes frames and journal records.
+"""The shell of subscriptions: settlements in, deliveries out, consumers that come and go.
 
-Records go out as they are stored, behind a DELIVER frame that says which of their rows are meant. What was
-just synced is pushed from memory to a consumer that has caught up; anything else is read by a worker thread.
-Nobody polls.
+It turns what subscriptions decide into frames and journal records. Records go out as they are stored, behind a
+DELIVER frame that names the rows that are meant. A consumer that has caught up gets new records from memory as
+soon as they are durable; everything else is read by a worker thread.
 """
 
 from __future__ import annotations
@@ -17,32 +17,28 @@ from headpond.broker.catalog.topic_requests import TopicListener, TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
-from headpond.broker.session import Session
+from headpond.broker.session import Session, SessionConsumer
 from headpond.broker.sessions import Sessions
-from headpond.broker.steps import Steps, Wait, on_disk, run
+from headpond.broker.steps import Steps, on_disk, run
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment
-from headpond.broker.subscriptions.dead_letters import Burying, Full
-from headpond.broker.subscriptions.dispatch import Offer, Wanted
+from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment, Confirmation
+from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
 from headpond.broker.subscriptions.journal import records_of
-from headpond.broker.subscriptions.losses import Losing
+from headpond.broker.subscriptions.losses import EntryLosses
 from headpond.broker.subscriptions.records import encode_change
-from headpond.broker.subscriptions.settle import Confirming, check_settle, settle
 from headpond.broker.subscriptions.subscribe import (
-    StateStarts,
-    another_incarnation,
+    StartFinder,
     attach,
+    by_shard,
+    check_known,
+    check_settle,
     check_subscribe,
     find_or_open,
-    is_gone,
-    is_known,
-    is_there,
-    seen_by_shard,
     subscribed,
 )
-from headpond.broker.subscriptions.subscription import Change, Subscription
+from headpond.broker.subscriptions.subscription import Offer, ReadRequest, Subscription
 from headpond.model.bounds import Span
-from headpond.model.errors import HeadpondError, LeaseLost, NodeStopping, ProtocolError, StorageFailed
+from headpond.model.errors import HeadpondError, LeaseLost, NodeStopping, ProtocolError
 from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.control.codec import Misfit, encode_control, encode_refusal
 from headpond.wire.control.consuming import (
@@ -53,21 +49,38 @@ from headpond.wire.control.consuming import (
     Lost,
     Renew,
     Settle,
+    Settled,
     Subscribe,
     Unsubscribe,
     Unsubscribed,
 )
 
+READ_BYTES = 512 * 1024
+"""How much one read of a log brings at most, unless a single record is larger."""
+AHEAD_BYTES = 256 * 1024 * 1024
+"""How much may be read from many shards at once for the consumers of all connections together.
+
+All of it may have to wait for connections that do not read. Beyond its share a consumer has one read at a time.
+"""
+READ_AGAIN_US = 1_000_000
+SETTLED = "settled"
+"""Why entries do not come: another consumer settled them."""
+SETTLE_COST_BYTES = 512
+"""What a settlement costs in memory until it is durable, beside its spans."""
+
 
 class Schedule:
-    """A subscription knows the time that counts (``scheduled_us``); what the heap has of it besides is void."""
+    """Subscriptions by the time at which something of them is due.
+
+    The heap may have outdated times of a subscription; its ``scheduled_us`` is the one that counts.
+    """
 
     def __init__(self) -> None:
         self._due: list[tuple[int, int, Subscription]] = []
         self._numbers = 0
 
     def set(self, subscription: Subscription, due_us: int | None) -> None:
-        """It is looked at no later than this; None where nothing of it waits for a time."""
+        """Its time comes no later than this; None where nothing of it waits for a time."""
         if due_us is None:
             subscription.scheduled_us = None
         elif subscription.scheduled_us is None or due_us < subscription.scheduled_us:
@@ -82,26 +95,12 @@ class Schedule:
         return self._due[0][0] if self._due else None
 
     def take(self, now_us: int) -> Subscription | None:
-        """The next whose time has come."""
+        """The next one whose time has come."""
         if (due_us := self.due_us) is None or due_us > now_us:
             return None
         subscription = heappop(self._due)[2]
         subscription.scheduled_us = None
         return subscription
-
-
-READ_BYTES = 512 * 1024
-"""How much one read of a log brings at the most, unless a single record is larger."""
-AHEAD_BYTES = 256 * 1024 * 1024
-"""What may be read from many shards at once for consumers of all connections together.
-
-All of it may have to wait for connections that do not read. Past its part each consumer has one read at a time.
-"""
-READ_AGAIN_US = 1_000_000
-SETTLED = "settled"
-"""Why entries do not come that another consumer settled."""
-SETTLE_COST_BYTES = 512
-"""What a settlement costs in memory until it is durable, beside its spans."""
 
 
 class Consuming(TopicListener):
@@ -126,21 +125,13 @@ class Consuming(TopicListener):
         self._guard = guard
         self._quotas = quotas
         self._topics = topics
-        self._confirming = Confirming(self._lane, sessions.send)
         self._counters = context.counters
-        self._now_us = context.now_us
-        self._clock_us = context.clock_us
-        self._effect = context.add_effect
-        self._burying = Burying(context, stores, topics, done=self._buried, full=full)
-        self.state_starts = StateStarts(stores)
-        self.losing = Losing(stores, context.counters, now_us=context.now_us, tell=self._tell_lost)
-        self._attached: dict[bytes, dict[str, Subscription]] = {}
-        """By topic: the subscriptions with a consumer."""
+        self._dead_letters = DeadLetters(context, stores, topics, done=self._buried, full=full)
+        self.starts = StartFinder(context, stores)
+        self.losses = EntryLosses(stores, context.counters, now_us=context.now_us, notify=self._notify_lost)
         self._awake: dict[bytes, dict[Subscription, None]] = {}
         """By topic: those that can take something, so that all others cost a published message nothing."""
-        self._unread: dict[Subscription, int] = {}
-        """Subscriptions whose read failed, and when to try again."""
-        self._calendar = Schedule()
+        self._schedule = Schedule()
         self._alarm = context.alarms.add(self._on_time)
 
     # --- attaching ----------------------------------------------------------------------------------
@@ -177,18 +168,30 @@ class Consuming(TopicListener):
         if (crowded := self._quotas.enter(session, topic)) is not None:
             raise crowded
         check_subscribe(session, ask, topic)
-        yield from self._check_known(topic, ask)
-        state = yield from self.state_starts.find(topic, ask.subscription, ask.start)
-        asked = (ask.subscription, ask.kind, ask.mode, ask.start, ask.policy)
+        yield from check_known(self._context, topic, ask.known)
+        start = yield from self.starts.find(topic, ask.subscription, ask.start)
+        asked = (ask.subscription, ask.kind, ask.mode, start, ask.policy)
         may_make = partial(self.check_quota, session)
-        subscription = find_or_open(self._stores, topic, *asked, self._now_us(), state, may_make=may_make)
+        now_us = self._context.now_us()
+        subscription = find_or_open(self._stores, topic, *asked, now_us, may_make=may_make)
         if session.subscribing.get(ask.consumer) is not ask:
             self._lane.mark()  # the client left; when it comes back, its subscription is there
             return
         check_subscribe(session, ask, topic)
-        attachment = self._attach(session, ask, topic, subscription)
+        attachment = attach(session, ask, subscription)
+        try:
+            subscription.admit(attachment, self._context.clock_us(), by_shard(ask.seen, topic))
+        finally:
+            self._lane.mark()  # the subscription itself may be new
+        del session.subscribing[ask.consumer]
+        session.consumers[ask.consumer] = SessionConsumer(topic, subscription, attachment)
+        self.apply(subscription)
         yield on_disk(self._lane)
-        self._welcome(subscription, attachment)
+        if attachment not in subscription.attachments or not attachment.connected:
+            return  # it left, or was detached, before the subscription was durable
+        subscription.welcome(attachment)
+        self._send_subscribed(subscription, attachment)
+        self._wake(subscription)
 
     def check_quota(self, session: Session | None, topic: Topic) -> None:
         """Raises why the topic's tenant cannot have another subscription."""
@@ -196,48 +199,7 @@ class Consuming(TopicListener):
         have = sum(self._stores.subscriptions.count_of(each.uuid) for each in topics)
         self._quotas.create(session, topic.tenant, "subscriptions", have)
 
-    def _check_known(self, topic: Topic, ask: Subscribe) -> Steps[None]:
-        """Raises unless the logs still have what the consumer knows of them, one shard after the other.
-
-        A log only grows, so everything before a record that stands where it did is the same as before. The
-        record's time is compared too: an old copy may get the same record at the same place once more.
-        """
-        for known in ask.known:
-            if is_gone(topic, known):
-                continue
-            if not is_there(topic, known):
-                raise another_incarnation(topic, known)
-            wait: Wait[ReadResult | None] = Wait()
-            self._effect(Fetch(topic.uuid, known.shard, known.first_entry, 1, wait.done))
-            found = yield wait
-            if found is None:
-                raise StorageFailed(f"the node could not read entry {known.first_entry} of {topic.shown}")
-            if not all(is_known(record, known) for record in found.records[:1]):
-                raise another_incarnation(topic, known)
-
-    def _attach(self, session: Session, ask: Subscribe, topic: Topic, subscription: Subscription) -> Attachment:
-        subscription.schemas = lambda: topic.schemas
-        attachment = attach(session, ask, subscription)
-        try:
-            change = subscription.admit(attachment, self._clock_us(), seen_by_shard(ask.seen, topic))
-        finally:
-            self._lane.mark()  # the subscription itself may be new, whoever is let in
-        self._attached.setdefault(topic.uuid, {})[subscription.name] = subscription
-        del session.subscribing[ask.consumer]
-        session.consumers[ask.consumer] = attachment
-        self.apply(subscription, change)
-        return attachment
-
-    def _welcome(self, subscription: Subscription, attachment: Attachment) -> None:
-        if attachment not in subscription.attachments or not attachment.connected:
-            return  # it left, or was sent away, before the subscription was durable
-        change = subscription.welcome(attachment)
-        self._tell_standing(subscription, attachment)
-        self.apply(subscription, change)
-        self._wake(subscription)
-        self.pump(subscription)
-
-    def _tell_standing(
+    def _send_subscribed(
         self, subscription: Subscription, attachment: Attachment, *, recall: bool = False
     ) -> None:
         topic = self._catalog.by_uuid(subscription.topic_uuid)
@@ -246,9 +208,9 @@ class Consuming(TopicListener):
             self._send(attachment.connection, [encode_control(answer)])
 
     def announce(self, subscription: Subscription) -> None:
-        """Something of it changed that its consumers are to know: paused, resumed, another schema."""
+        """Sends its consumers what changed: paused, resumed, another schema."""
         for attachment in subscription.attachments:
-            self._tell_standing(subscription, attachment)
+            self._send_subscribed(subscription, attachment)
 
     def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
         dropped = self._stores.subscriptions.drop_topic(topic.uuid)
@@ -258,29 +220,30 @@ class Consuming(TopicListener):
             self._stores.forget_settlements()
 
     def topic_altered(self, topic: Topic) -> None:
-        for subscription in self._attached.get(topic.uuid, {}).values():
+        for subscription in self._stores.subscriptions.of_topic(topic.uuid):
             self.announce(subscription)
 
     def on_renew(self, session: Session, ask: Renew) -> None:
-        attachment = session.consumers.get(ask.consumer)
-        if attachment is not None and (subscription := attachment.subscription) is not None:
-            subscription.renew(attachment, ask.number, self._clock_us())
-            self._tell_standing(subscription, attachment)
+        if (consumer := session.consumers.get(ask.consumer)) is not None:
+            _, subscription, attachment = consumer
+            subscription.renew(attachment, ask.number, self._context.clock_us())
+            self._send_subscribed(subscription, attachment)
+
+    # --- detaching ----------------------------------------------------------------------------------
 
     def on_unsubscribe(self, session: Session, ask: Unsubscribe) -> None:
-        """Lets a consumer go; the answer says that everything it settled is durable."""
+        """Detaches a consumer; the answer says that everything it settled is durable."""
         self._detach(session, ask.consumer, ask.seen)
         answer = [encode_control(Unsubscribed(ask.consumer))]
         self._lane.wait(lambda error: self._send(session.connection, answer))
 
     def on_disconnect(self, session: Session) -> None:
-        attachments = list(session.consumers.values())
+        consumers = list(session.consumers.values())
         session.consumers.clear()
         session.subscribing.clear()
-        for attachment in attachments:
-            if (subscription := attachment.subscription) is not None:
-                self.apply(subscription, subscription.lose(attachment))
-                self._after_detaching(subscription)
+        for _, subscription, attachment in consumers:
+            subscription.disconnect(attachment)
+            self._continue(subscription)
 
     def on_misfit(self, session: Session, misfit: Misfit) -> None:
         """A message about a consumer has an invalid field."""
@@ -290,232 +253,273 @@ class Consuming(TopicListener):
             self._refuse(session, misfit.number, misfit.error)
 
     def _expel(self, session: Session, consumer: int, error: HeadpondError) -> None:
-        """Detaches a consumer whose settlement is invalid: it must not go on as if that had taken effect."""
+        """Detaches a consumer whose settlement is invalid: it must not continue as if that had taken effect."""
         self._detach(session, consumer, None)
         self._refuse(session, consumer, error)
 
-    def _detach(self, session: Session, consumer: int, seen: Sequence[tuple[int, int, int]] | None) -> None:
-        session.subscribing.pop(consumer, None)
-        attachment = session.consumers.pop(consumer, None)
-        if attachment is not None and (subscription := attachment.subscription) is not None:
-            topic = self._catalog.by_uuid(subscription.topic_uuid)
-            handed = None if topic is None else seen_by_shard(seen, topic)
-            self.apply(subscription, subscription.leave(attachment, handed))
-            self._after_detaching(subscription)
+    def _detach(self, session: Session, number: int, delivered: Sequence[tuple[int, int, int]] | None) -> None:
+        session.subscribing.pop(number, None)
+        if (consumer := session.consumers.pop(number, None)) is not None:
+            topic, subscription, attachment = consumer
+            subscription.leave(attachment, by_shard(delivered, topic))
+            self._continue(subscription)
 
-    def _after_detaching(self, subscription: Subscription) -> None:
-        self._forget_if_alone(subscription)
-        self._schedule(subscription)
+    def _continue(self, subscription: Subscription) -> None:
+        """After a step that may have moved entries and their times."""
+        self.apply(subscription)
+        self._set_time(subscription)
         self.pump(subscription)
 
-    def _forget_if_alone(self, subscription: Subscription) -> None:
-        if not subscription.attachments:
-            attached = self._attached.get(subscription.topic_uuid, {})
-            if attached.pop(subscription.name, None) is not None:
-                self._stores.note_seen(subscription)
-            self._awake.get(subscription.topic_uuid, {}).pop(subscription, None)
-            if not attached:
-                self._attached.pop(subscription.topic_uuid, None)
-                self._awake.pop(subscription.topic_uuid, None)
-
     def send_away(self, subscription: Subscription, error: HeadpondError) -> None:
-        """Detaches everyone, and says why."""
+        """Detaches all consumers, and sends them why."""
         for attachment in list(subscription.attachments):
             subscription.leave(attachment)
             self._dismiss(attachment, error)
-        self._forget_if_alone(subscription)
+            self._note_deserted(subscription)
+        subscription.consequences = None  # the caller removes it, or sets its positions
 
     def _dismiss(self, attachment: Attachment, error: HeadpondError) -> None:
         session = self._sessions.get(attachment.connection)
-        if session is not None and session.consumers.get(attachment.consumer) is attachment:
+        consumer = session.consumers.get(attachment.consumer) if session is not None else None
+        if session is not None and consumer is not None and consumer.attachment is attachment:
             del session.consumers[attachment.consumer]
             self._send(attachment.connection, [encode_refusal(error, consumer=attachment.consumer)])
 
-    def apply(self, subscription: Subscription, change: Change) -> None:
-        """Writes down what came back, and tells those whom a step of the machine concerns."""
-        for record in records_of(subscription, change):
+    def _note_deserted(self, subscription: Subscription) -> None:
+        """If the last consumer is gone, the journal gets the time."""
+        if not subscription.attachments:
+            self._stores.note_seen(subscription)
+            awake = self._awake.get(subscription.topic_uuid, {})
+            awake.pop(subscription, None)
+            if not awake:
+                self._awake.pop(subscription.topic_uuid, None)
+
+    def apply(self, subscription: Subscription) -> None:
+        """Writes the consequences of the machine's last steps to the journal, and sends them to consumers."""
+        if (consequences := subscription.consequences) is None:
+            return
+        for record in records_of(subscription):
             self._journal.append(encode_change(record))
             self._lane.mark()
-        for attachment in change.gone:
+        subscription.consequences = None
+        for attachment in consequences.detached:
             text = f"the lease on subscription {subscription.name!r} went to another consumer"
             self._dismiss(attachment, LeaseLost(text))
-        for attachment in change.standing:
-            self._tell_standing(subscription, attachment)
-        for attachment in change.recalled:
-            self._tell_standing(subscription, attachment, recall=True)
-        for attachment, shard, start, end in change.overtaken:
+        for attachment in consequences.roles:
+            self._send_subscribed(subscription, attachment)
+        for attachment in consequences.recalled:
+            self._send_subscribed(subscription, attachment, recall=True)
+        for attachment, shard, start, end in consequences.overtaken:
             if attachment.welcome and attachment.connected:
                 lost = Lost(attachment.consumer, shard, [(start, end)], SETTLED)
                 self._send(attachment.connection, [encode_control(lost)])
-        self._forget_if_alone(subscription)
+        if consequences.deserted:
+            self._note_deserted(subscription)
 
     # --- time ---------------------------------------------------------------------------------------
 
-    def _schedule(self, subscription: Subscription) -> None:
-        times = (subscription.due_us, self._unread.get(subscription))
-        due_us = min((time for time in times if time is not None), default=None)
-        self._calendar.set(subscription, due_us)
+    def _set_time(self, subscription: Subscription) -> None:
+        due_us = subscription.due_us
+        self._schedule.set(subscription, due_us)
         self._alarm.by(due_us)
 
     def _on_time(self) -> None:
-        """Offers what has become due."""
-        now_us = self._clock_us()
-        while (subscription := self._calendar.take(now_us)) is not None:
-            if self._unread.get(subscription, now_us + 1) <= now_us:
-                del self._unread[subscription]
+        now_us = self._context.clock_us()
+        while (subscription := self._schedule.take(now_us)) is not None:
             self._wake(subscription)
-            self.pump(subscription)
-        self._alarm.by(self._calendar.due_us)
+        self._alarm.by(self._schedule.due_us)
 
     def _wake(self, subscription: Subscription) -> None:
+        """Offers what has become due."""
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is not None:
-            self.apply(subscription, subscription.on_time(self._clock_us(), _ends(topic)))
-        self._schedule(subscription)
+            subscription.on_time(self._context.clock_us(), _ends(topic))
+        self._continue(subscription)
 
-    # --- offering -----------------------------------------------------------------------------------
+    # --- delivering ---------------------------------------------------------------------------------
 
     def on_credit(self, session: Session, credit: Credit) -> None:
-        attachment = session.consumers.get(credit.consumer)
-        if attachment is None:
-            return
-        attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
-        attachment.resumed = True
-        self.opened(attachment)
+        if (consumer := session.consumers.get(credit.consumer)) is not None:
+            _, subscription, attachment = consumer
+            attachment.credit_bytes = min(attachment.credit_bytes + credit.bytes, CREDIT_BYTES_MAX)
+            attachment.resumed = True
+            self._gained_room(subscription, attachment)
 
-    def opened(self, attachment: Attachment) -> None:
-        """A consumer has room for more, or can be reached again: what the order waits for needs no room."""
-        subscription = attachment.subscription
-        if subscription is not None and attachment.reachable:
-            subscription.opened(attachment)
+    def set_writable(self, session: Session, writable: bool) -> None:
+        """The connection's buffer has room for more, or is full."""
+        for _, subscription, attachment in list(session.consumers.values()):
+            attachment.writable = writable
+            if writable:
+                self._gained_room(subscription, attachment)
+
+    def _gained_room(self, subscription: Subscription, attachment: Attachment) -> None:
+        if attachment.reachable:  # the entry that the order waits for needs no credit
+            subscription.gained_room(attachment)
             self.pump(subscription)
 
     def pump(self, subscription: Subscription) -> None:
-        """Sends what needs no reading, and asks for as many reads as the consumers can use now."""
+        """Sends what needs no read, and begins as many reads as the consumers can use now."""
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is None:
             return
         if subscription.dying:
-            self._burying.bury(subscription, topic)
+            self._dead_letters.bury(subscription, topic)
         if not subscription.attachments:
             return
-        self._awake.setdefault(topic.uuid, {})[subscription] = None
+        self._awake.setdefault(subscription.topic_uuid, {})[subscription] = None
         ends = _ends(topic)
-        subscription.release(ends)
-        self._send_offers(subscription, subscription.direct(ends, self._clock_us()))
-        ahead = AHEAD_BYTES // max(1, len(self._sessions)) * len(subscription.dispatch.takers())
+        subscription.release_refused(ends)
+        self._send_offers(subscription, subscription.offer_cached(ends))
         reading = subscription.fetching
-        while subscription not in self._unread and (not reading or sum(reading.values()) < ahead):
-            if (wanted := subscription.want(ends, READ_BYTES)) is None:
-                break
-            reading[wanted.shard] = wanted.bytes_max
-            self._effect(self._fetch(subscription, wanted))
-
-    def _fetch(self, subscription: Subscription, wanted: Wanted) -> Fetch:
-        return Fetch(
-            subscription.topic_uuid,
-            wanted.shard,
-            wanted.entry,
-            wanted.bytes_max,
-            lambda run: self._fetched(subscription, wanted, run),
-        )
+        while not subscription.read_again_us:
+            if reading:
+                share = AHEAD_BYTES // max(1, len(self._sessions))
+                if sum(reading.values()) >= share * len(subscription.receivers()):
+                    return
+            if (request := subscription.next_read(ends, READ_BYTES)) is None:
+                return
+            reading[request.shard] = request.bytes_max
+            then = partial(self._fetched, subscription, request)
+            self._context.effects.append(Fetch(subscription.topic_uuid, *request, then))
 
     def on_durable(self, topic: Topic, shard: int, records: list[StoredRecord]) -> None:
-        """Records became readable: pushed at once to consumers that have caught up, fetched for the others."""
+        """Records became readable: consumers that have caught up get them at once, others by a read."""
         if not records:
             return
         synced = ReadResult(records, records[-1].header.end_entry, [])
         awake = self._awake.get(topic.uuid, {})
         for subscription in list(awake):
-            if subscription.paused or not subscription.dispatch.takers():
-                awake.pop(subscription, None)  # whatever changes that pumps it
+            if not subscription.receivers():
+                awake.pop(subscription, None)  # the event that changes this calls ``pump``
                 continue
             cursor = subscription.cursors[shard]
-            caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready
+            caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready.bits
             if caught_up and shard not in subscription.fetching:
-                self._deliver(subscription, shard, synced, None)
+                self._deliver(subscription, topic, shard, synced, None)
             self.pump(subscription)
 
-    def _fetched(self, subscription: Subscription, wanted: Wanted, run: ReadResult | None) -> None:
-        """A read came back (None: it failed, and is tried again after a while)."""
-        subscription.fetching.pop(wanted.shard, None)
+    def _fetched(self, subscription: Subscription, request: ReadRequest, run: ReadResult | None) -> None:
+        """A read ended (None: it failed, and is repeated after a while)."""
+        subscription.fetching.pop(request.shard, None)
         if run is None:
             self._counters["reads_failed"] += 1
-            self._unread[subscription] = self._clock_us() + READ_AGAIN_US
-            self._schedule(subscription)
-        elif subscription.attachments:  # if nobody is left, whoever can take it asks for it again
-            self._deliver(subscription, wanted.shard, run, wanted.entry)
+            subscription.read_again_us = self._context.clock_us() + READ_AGAIN_US
+            self._set_time(subscription)
+        elif subscription.attachments:  # the next consumer asks for it again
+            topic = self._catalog.by_uuid(subscription.topic_uuid)
+            if topic is not None:
+                self._deliver(subscription, topic, request.shard, run, request.entry)
         self.pump(subscription)
 
-    def _deliver(self, subscription: Subscription, shard: int, run: ReadResult, entry: int | None) -> None:
-        """Sends what the subscription wants of a run of records, as far as credit goes."""
-        topic = self._catalog.by_uuid(subscription.topic_uuid)
-        if topic is not None:
-            self.losing.met(subscription, topic, shard, run)
-        if subscription.dispatch.takers():  # if not, these are read again when there is room
-            self._send_offers(subscription, subscription.deal(shard, run, entry, self._clock_us()))
+    def _deliver(
+        self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult, entry: int | None
+    ) -> None:
+        """Sends what the subscription wants of records, as far as credit allows."""
+        self.losses.settle_missing(subscription, topic, shard, run)
+        if subscription.receivers():  # if not, these are read again when there is room
+            self._send_offers(subscription, subscription.offer(shard, run, entry))
 
     def _send_offers(self, subscription: Subscription, offers: list[Offer]) -> None:
+        if not offers:
+            return
+        now_us = self._context.clock_us()
         for offer in offers:
-            parts = [b""]
-            for record in offer.records:
-                parts.extend(record.parts)
-            taker = offer.attachment
-            deliver = Deliver(taker.consumer, offer.shard, len(offer.records), offer.attempt, offer.spans)
-            parts[0] = encode_control(deliver)
-            self._counters["messages_delivered"] += sum(end - start for start, end in offer.spans)
-            self._send(taker.connection, parts)
-        if offers and subscription.policy.deadline is not None:
-            self._schedule(subscription)
+            receiver, shard, attempt, spans, records = offer
+            parts = [encode_control(Deliver(receiver.consumer, shard, len(records), attempt, spans))]
+            for record in records:
+                parts += record.parts
+            self._counters["messages_delivered"] += subscription.sent(offer, now_us)
+            self._send(receiver.connection, parts)
+        if subscription.policy.deadline is not None:
+            self._set_time(subscription)
 
-    def _tell_lost(self, subscription: Subscription, shard: int, spans: list[Span], reason: str) -> None:
+    def _notify_lost(self, subscription: Subscription, shard: int, spans: list[Span], reason: str) -> None:
         for attachment in subscription.attachments:
             if attachment.welcome and attachment.connected:
                 lost = encode_control(Lost(attachment.consumer, shard, spans, reason))
                 self._send(attachment.connection, [lost])
 
     def _buried(self, subscription: Subscription, shard: int, spans: list[Span]) -> None:
-        """Entries were put aside: who waits for them waits no longer."""
-        self._tell_lost(subscription, shard, spans, "dead")
-        self._schedule(subscription)
+        """Entries are dead: no consumer waits for them."""
+        self._notify_lost(subscription, shard, spans, "dead")
+        self._set_time(subscription)
         self.pump(subscription)
 
     # --- settling -----------------------------------------------------------------------------------
 
     def on_settle(self, session: Session, ask: Settle) -> None:
-        """Applies what became of entries; the answer waits until it is on the disk."""
-        attachment = session.consumers.get(ask.consumer)
-        if attachment is None or (subscription := attachment.subscription) is None:
-            return  # it was just sent away and its client does not know yet
-        subscription.heard(attachment)
-        late, change = 0, Change()
+        """Applies a settlement; the answer waits until it is on the disk."""
+        consumer = session.consumers.get(ask.consumer)
+        if consumer is None:
+            return  # the node detached it, and its client does not know yet
+        topic, subscription, attachment = consumer
+        late, frees = 0, attachment.overdue and self._heard(subscription, attachment)
         if ask.acked or ask.skipped or ask.nacked or ask.upto is not None:
             try:
-                end = check_settle(self._catalog.by_uuid(subscription.topic_uuid), subscription, ask)
+                end = check_settle(topic, subscription, ask)
             except HeadpondError as error:
                 self._expel(session, ask.consumer, error)
                 return
-            times = (self._clock_us(), self._now_us())
-            settlement, late = settle(subscription, ask, attachment, end, *times, change)
+            times = (0, 0)
+            frees = frees or subscription.settling_frees or subscription.cursors[ask.shard].has_returned
+            if ask.nacked:
+                frees, times = True, (self._context.clock_us(), self._context.now_us())
+            settlement, late = subscription.settle(ask, attachment, end, *times)
             self._journal.append(encode_change(settlement))
             self._counters["settlements"] += 1
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
-        self._confirming.settled(session, attachment, ask.number, late, cost)
-        self.apply(subscription, change)
+        self._confirm(session, attachment, ask.number, late, cost)
+        if subscription.consequences is not None:
+            self.apply(subscription)
         if ask.nacked:
-            self._schedule(subscription)
-        self.pump(subscription)
+            self._set_time(subscription)
+        if frees:
+            self.pump(subscription)
+
+    def _heard(self, subscription: Subscription, attachment: Attachment) -> bool:
+        """A consumer that let a deadline pass is alive."""
+        attachment.overdue = False
+        subscription.gained_room(attachment)
+        return True
+
+    def _confirm(
+        self, session: Session, attachment: Attachment, number: int, late: int, cost_bytes: int
+    ) -> None:
+        """Confirms a settlement when it is durable; until then it counts as the session's memory.
+
+        SETTLED confirms every number up to its own. While one write is under way a busy consumer settles many
+        times; all of that is in the next write, and one frame confirms it.
+        """
+        session.unacked_bytes += cost_bytes
+        lane, confirmation = self._lane, attachment.confirmation
+        staged = lane.appender.staged.bytes > 0
+        if staged and confirmation is not None and confirmation.writes_before == lane.writes:
+            confirmation.number = max(confirmation.number, number)
+            confirmation.late += late
+            confirmation.cost_bytes += cost_bytes
+            return
+        confirmation = Confirmation(lane.writes, number, late, cost_bytes)
+        attachment.confirmation = confirmation if staged else None  # else its write has begun or is done
+        lane.wait(partial(self._send_settled, session, attachment.consumer, confirmation))
+
+    def _send_settled(
+        self, session: Session, consumer: int, confirmation: Confirmation, error: HeadpondError | None
+    ) -> None:
+        session.unacked_bytes -= confirmation.cost_bytes
+        settled = Settled(consumer, confirmation.number, confirmation.late)
+        self._send(session.connection, [encode_control(settled)])
 
     def on_extend(self, session: Session, ask: Extend) -> None:
-        attachment = session.consumers.get(ask.consumer)
-        if attachment is not None and (subscription := attachment.subscription) is not None:
-            subscription.heard(attachment)
-            subscription.extend(attachment, ask.shard, ask.spans, ask.seconds, self._clock_us())
-            self._schedule(subscription)
+        if (consumer := session.consumers.get(ask.consumer)) is not None:
+            _, subscription, attachment = consumer
+            if attachment.overdue:
+                self._heard(subscription, attachment)
+            subscription.extend(attachment, ask.shard, ask.spans, ask.seconds, self._context.clock_us())
+            self._set_time(subscription)
 
     def on_give_back(self, session: Session, ask: GiveBack) -> None:
-        attachment = session.consumers.get(ask.consumer)
-        if attachment is not None and (subscription := attachment.subscription) is not None:
+        if (consumer := session.consumers.get(ask.consumer)) is not None:
+            _, subscription, attachment = consumer
             subscription.take_back(attachment, ask.shard, ask.spans, done=ask.done)
             self.pump(subscription)
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from headpond.broker.subscriptions.entry_tally import COMPACTED, NOTHING, EntryTally
+from headpond.broker.subscriptions.records import COMPACTED, NO_COPIES, Returned, ReturnedSet, ShardTally
 from headpond.broker.subscriptions.unacked_log import Keyed, UnackedLog, bound_step_up
 from headpond.model.entry_set import EntrySet, Span
 
@@ -27,10 +27,6 @@ SKIPPED_MAX = 1 << 20
 
 Group = tuple[int, list[Span]]
 """The number of an attempt, and the entries it is for."""
-Returned = tuple[int, int, int]
-"""(start, end, deliveries) of entries that came back."""
-ReturnedSet = tuple[int, EntrySet]
-"""A number of deliveries, and the entries that came back and were delivered that often."""
 
 
 class HeldWhenLost(NamedTuple):
@@ -56,9 +52,9 @@ class ShardCursor:
         """Nothing from there on was offered, and nothing is remembered but the dead."""
         self.cursor = cursor
         """Everything before it is settled."""
-        self.tally = EntryTally(cursor, run, copies_run=run)
+        self.tally = ShardTally(cursor, run, copies_run=run)
         """How they were settled."""
-        self.noted = NOTHING
+        self.noted = NO_COPIES
         """What the journal has of its totals."""
         self.settled = EntrySet()
         """What is settled at or behind the cursor."""
@@ -70,7 +66,7 @@ class ShardCursor:
         self.parked = EntrySet()
         self.unsure = EntrySet()
         """Not settled, and once with a consumer that was lost, or that they died of; it may have seen them."""
-        self.maybe_seen = EntrySet()
+        self.flagged = EntrySet()
         """Not settled, and a program may have had them though that counts as no delivery: they come flagged."""
         self.dying = EntrySet()
         self.ahead = EntrySet()
@@ -80,10 +76,10 @@ class ShardCursor:
 
     # --- offering -----------------------------------------------------------------------------------
 
-    def next_wanted(self, end: int, *, strict: bool = False) -> int | None:
+    def next_wanted(self, end: int, *, in_order: bool = False) -> int | None:
         """The entry to read next, if there is something to offer before ``end``: ready ones come first.
 
-        ``strict``: nothing is offered behind an entry that waits.
+        ``in_order``: nothing is offered behind an entry that waits.
         """
         entry = self.ready.first
         if entry is None:
@@ -91,7 +87,7 @@ class ShardCursor:
             if self.offered >= end:
                 return None
             entry = self.offered
-        if strict and (barrier := self.barrier) is not None and barrier <= entry:
+        if in_order and (barrier := self.barrier) is not None and barrier <= entry:
             return None
         return entry
 
@@ -101,17 +97,20 @@ class ShardCursor:
             self.offered = self.settled.run_end(self.offered)
 
     @property
+    def has_returned(self) -> bool:
+        """Whether entries came back that are not offered again, or may hold up others."""
+        return bool(self.unacked_log.entries.bits or self.ready.bits or self.dying.bits)
+
+    @property
     def barrier(self) -> int | None:
         """The first entry that keeps a strict subscription from going on behind it."""
         first = self.unacked_log.entries.first
         dying = self.dying.first
         return dying if first is None or (dying is not None and dying < first) else first
 
-    def available(self, start: int, end: int, spans_max: int, *, strict: bool = False) -> list[Span]:
-        """What of ``[start, end)``, which was read, can be offered: in order, and unchanged by asking."""
-        if strict and (barrier := self.barrier) is not None:
-            end = min(end, barrier)
-        spans = list(islice(self.ready.spans(start, end), spans_max))
+    def available(self, start: int, end: int, spans_max: int) -> list[Span]:
+        """What of ``[start, end)``, which was read, can be offered, in order; changes nothing."""
+        spans = list(islice(self.ready.spans(start, end), spans_max)) if self.ready.bits else []
         if start <= self.offered < end and len(spans) < spans_max:
             spans += islice(self._new(end), spans_max - len(spans))
         return spans
@@ -145,7 +144,7 @@ class ShardCursor:
 
     def _by_attempt(self, spans: list[Span]) -> list[Group]:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
-        if not spans or not (self._delivered or self.maybe_seen):
+        if not spans or not (self._delivered or self.flagged):
             return [(1, spans)] if spans else []
         wanted = EntrySet.of(spans)
         for deliveries, entries in self._delivered.items():
@@ -162,11 +161,11 @@ class ShardCursor:
     def _flagged(self, cut: list[Returned]) -> Iterator[Returned]:
         """What a program may have had counts as delivered once."""
         for start, end, deliveries in cut:
-            if deliveries or not self.maybe_seen:
+            if deliveries or not self.flagged:
                 yield start, end, deliveries
                 continue
             at = start
-            for first, last in self.maybe_seen.spans(start, end):
+            for first, last in self.flagged.spans(start, end):
                 yield from ((at, first, 0),) if at < first else ()
                 yield first, last, 1
                 at = last
@@ -206,41 +205,30 @@ class ShardCursor:
         self.ready.include(released.within(0, self.offered))
         return released
 
-    def wake(self, now_us: int) -> None:
-        """Time passes for what was refused."""
-        self.unacked_log.wake(now_us)
-
-    @property
-    def due_us(self) -> int | None:
-        """When ``wake`` is to be called next."""
-        return self.unacked_log.due_us
-
     # --- settling -----------------------------------------------------------------------------------
 
     def settle(self, start: int, end: int) -> int:
-        """These entries are done with; returns how many of them were not settled before."""
+        """Settles entries; returns how many of them were not settled before."""
         start = max(start, self.cursor)
         if start >= end:
             return 0
-        settled_before = self.settled.count(start, end)
-        for entries in (
-            self.held,
-            self.ready,
-            self.parked,
-            self.dying,
-            self.ahead,
-            self.unsure,
-            self.maybe_seen,
-            *self._delivered.values(),
-        ):
-            if entries:
+        settled = self.settled
+        settled_before = settled.count(start, end) if settled.bits else 0
+        self.held.discard(start, end)
+        for entries in (self.ready, self.parked, self.dying, self.ahead, self.unsure, self.flagged):
+            if entries.bits:
                 entries.discard(start, end)
-        self.unacked_log.discard(start, end)
-        if start == self.cursor:
-            self.cursor = self.settled.run_end(end)
-            self.settled.discard(start, self.cursor)
+        for entries in self._delivered.values():
+            entries.discard(start, end)
+        if self.unacked_log.entries.bits:
+            self.unacked_log.discard(start, end)
+        if start > self.cursor:
+            settled.add(start, end)
+        elif not settled.bits:
+            self.cursor = end
         else:
-            self.settled.add(start, end)
+            self.cursor = settled.run_end(end)
+            settled.discard(start, self.cursor)
         self.offered = max(self.offered, self.cursor)
         return end - start - settled_before
 
@@ -303,7 +291,7 @@ class ShardCursor:
             self.tally.unseen += len(unopened)
         else:
             self.unsure.include(unopened)
-            self.maybe_seen.include(unopened)
+            self.flagged.include(unopened)
         returned = self._count_seen(seen)
         self.ready.exclude(self.dying)
         return returned
@@ -354,14 +342,14 @@ class ShardCursor:
         unseen.exclude(held)
         unseen.exclude(handed)
         self.tally.unseen += len(unseen.common(self._not_settled(unseen)))
-        self.maybe_seen.exclude(lost.doubtful)
+        self.flagged.exclude(lost.doubtful)
         self.unsure.exclude(unseen.common(lost.doubtful))
-        self.maybe_seen.include(self._not_settled(handed))
+        self.flagged.include(self._not_settled(handed))
         return changed
 
-    def saw(self, entry: int) -> None:
-        """Somebody had an entry, whether that was known or not."""
-        self.maybe_seen.include(self._not_settled(EntrySet.of([(entry, entry + 1)])))
+    def flag(self, entry: int) -> None:
+        """A program had an entry: it comes flagged."""
+        self.flagged.include(self._not_settled(EntrySet.of([(entry, entry + 1)])))
 
     def _not_settled(self, entries: EntrySet) -> EntrySet:
         found = entries.copy()
@@ -395,6 +383,14 @@ class ShardCursor:
             entries.exclude(self.settled)
             if entries:
                 yield key, entries
+
+    def unread(self, start: int, end: int) -> list[Span]:
+        """Entries that are neither settled nor with a consumer."""
+        return [
+            span
+            for missing in self.settled.missing(max(start, self.cursor), end)
+            for span in self.held.missing(*missing)
+        ]
 
     @property
     def reached(self) -> int:
@@ -512,7 +508,7 @@ class ShardCursor:
         self.tally.settled(COMPACTED, len(fresh))
         self.tally.reached_lost += len(self._touched(self.cursor, fresh.end).common(fresh))
         for others in (
-            *(self.ready, self.parked, self.dying, self.ahead, self.unsure, self.maybe_seen),
+            *(self.ready, self.parked, self.dying, self.ahead, self.unsure, self.flagged),
             *self._delivered.values(),
         ):
             others.exclude(fresh)

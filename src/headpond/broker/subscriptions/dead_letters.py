@@ -1,10 +1,10 @@
-"""Messages that were tried too often: a copy goes to the dead-letter topic, and only then they are settled.
+"""Dead letters: a message that reached ``max_attempts`` is copied to the dead-letter topic, and then settled.
 
-A copy's identity is made from the subscription and the entry: block = hash of (topic, subscription, shard, how
-often dead ones were offered again), segment = the entry. What a crash cuts short is done again and is a
-duplicate. The copy is a plain message with the original's value (a typed topic's as JSON), key, id and headers,
-and headers that tell where it comes from. While a copy cannot be made nothing is settled, and the subscription
-tells why (``bury_fault``).
+A copy's identity is made from the subscription and the entry: block = hash of (topic, subscription, shard,
+number of redrives), segment = the entry. So a copy that a crash interrupts is made again and is a duplicate.
+The copy is a plain message with the original's value (a typed topic's as JSON), key, id and headers, and
+headers that name its origin. While a copy cannot be made nothing is settled; the subscription shows why
+(``bury_fault``).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from headpond.wire.typed.values import python_values, value_json
 
 READ_BYTES = 256 * 1024
 COPIES_MAX = 256
-"""Made in one go, so that many of them hold nobody up."""
+"""Made in one step, so that many of them do not delay other work."""
 AGAIN_US = 1_000_000
-"""How long to wait after something went wrong."""
+"""How long to wait after a failure."""
 REASON = "max-attempts"
 DEAD_LETTERS = "(dead letters)"
 """The producer of the copies, as the ledger shows it."""
 
 
 Full = Callable[[Topic, int], HeadpondError | None]
-"""Why so many bytes more cannot be stored in a topic now: the disk's watermark, a tenant's quota."""
+"""Why a topic cannot store so many bytes more now: the disk's watermark, a tenant's quota."""
 
 
-class Burying:
+class DeadLetters:
     def __init__(
         self,
         context: Context,
@@ -73,7 +73,7 @@ class Burying:
         self._full = full
 
     def bury(self, subscription: Subscription, topic: Topic) -> None:
-        """Begins to put aside what is dying, unless that is under way."""
+        """Begins to copy and settle dying entries, unless that is under way."""
         if subscription.burying or subscription.bury_again_us > self._context.clock_us():
             return
         subscription.burying = True
@@ -111,7 +111,7 @@ class Burying:
     def _copy(
         self, subscription: Subscription, topic: Topic, dead: Topic, shard: int, originals: ReadResult
     ) -> list[Span]:
-        """Appends a copy of every dying row; returns these entries, and those that cannot be read."""
+        """Appends a copy of every dying row; returns their spans, and those of rows that cannot be read."""
         cursor = subscription.cursors[shard]
         target = dead.shards[shard % len(dead.shards)]
         entries: list[int] = []
@@ -144,7 +144,7 @@ class Burying:
         try:
             stored = stored_rows(segment_of(record), topic.schemas, record.header.stored_at_us)
             rows = _rows(stored, [entry - first for entry in entries])
-        except HeadpondError:  # its consumers could not read it either: it is settled without a copy
+        except HeadpondError:  # consumers cannot read it either: it is settled without a copy
             self._counters["messages_dead_without_copy"] += len(entries)
             return
         for entry, row in zip(entries, rows, strict=True):
@@ -190,7 +190,7 @@ class Burying:
             target.admission.declare(block, segment)
             verdict = target.admission.decide(block, segment, crc)
         if not isinstance(verdict, Admit):
-            return  # it is there already
+            return  # the copy exists already
         target.log.marks.book.tally(
             block, DEAD_LETTERS, self._stores.catalog.run, self._context.now_us(), sparse=True
         )
@@ -219,7 +219,7 @@ class Burying:
         self._done(subscription, shard, buried)
 
     def _fail(self, subscription: Subscription, error: HeadpondError) -> None:
-        """Nothing was settled; it is tried again after a while."""
+        """Nothing was settled; it is repeated after a while."""
         self._counters["burials_failed"] += 1
         subscription.burying = False
         subscription.bury_fault = error.message
@@ -237,7 +237,7 @@ def _identity(subscription: Subscription, shard: int, entry: int) -> tuple[bytes
 
 
 def _rows(batch: pa.RecordBatch, places: list[int]) -> list[dict[str, Any]]:
-    """Some rows as Python values, whatever their columns hold; the time is a number."""
+    """Some rows as Python values of any type; the time is a number."""
     chosen = batch.take(pa.array(places, pa.int64()))
     columns = dict(zip(chosen.schema.names, chosen.columns, strict=True))
     columns["sent_at"] = columns["sent_at"].view(pa.int64())
@@ -248,7 +248,9 @@ def _rows(batch: pa.RecordBatch, places: list[int]) -> list[dict[str, Any]]:
 def check_dead_letter(catalog: Catalog, topic: Topic, dead_letter: str | None) -> None:
     """Refuses a dead-letter topic that could never take a copy."""
     if dead_letter == topic.name:
-        raise BadRequest(f"topic {topic.shown} cannot be its own dead-letter topic: what dies would come again")
+        raise BadRequest(
+            f"topic {topic.shown} cannot be its own dead-letter topic: dead messages would be delivered again"
+        )
     dead = catalog.by_name(dead_letter or "")
     if dead is not None and (unfit := unfit_for_copies(dead)) is not None:
         raise unfit

@@ -1,25 +1,29 @@
-"""The contents of the settlement journal: the subscriptions of a node, and how their entries were settled.
+"""All subscriptions of a node, and the settlement journal that restores them.
 
-The node has one such journal, with one record per change: msgpack by position, with a tag for the kind. When it
-is long, the node compacts it to ``snapshot``, the present state of each subscription. Replaying a record twice
-changes nothing. Records of deleted topics are ignored.
+One journal for the whole node, one record per change. When it grows long it is compacted to ``snapshot``: each
+subscription as it is now. Records are idempotent, so reading one twice does no harm. A record about a topic
+that is gone is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
-from headpond.broker.subscriptions.cursor import Returned, ShardCursor
-from headpond.broker.subscriptions.entry_tally import EXPIRED
+from headpond.broker.subscriptions.cursor import ShardCursor
+from headpond.broker.subscriptions.key_shared import KeyShared
+from headpond.broker.subscriptions.kinds import Failover, Shared, SharedInOrder, Unique
 from headpond.broker.subscriptions.records import (
+    EXPIRED,
     PASSED_MAX,
     UNACKED_MAX,
     CameBack,
     Change,
     Copied,
+    CopiesDelivered,
     CopyPlace,
-    HandedOut,
     History,
+    LastAttached,
     Missed,
     MissedBefore,
     Moved,
@@ -28,7 +32,7 @@ from headpond.broker.subscriptions.records import (
     Paused,
     Redriven,
     Removed,
-    Seen,
+    Returned,
     Settlement,
     ShardState,
     Tallied,
@@ -37,28 +41,48 @@ from headpond.broker.subscriptions.records import (
     came_back,
     encode_change,
 )
-from headpond.broker.subscriptions.subscription import Change as Step
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.broker.subscriptions.unacked_log import Keyed, due_step_up
 from headpond.model.bounds import SECONDS_MAX
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame
 from headpond.model.policy import Policy
+from headpond.wire.typed.versions import SchemaVersions
+
+KINDS: dict[str, type[Subscription]] = {
+    "unique": Unique,
+    "failover": Failover,
+    "shared": Shared,
+    "key_shared": KeyShared,
+}
+
+
+def make_subscription(
+    opened: Opened, cursors: list[ShardCursor], schemas: Callable[[], SchemaVersions | None] = lambda: None
+) -> Subscription:
+    in_order = (opened.kind, opened.mode) == ("shared", "resilient")
+    made = SharedInOrder if in_order else KINDS[opened.kind]
+    names = (opened.topic, opened.name, opened.kind, opened.mode)
+    return made(*names, cursors, opened.created_at_us, opened.policy, schemas)
 
 
 class Subscriptions:
-    """All subscriptions of a node, as the journal records them.
+    """The journal has times of day (``now_us``), the unacked log those of a clock that is never set back."""
 
-    The journal holds times of day (``now_us``), the unacked log times of a clock that is never set back.
-    """
-
-    def __init__(self, now_us: Callable[[], int] = lambda: 0, clock_us: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        clock_us: Callable[[], int],
+        schemas: Callable[[bytes], SchemaVersions | None],
+    ) -> None:
+        """``schemas`` are those of a topic."""
         self._now_us, self._clock_us = now_us, clock_us
+        self._schemas = schemas
         self._by_topic: dict[bytes, dict[str, Subscription]] = {}
         self._histories: dict[tuple[bytes, str], History] = {}
 
     def history(self, subscription: Subscription) -> History:
-        """Which entries it lost, and when a consumer was last attached."""
+        """What it missed, and when a consumer was last attached."""
         return self._histories.setdefault((subscription.topic_uuid, subscription.name), History())
 
     def get(self, topic: bytes, name: str) -> Subscription | None:
@@ -84,7 +108,7 @@ class Subscriptions:
         return gone
 
     def apply(self, change: Change) -> None:
-        """Makes a change that is in the journal, or staged for it."""
+        """Applies a record that is in the journal, or is about to be."""
         if isinstance(change, Opened):
             self._open(change)
             return
@@ -104,14 +128,14 @@ class Subscriptions:
             subscription.paused = change.paused
         elif isinstance(change, Copied):
             subscription.copy.record, subscription.copy.generation = change, change.generation
-        elif isinstance(change, Seen | MissedBefore):
-            self._recall(subscription, change)
+        elif isinstance(change, LastAttached | MissedBefore):
+            self._restore_history(subscription, change)
         elif change.shard >= len(subscription.cursors):
             raise BadFrame(f"a settlement of shard {change.shard}, which the topic does not have")
         elif isinstance(change, ShardState):
             subscription.cursors[change.shard] = _restore(change, subscription.policy)
         elif isinstance(change, Moved):
-            subscription.cursors[change.shard].move(change.entry, change.run)
+            subscription.seek(change.shard, change.entry, change.run)
             subscription.copy.generation = max(subscription.copy.generation, change.generation)
         elif isinstance(change, Redriven):
             subscription.redrives = max(subscription.redrives, change.redrives)
@@ -136,18 +160,17 @@ class Subscriptions:
             )
         elif isinstance(change, Tallied):
             subscription.cursors[change.shard].tally = change.tally
-            subscription.cursors[change.shard].noted = change.tally.handed
+            subscription.cursors[change.shard].noted = change.tally.copies
         elif isinstance(change, CopyPlace):
             subscription.copy.floors[change.shard] = change.floor
-        elif isinstance(change, HandedOut):
-            _recall_handed(subscription.cursors[change.shard], change)
+        elif isinstance(change, CopiesDelivered):
+            _restore_copies(subscription.cursors[change.shard], change)
         else:
             self._settle(subscription, change)
 
     def _settle(self, subscription: Subscription, change: Settlement) -> None:
-        """Settles entries and counts them."""
         shard, cursor = change.shard, subscription.cursors[change.shard]
-        before = cursor.tally.handed
+        before = cursor.tally.copies
         for start, end in change.acked:
             subscription.ack(shard, start, end)
         for start, end in change.skipped:
@@ -163,9 +186,9 @@ class Subscriptions:
             cursor.restore_deliveries(EntrySet.of(span), deliveries)
             self._refuse(cursor, [(due_us, EntrySet.of(span))], [(bound, EntrySet.of(span))])
             subscription.counts.nacked += end - start
-        if change.handed is not None:
-            cursor.tally.recall(before, change.handed)
-            cursor.noted = change.handed
+        if change.copies is not None:
+            cursor.tally.restore_copies(before, change.copies)
+            cursor.noted = change.copies
 
     def _refuse(self, cursor: ShardCursor, by_due_us: list[Keyed], by_bound: list[Keyed]) -> None:
         """``by_due_us`` has times of day."""
@@ -177,19 +200,19 @@ class Subscriptions:
         cursor.restore_refused(due, by_bound)
 
     def miss(self, subscription: Subscription, change: Missed) -> None:
-        """Settles entries that can no longer be read, and remembers why."""
+        """Entries cannot be delivered: they are settled, and the history has them."""
         history = self.history(subscription)
         kind = change.reason
         count = sum(subscription.give_up(change.shard, *span, kind) for span in change.spans)
-        if change.reason == EXPIRED:  # expiry is no loss
+        if change.reason == EXPIRED:  # that is no loss
             subscription.counts.lost -= count
             history.expired += count
         else:
             history.add(change.shard, change.spans, change.reason, change.at_us)
 
-    def _recall(self, subscription: Subscription, change: Seen | MissedBefore) -> None:
+    def _restore_history(self, subscription: Subscription, change: LastAttached | MissedBefore) -> None:
         history = self.history(subscription)
-        if isinstance(change, Seen):
+        if isinstance(change, LastAttached):
             history.seen_us = max(history.seen_us, change.at_us)
             return
         history.lost = list(change.lost)
@@ -198,9 +221,7 @@ class Subscriptions:
 
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start, change.run) for start in change.starts]
-        subscription = Subscription(
-            change.topic, change.name, change.kind, change.mode, cursors, change.created_at_us, change.policy
-        )
+        subscription = make_subscription(change, cursors, partial(self._schemas, change.topic))
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
         self.history(subscription).compacted = 0
         for cursor, (end, current) in zip(cursors, change.state, strict=False):
@@ -210,10 +231,7 @@ class Subscriptions:
             self.history(subscription).compacted += cursor.pass_over(superseded)
 
     def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> list[PassedOver]:
-        """Settles and counts the entries that compaction removed, for a subscription that begins before them.
-
-        The caller adds the returned changes to the journal.
-        """
+        """Settles what compaction removed behind the subscription's position; returns the journal records."""
         cursor = subscription.cursors[shard]
         changes: list[PassedOver] = []
         for start in range(cursor.cursor, compacted.end, PASSED_MAX):
@@ -227,21 +245,22 @@ class Subscriptions:
         return changes
 
     def release(self, subscription: Subscription) -> Iterator[bytes]:
-        """Ends the leases of absent consumers when the node stops: their entries become available again."""
+        """The node stops, and the leases of disconnected consumers end: what they hold comes back."""
         for attachment in list(subscription.attachments):
-            yield from map(encode_change, records_of(subscription, subscription.leave(attachment)))
+            subscription.leave(attachment)
+        yield from map(encode_change, records_of(subscription))
 
     def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
-        """Totals that are in no record yet, as journal records."""
+        """Journal records of totals that no record has yet."""
         for subscription in subscriptions:
             for shard, cursor in enumerate(subscription.cursors):
-                if (handed := cursor.tally.handed) != cursor.noted or cursor.unsure:
-                    cursor.noted, unsure = handed, cursor.unsure.encode()
-                    totals = HandedOut(subscription.topic_uuid, subscription.name, shard, handed, unsure)
-                    yield encode_change(totals)
+                if (copies := cursor.tally.copies) != cursor.noted or cursor.unsure:
+                    cursor.noted, unsure = copies, cursor.unsure.encode()
+                    names = (subscription.topic_uuid, subscription.name, shard)
+                    yield encode_change(CopiesDelivered(*names, copies, unsure))
 
     def snapshot(self) -> Iterator[bytes]:
-        """The present state of every subscription, as journal records."""
+        """Journal records of every subscription as it is now."""
         for subscription in self.all():
             yield from map(encode_change, _snapshot(subscription, self._now_us() - self._clock_us()))
             history = self.history(subscription)
@@ -250,20 +269,22 @@ class Subscriptions:
                 yield encode_change(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
 
 
-def records_of(subscription: Subscription, step: Step) -> Iterator[CameBack | Unacked]:
-    """The journal records of a step of the machine."""
+def records_of(subscription: Subscription) -> Iterator[CameBack | Unacked]:
+    """The journal records of a subscription's ``consequences``."""
+    if (consequences := subscription.consequences) is None:
+        return
     topic, name = subscription.topic_uuid, subscription.name
-    for shard, returned in step.returned:
+    for shard, returned in consequences.returned:
         yield from came_back(topic, name, shard, returned)
-    for shard, entries, bound in step.refused:
+    for shard, entries, bound in consequences.refused:
         for part in entries.parts(UNACKED_MAX):
             bits = part.encode()
             yield Unacked(topic, name, shard, [(0, bits)], [(bound, bits)])
 
 
-def _recall_handed(cursor: ShardCursor, change: HandedOut) -> None:
-    cursor.tally.recall(cursor.tally.handed, change.handed)
-    cursor.noted = change.handed
+def _restore_copies(cursor: ShardCursor, change: CopiesDelivered) -> None:
+    cursor.tally.restore_copies(cursor.tally.copies, change.copies)
+    cursor.noted = change.copies
     for start, end in EntrySet.decode(change.unsure).spans(0, 2**63) if change.unsure else ():
         for span in cursor.settled.missing(max(start, cursor.cursor), end):
             cursor.unsure.add(*span)
@@ -309,6 +330,6 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor.settled = EntrySet.decode(state.settled)
     cursor.dead = EntrySet.decode(state.dead)
     cursor.skipped = EntrySet.decode(state.skipped)
-    # The ``Tallied`` record behind this one says of what kind they are.
+    # The ``Tallied`` record that follows says of what kind they are.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
     return cursor

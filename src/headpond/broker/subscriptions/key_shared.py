@@ -19,24 +19,19 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from headpond.broker.subscriptions.attachment import Attachment
-from headpond.broker.subscriptions.dispatch import SPANS_MAX, Offer, Wanted, first_of
-from headpond.broker.subscriptions.shared import SharedDispatch
+from headpond.broker.subscriptions.kinds import SPANS_MAX, Shared
+from headpond.broker.subscriptions.subscription import Offer, ReadRequest, first_of
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import HeadpondError
 from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
-from headpond.storage.log.read import StoredRecord as LogRecord
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
-
-if TYPE_CHECKING:
-    from headpond.broker.subscriptions.subscription import Subscription
-
 
 # The keys of stored records as slots: a key's hash, folded to 16 bits, so that memory has a bound whatever
 # the keys.
@@ -49,7 +44,7 @@ NO_KEY = 65_535
 """Of rows without a key: they are in nobody's way."""
 
 
-def slots_of(record: LogRecord, schemas: SchemaVersions | None) -> array[int]:
+def slots_of(record: StoredRecord, schemas: SchemaVersions | None) -> array[int]:
     """The slot of each row. A record that cannot be read has no keys: its consumer finds out."""
     count = record.header.count
     try:
@@ -160,61 +155,59 @@ class KeyTable:
 
 
 class _Dealt:
-    """Entries and who gets them."""
+    """Entries by the consumer that gets them."""
 
     def __init__(self) -> None:
-        self.by_taker: dict[Attachment, list[int]] = {}
+        self.by_receiver: dict[Attachment, list[int]] = {}
         self.slots: set[int] = set()
 
-    def add(self, table: KeyTable, shard: int, slot: int, entry: int, taker: Attachment) -> None:
-        self.by_taker.setdefault(taker, []).append(entry)
+    def add(self, table: KeyTable, shard: int, slot: int, entry: int, receiver: Attachment) -> None:
+        self.by_receiver.setdefault(receiver, []).append(entry)
         if slot != NO_KEY:
-            table.went_out(slot, entry, taker)
-            taker.slots.add((shard, slot))
+            table.went_out(slot, entry, receiver)
+            receiver.slots.add((shard, slot))
             self.slots.add(slot)
 
 
-class KeyDispatch(SharedDispatch):
-    def __init__(self, subscription: Subscription) -> None:
-        super().__init__(subscription)
-        self.reset()
+class KeyShared(Shared):
+    settling_frees: ClassVar[bool] = True
+    tables: list[KeyTable]
+    """By shard."""
 
     def reset(self) -> None:
-        self.tables = [KeyTable() for _ in self.subscription.cursors]
-        for attachment in self.subscription.attachments:
-            attachment.slots.clear()
+        self.tables = [KeyTable() for _ in self.cursors]
 
-    # --- what ---------------------------------------------------------------------------------------
+    # --- offering -----------------------------------------------------------------------------------
 
-    def release(self, ends: list[int]) -> None:
-        for shard, (end, cursor) in enumerate(zip(self._ends(ends), self.subscription.cursors, strict=True)):
+    def _release_refused(self, ends: list[int]) -> None:
+        for shard, (end, cursor) in enumerate(zip(self._ends(ends), self.cursors, strict=True)):
             for slot in self.tables[shard].known.by_slot(cursor.release(end, read_all=True)):
                 self._unpark(shard, slot)
 
     def _ends(self, ends: list[int]) -> list[int]:
-        cursors = self.subscription.cursors
+        """The shards' ends, up to which new entries are read."""
         return [
             end if len(cursor.parked) < PARKED_MAX else cursor.offered
-            for end, cursor in zip(ends, cursors, strict=True)
+            for end, cursor in zip(ends, self.cursors, strict=True)
         ]
 
-    def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
-        return super().want(self._ends(ends), bytes_max)
+    def next_read(self, ends: list[int], bytes_max: int) -> ReadRequest | None:
+        return super().next_read(self._ends(ends), bytes_max)
 
-    def deal(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
-        cursor = self.subscription.cursors[shard]
+    def offer(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
+        cursor = self.cursors[shard]
         at = first_of(run, entry)
         offers: list[Offer] = []
         for record in run.records:
-            takers = self._in_turn()
-            if not takers:
+            receivers = self._in_turn()
+            if not receivers:
                 return offers
             end = record.header.end_entry
             if cursor.ahead.count(record.header.first_entry, end):
                 self._put_ahead_behind(shard, record)
             spans = cursor.available(at, end, SPANS_MAX)
             if spans:
-                offers += self._deal_record(shard, record, spans, takers)
+                offers += self._offer_record(shard, record, spans, receivers)
             cursor.advance(at, spans[-1][1] if len(spans) == SPANS_MAX else end)
             if len(spans) == SPANS_MAX:
                 return offers
@@ -222,8 +215,8 @@ class KeyDispatch(SharedDispatch):
         cursor.advance(at, run.next_entry)
         return offers
 
-    def _deal_record(
-        self, shard: int, record: StoredRecord, spans: list[Span], takers: list[Attachment]
+    def _offer_record(
+        self, shard: int, record: StoredRecord, spans: list[Span], receivers: list[Attachment]
     ) -> list[Offer]:
         table, header = self.tables[shard], record.header
         slots = self._slots(table, record)
@@ -231,134 +224,136 @@ class KeyDispatch(SharedDispatch):
         parked: dict[int, list[int]] = {}
         for entry in _entries(spans):
             slot = slots[entry - header.first_entry]
-            taker = None if slot in parked else self._taker(table, slot, entry, takers)
-            if taker is None:
+            receiver = None if slot in parked else self._receiver(table, slot, entry, receivers)
+            if receiver is None:
                 parked.setdefault(slot, []).append(entry)
             else:
-                dealt.add(table, shard, slot, entry, taker)
+                dealt.add(table, shard, slot, entry, receiver)
         self._park(shard, parked)
-        if self.subscription.strict:
-            self._keep([taker for taker in dealt.by_taker if taker.keeps], shard, record)
+        if self.strict:
+            self._cache([each for each in dealt.by_receiver if each.keeps], shard, record)
         return self._give_dealt(shard, dealt, [record])
 
     def _slots(self, table: KeyTable, record: StoredRecord) -> array[int]:
         slots = table.known.get(record.header.first_entry)
         if slots is None:
-            slots = slots_of(record, self.subscription.schemas())
+            slots = slots_of(record, self.schemas())
             table.known.add(record.header.first_entry, slots)
         return slots
 
     def _put_ahead_behind(self, shard: int, record: StoredRecord) -> None:
         """What was refused or dying when the node was started holds up the rest of its key."""
-        table, cursor, header = self.tables[shard], self.subscription.cursors[shard], record.header
+        table, cursor, header = self.tables[shard], self.cursors[shard], record.header
         self._slots(table, record)
         for entries in (cursor.unacked_log.entries, cursor.dying):
             waiting = entries.within(header.first_entry, header.end_entry)
             for slot, some in table.known.by_slot(waiting).items():
                 table.put_behind(slot, some)
 
-    def direct(self, ends: list[int]) -> list[Offer]:
-        """What comes next of keys that go on, where their consumers have the record already."""
-        if not self.subscription.strict:
+    def offer_cached(self, ends: list[int]) -> list[Offer]:
+        """The next message of each free key whose consumer has the record already."""
+        if not self.strict or not any(cursor.ready.bits for cursor in self.cursors):
             return []
-        takers = self._in_turn()
+        receivers = self._in_turn()
         offers: list[Offer] = []
-        for shard, cursor in enumerate(self.subscription.cursors):
-            if cursor.ready and takers:
-                offers += self._deal_kept(shard, takers)
+        for shard, cursor in enumerate(self.cursors):
+            if cursor.ready.bits and receivers:
+                offers += self._offer_cached(shard, receivers)
         return offers
 
-    def _deal_kept(self, shard: int, takers: list[Attachment]) -> list[Offer]:
-        table, cursor = self.tables[shard], self.subscription.cursors[shard]
-        kept = [taker.cached[shard] for taker in takers if shard in taker.cached]
+    def _offer_cached(self, shard: int, receivers: list[Attachment]) -> list[Offer]:
+        table, cursor = self.tables[shard], self.cursors[shard]
+        cached = {each.cached[shard] for each in receivers if shard in each.cached}
         dealt = _Dealt()
         parked: dict[int, list[int]] = {}
-        for first, end in sorted(set(kept)):
+        for first, end in sorted(cached):
             for entry in _entries(islice(cursor.ready.spans(first, end), SPANS_MAX)):
                 slot = table.known.of(entry)
                 if slot is None or slot == NO_KEY:
                     continue  # read like anything else
-                taker = None if slot in parked else self._taker(table, slot, entry, takers)
-                if taker is None:
+                receiver = None if slot in parked else self._receiver(table, slot, entry, receivers)
+                if receiver is None:
                     parked.setdefault(slot, []).append(entry)
-                elif taker.has(shard, entry):
-                    dealt.add(table, shard, slot, entry, taker)
+                elif receiver.caches(shard, entry):
+                    dealt.add(table, shard, slot, entry, receiver)
         self._park(shard, parked)
         return self._give_dealt(shard, dealt, [])
 
     def _park(self, shard: int, by_slot: dict[int, list[int]]) -> None:
         for slot, entries in by_slot.items():
             self.tables[shard].put_behind(slot, entries)
-            self.subscription.cursors[shard].park(EntrySet.of_entries(entries))
+            self.cursors[shard].park(EntrySet.of_entries(entries))
 
     def _give_dealt(self, shard: int, dealt: _Dealt, records: list[StoredRecord]) -> list[Offer]:
         offers = [
             offer
-            for taker, entries in dealt.by_taker.items()
-            for offer in self._give(taker, shard, _runs(entries), records)
+            for receiver, entries in dealt.by_receiver.items()
+            for offer in self._give(receiver, shard, _runs(entries), records)
         ]
         for slot in dealt.slots:
             self._unpark(shard, slot)
         return offers
 
-    def _taker(self, table: KeyTable, slot: int, entry: int, takers: list[Attachment]) -> Attachment | None:
-        """Who gets an entry; None where it is to be parked."""
+    def _receiver(
+        self, table: KeyTable, slot: int, entry: int, receivers: list[Attachment]
+    ) -> Attachment | None:
+        """The consumer that gets an entry; None where the entry is to be parked."""
         if slot == NO_KEY:
-            takers.append(takers.pop(0))
-            self._rotation.last = takers[-1]
-            return takers[-1]
+            receivers.append(receivers.pop(0))
+            self._last = receivers[-1]
+            return receivers[-1]
         behind = table.behind.get(slot)
         if behind is not None and behind.first != entry and _before(behind, entry):
             return None
         owner = table.owner.get(slot)
         if owner is not None:
-            return owner if self._goes_on(table, slot, owner) else None
-        attachments = self.subscription.attachments
-        usual = attachments[slot % len(attachments)]
+            return owner if self._continues(table, slot, owner) else None
+        usual = self.attachments[slot % len(self.attachments)]
         avoided = table.avoided.get(slot)
         if usual.open and not usual.overdue and usual is not avoided:
             return usual
-        others = [taker for taker in takers if taker is not avoided] or takers
+        others = [each for each in receivers if each is not avoided] or receivers
         return others[slot % len(others)]
 
-    def _goes_on(self, table: KeyTable, slot: int, owner: Attachment) -> bool:
+    def _continues(self, table: KeyTable, slot: int, owner: Attachment) -> bool:
         """Whether the consumer that has a slot is sent more of it; if not, the slot waits until it is free."""
-        heard = owner.open and not owner.overdue and table.avoided.get(slot) is not owner
-        return heard and not self.subscription.strict
+        if self.strict:
+            return False
+        return owner.open and not owner.overdue and table.avoided.get(slot) is not owner
 
     def _unpark(self, shard: int, slot: int) -> None:
-        """The slot may go on: what is behind is ready, up to one that waits; in resilient mode the first."""
-        table, cursor = self.tables[shard], self.subscription.cursors[shard]
+        """A slot's parked entries become ready, up to one that waits; in resilient mode only the first."""
+        table, cursor = self.tables[shard], self.cursors[shard]
         behind = table.behind.get(slot)
         if behind is None or not cursor.parked:
             return
         owner = table.owner.get(slot)
         first = behind.first
-        assert first is not None, "an empty set is not kept"
-        if self.subscription.strict:
+        assert first is not None, "the table has no empty set"
+        if self.strict:
             if owner is None and first not in cursor.unacked_log.entries and first not in cursor.dying:
                 cursor.unpark(EntrySet.of_entries([first]))
-        elif owner is None or self._goes_on(table, slot, owner):
+        elif owner is None or self._continues(table, slot, owner):
             stuck = [behind.common(each).first for each in (cursor.unacked_log.entries, cursor.dying)]
             end = min((each for each in stuck if each is not None), default=behind.end)
             cursor.unpark(behind.within(first, end))
 
-    def opened(self, attachment: Attachment) -> None:
+    def gained_room(self, attachment: Attachment) -> None:
         for shard, slot in attachment.slots:
             if slot in self.tables[shard].behind:
                 self._unpark(shard, slot)
 
-    # --- what became of it --------------------------------------------------------------------------
+    # --- settling and coming back -------------------------------------------------------------------
 
-    def settle(self, shard: int, start: int, end: int, *, dead: bool = False) -> int:
-        table, cursor = self.tables[shard], self.subscription.cursors[shard]
+    def _settle(self, shard: int, start: int, end: int, by: Attachment | None, kind: str) -> int:
+        table, cursor = self.tables[shard], self.cursors[shard]
         touched = self._came_in(shard, cursor.held.within(start, end))
         for entries in (cursor.ready, cursor.unacked_log.entries, cursor.parked, cursor.dying):
-            if entries and (part := entries.within(start, end)):
+            if entries.bits and (part := entries.within(start, end)):
                 for slot, some in table.known.by_slot(part).items():
                     table.no_longer_behind(slot, some)
                     touched.setdefault(slot, some)
-        settled = super().settle(shard, start, end, dead=dead)
+        settled = super()._settle(shard, start, end, by, kind)
         table.known.forget_before(cursor.cursor)
         for slot in touched:
             self._unpark(shard, slot)
@@ -372,13 +367,13 @@ class KeyDispatch(SharedDispatch):
             self._unpark(shard, slot)
 
     def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
-        """Whoever lets a message of a key expire is sent no more of it; the key waits for what it still has."""
+        """A consumer that lets a message expire gets no more of its key; the key waits until it is free."""
         table = self.tables[shard]
         table.avoided.update(dict.fromkeys(table.known.by_slot(entries), attachment))
         self.came_back(shard, entries)
 
     def _came_in(self, shard: int, entries: EntrySet) -> dict[int, list[int]]:
-        """Entries are not out any more; returns them by slot."""
+        """Entries are no longer with a consumer; returns them by slot."""
         table = self.tables[shard]
         by_slot = table.known.by_slot(entries)
         for slot, some in by_slot.items():

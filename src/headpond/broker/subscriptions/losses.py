@@ -1,7 +1,7 @@
-"""Entries that a subscription will not get: damaged, dropped by retention, or expired. It is told which.
+"""Entries that a subscription will not get: damaged, dropped by retention, or expired.
 
-Everything here ends in one ``Missed`` record of the settlement journal, so that what was lost is shown after a
-restart too. What is with a consumer at the moment is not lost: it was delivered.
+Each loss becomes a ``Missed`` record of the settlement journal, so the node shows it after a restart too, and a
+LOST frame for the consumers. Entries that a consumer holds are not lost: they were delivered.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.entry_tally import DAMAGED, EXPIRED, RETENTION
-from headpond.broker.subscriptions.records import Missed, encode_change, unread
+from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, Missed, encode_change
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet, Span
 from headpond.storage.log.read import ReadResult, StoredRecord
@@ -26,25 +25,25 @@ SPANS_MAX = 4096
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 _HEAD_BYTES = 16
 
-Tell = Callable[[Subscription, int, list[Span], str], None]
+Notify = Callable[[Subscription, int, list[Span], str], None]
 
 
-class Losing:
+class EntryLosses:
     def __init__(
-        self, stores: Stores, counters: Counter[str], *, now_us: Callable[[], int], tell: Tell
+        self, stores: Stores, counters: Counter[str], *, now_us: Callable[[], int], notify: Notify
     ) -> None:
-        """``tell`` says to the consumers of a subscription what they will not get of a shard, and why."""
+        """``notify`` sends consumers which entries of a shard they will not get, and why."""
         self._stores = stores
         self._counters = counters
         self._now_us = now_us
-        self._tell = tell
+        self._notify = notify
 
-    def met(self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult) -> None:
-        """Settles what a read found gone or expired, before the rest of it is offered."""
-        kept = topic.shards[shard].log.entry_first
+    def settle_missing(self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult) -> None:
+        """Settles what a read found lost or expired, before the rest of it is offered."""
         for start, end in run.lost:
-            self.lose(subscription, shard, start, min(end, kept), RETENTION)
-            self.lose(subscription, shard, max(start, kept), end, DAMAGED)
+            first = topic.shards[shard].log.entry_first
+            self.lose(subscription, shard, start, min(end, first), RETENTION)
+            self.lose(subscription, shard, max(start, first), end, DAMAGED)
         for record in run.records:
             for start, end in self._expired(topic, record):
                 self.lose(subscription, shard, start, end, EXPIRED)
@@ -52,16 +51,16 @@ class Losing:
                 self._pass_over(subscription, shard, topic.shards[shard].log.taken_out_of(record))
 
     def _pass_over(self, subscription: Subscription, shard: int, gone: EntrySet) -> None:
-        """Rows of a state topic that compaction took out on another node, before they came here."""
+        """Settles rows of a state topic that compaction removed on another node, before they came here."""
         for passed in self._stores.subscriptions.pass_compacted(subscription, shard, gone):
             self._stores.settlements.append(encode_change(passed))
             self._stores.settlement_lane.mark()
 
     def lose(self, subscription: Subscription, shard: int, start: int, end: int, reason: str) -> int:
-        """Entries will not be delivered; returns how many of them nobody had read."""
+        """Settles entries that will not be delivered; returns how many of them were unread."""
         if start >= end:
             return 0
-        spans = unread(subscription.cursors[shard], start, end)
+        spans = subscription.cursors[shard].unread(start, end)
         if not spans:
             return 0
         count = sum(stop - begin for begin, stop in spans)
@@ -73,7 +72,7 @@ class Losing:
             self._stores.subscriptions.miss(subscription, missed)
             self._stores.settlements.append(encode_change(missed))
             if reason != EXPIRED or subscription.strict:
-                self._tell(subscription, shard, part, reason)
+                self._notify(subscription, shard, part, reason)
         self._stores.settlement_lane.mark()
         return count
 
@@ -82,7 +81,7 @@ class Losing:
         whole = len(record.parts) == 1
         lead = _LEAD_BYTES if whole else 0
         body = record.parts[0 if whole else 1]
-        # Most records have no headers, which their first bytes tell: those are not copied.
+        # The first bytes say whether there are headers. Most records have none, and are not copied.
         if schemas is None and not body[lead + 1] & 8:
             return []
         if schemas is not None and not may_expire(body[lead : lead + _HEAD_BYTES], schemas):

@@ -1,21 +1,124 @@
-"""The records of the settlement journal: msgpack by position, told apart by a tag, each of them idempotent."""
+"""The records of the settlement journal: msgpack by position, distinguished by a tag, each of them idempotent.
+
+A damaged or unknown record raises ``BadFrame`` when the node opens the journal. ``ShardTally`` and ``History``
+are what a subscription counts and remembers beside the state of its entries; both survive a restart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
-from headpond.broker.subscriptions.cursor import ReturnedSet, ShardCursor
-from headpond.broker.subscriptions.entry_tally import EntryTally, Handed
-from headpond.model.entry_set import Span
+from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import BadFrame
 from headpond.model.policy import Policy
 
-# What a subscription missed, and when somebody last read from it; both survive a restart.
-#
-# Ranges that touch and have the same reason are one. Past ``RANGES_MAX`` the oldest ones are let go of; their
-# entries stay counted.
+ACKED = "acked"
+SKIPPED = "skipped"
+DEAD = "dead"
+RETENTION = "retention"
+DAMAGED = "damaged"
+EXPIRED = "expired"
+COMPACTED = "compacted"
+"""Settled in a state topic: a later entry of the key replaced it."""
+COUNTED = (ACKED, SKIPPED, RETENTION, DAMAGED, EXPIRED, COMPACTED)
+"""Dead entries are a set and not a count, since they can be offered again."""
+LOST = (RETENTION, DAMAGED, EXPIRED)
+"""Settled by the node and not by a consumer."""
+
+Returned = tuple[int, int, int]
+"""(start, end, deliveries) of entries that came back."""
+ReturnedSet = tuple[int, EntrySet]
+"""A number of deliveries, and the entries that came back and were delivered that often."""
+CopyTotals = tuple[int, int, int, int, int]
+"""Totals: delivered, redelivered, unseen, elsewhere, late."""
+NO_COPIES: CopyTotals = (0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class SubscriptionCounts:
+    """Totals of a whole subscription; a seek does not reset them."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    skipped: int = 0
+    nacked: int = 0
+    lost: int = 0
+    late: int = 0
+    buried: int = 0
+    redriven: int = 0
+
+
+class ShardTally(msgspec.Struct, array_like=True):
+    """The subscription's side of the ledger, for one shard: how entries were settled, how many copies went out.
+
+    It counts from ``start`` on, the subscription's first entry; a seek begins a new tally there. An entry is
+    counted when it becomes settled, so the sum must equal what the cursor and its bitmap say.
+    """
+
+    start: int = 0
+    run: int = 0
+    """The node's run in which it began."""
+    acked: int = 0
+    skipped: int = 0
+    retention: int = 0
+    damaged: int = 0
+    expired: int = 0
+    compacted: int = 0
+    passed: int = 0
+    unknown: int = 0
+    delivered: int = 0
+    """Copies delivered since ``copies_run``; so are the next four counts."""
+    redelivered: int = 0
+    """Copies that were a further attempt."""
+    unseen: int = 0
+    """Copies that a consumer returned without having handed them to its program."""
+    elsewhere: int = 0
+    """Entries settled by a consumer that they were not delivered to."""
+    late: int = 0
+    """Entries settled once more."""
+    copies_run: int = 0
+    reached_before: int = 0
+    """Entries that had reached a consumer when that run began."""
+    delivered_before: int = 0
+    """Copies delivered before that run, at least."""
+    reached_lost: int = 0
+    """Entries that reached a consumer, came back, and cannot be delivered again."""
+
+    def settled(self, kind: str, count: int) -> None:
+        """Counts entries that were not settled before."""
+        if kind != DEAD:
+            kind = kind if kind in COUNTED else DAMAGED
+            setattr(self, kind, getattr(self, kind) + count)
+
+    @property
+    def copies(self) -> CopyTotals:
+        return self.delivered, self.redelivered, self.unseen, self.elsewhere, self.late
+
+    @copies.setter
+    def copies(self, totals: CopyTotals) -> None:
+        self.delivered, self.redelivered, self.unseen, self.elsewhere, self.late = totals
+
+    def restore_copies(self, before: CopyTotals, totals: CopyTotals) -> None:
+        """Totals from the journal, where they were ``before``; a record that is read twice changes nothing."""
+        delivered, redelivered, unseen, elsewhere, late = map(max, before, totals)
+        self.copies = (delivered, redelivered, unseen, elsewhere, late)
+
+    def begin_copies(self, run: int, reached: int) -> None:
+        """A run was cut short and its last deliveries are unknown: the count of copies restarts."""
+        self.delivered_before += self.delivered
+        self.copies = NO_COPIES
+        self.copies_run, self.reached_before = run, reached
+
+    def reopened(self, first: int, count: int, dead: int) -> None:
+        """``count`` entries from ``first`` on, before the start, are offered again; ``dead`` others are not."""
+        self.passed += self.start - first - count - dead
+        self.reached_before += count + dead  # an entry dies only after deliveries
+        self.start = first
+
 
 RANGES_MAX = 1000
 
@@ -24,14 +127,20 @@ LostRange = tuple[int, int, int, str, int]
 
 
 class History:
+    """What a subscription missed, and when a consumer was last attached.
+
+    Adjacent ranges with the same reason are one. Past ``RANGES_MAX`` the oldest ranges are dropped; their
+    entries stay counted.
+    """
+
     __slots__ = ("compacted", "expired", "lost", "seen_us")
 
     def __init__(self) -> None:
         self.lost: list[LostRange] = []
         self.expired = 0
-        """Messages whose own time to live was over before they were delivered."""
+        """Messages whose time to live ended before they were delivered."""
         self.compacted = 0
-        """Messages of a state topic that were superseded before it came to them."""
+        """Messages of a state topic that a later one of their key replaced before they were delivered."""
         self.seen_us = 0
         """When a consumer was last attached; 0 where that is not known."""
 
@@ -44,20 +153,10 @@ class History:
         for number in range(len(self.lost) - 1, -1, -1):
             its_shard, first, last, its_reason, _ = self.lost[number]
             if (its_shard, its_reason) == (shard, reason) and start <= last and first <= end:
-                # Told once more, as when a record is read twice, it is the same range.
+                # A record that is read twice gives the same range.
                 self.lost[number] = (shard, min(first, start), max(last, end), reason, at_us)
                 return
         self.lost.append((shard, start, end, reason, at_us))
-
-
-def unread(cursor: ShardCursor, start: int, end: int) -> list[Span]:
-    """Entries that were neither settled nor are with a consumer."""
-    return [
-        span
-        for missing in cursor.settled.missing(max(start, cursor.cursor), end)
-        for span in cursor.held.missing(*missing)
-        if span[0] < span[1]
-    ]
 
 
 class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -79,7 +178,7 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
 
 class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """Entries of one shard were acknowledged, skipped, lost, or are to come again."""
+    """Entries of one shard were acknowledged, skipped, lost, or refused."""
 
     topic: bytes
     name: str
@@ -88,13 +187,13 @@ class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
     skipped: list[Span]
     lost: list[Span]
     refused: list[tuple[int, int, int, int, int]]
-    """(start, end, deliveries so far, when they may come again in µs, bound) of refused entries: what they wait
-    for (unacked_log.py)."""
+    """(start, end, deliveries so far, time of day in µs, bound) of refused entries; they wait for that time and
+    that bound before they are redelivered (unacked_log.py)."""
     dead: list[Span] = []
-    """Entries that were tried too often; the dead-letter topic has them."""
+    """Entries that reached ``max_attempts``; the dead-letter topic has them."""
     upto: int | None = None
     """Everything before this entry was acknowledged."""
-    handed: Handed | None = None
+    copies: CopyTotals | None = None
     """The shard's totals at this time, for the ledger."""
 
 
@@ -104,7 +203,7 @@ class Removed(msgspec.Struct, array_like=True, frozen=True, tag=3):
 
 
 class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
-    """Of a snapshot: one shard of a subscription as it stood."""
+    """Of a snapshot: the settled entries of one shard."""
 
     topic: bytes
     name: str
@@ -131,14 +230,14 @@ class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
 
 
 class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
-    """Entries of one shard were not settled by whoever had them: (start, end, deliveries so far)."""
+    """Entries of one shard came back unsettled: (start, end, deliveries so far)."""
 
     topic: bytes
     name: str
     shard: int
     returned: list[tuple[int, int, int]]
     sets: list[tuple[int, bytes]] = []
-    """Deliveries so far, and the bitmap of the entries: however many came back, in whatever pattern."""
+    """Deliveries so far, and the bitmap of the entries that came back."""
 
 
 class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
@@ -148,7 +247,7 @@ class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
 
 
 class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
-    """The place in one shard was set: what lies before ``entry`` counts as settled, nothing else does."""
+    """A seek in one shard: everything before ``entry`` counts as settled, and nothing else does."""
 
     topic: bytes
     name: str
@@ -156,11 +255,11 @@ class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
     entry: int
     run: int = 0
     generation: int = 0
-    """The subscription's from then on (subscription.py)."""
+    """Of the subscription from then on (subscription.py)."""
 
 
 class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
-    """Dead entries of one shard are offered again; ``redrives`` counts how often that was asked for."""
+    """Dead entries of one shard are offered again; ``redrives`` counts the requests for that."""
 
     topic: bytes
     name: str
@@ -182,7 +281,7 @@ class Missed(msgspec.Struct, array_like=True, frozen=True, tag=10):
 
 
 class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
-    """Of a snapshot: what was missed, as it is shown."""
+    """Of a snapshot: the subscription's ``History``."""
 
     topic: bytes
     name: str
@@ -192,7 +291,7 @@ class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
     compacted: int = 0
 
 
-class Seen(msgspec.Struct, array_like=True, frozen=True, tag=12):
+class LastAttached(msgspec.Struct, array_like=True, frozen=True, tag=12):
     """The last consumer left."""
 
     topic: bytes
@@ -218,24 +317,24 @@ class Tallied(msgspec.Struct, array_like=True, frozen=True, tag=40):
     topic: bytes
     name: str
     shard: int
-    tally: EntryTally
+    tally: ShardTally
 
 
-class HandedOut(msgspec.Struct, array_like=True, frozen=True, tag=41):
+class CopiesDelivered(msgspec.Struct, array_like=True, frozen=True, tag=41):
     """Copies went out, and nothing was settled."""
 
     topic: bytes
     name: str
     shard: int
-    handed: Handed
+    copies: CopyTotals
     unsure: bytes = b""
-    """Entries that may have been looked at by consumers that were lost."""
+    """Entries that lost consumers may have handed to their programs."""
 
 
 class PassedOver(msgspec.Struct, array_like=True, frozen=True, tag=42):
-    """Entries of one shard that compaction took out before the subscription came to them: they are settled.
+    """Entries of one shard that compaction removed before they were delivered: they are settled.
 
-    Written down, since what follows counts what is not settled yet, and a log that drops them forgets them.
+    The journal has them because later records count unsettled entries, and the log forgets what it removed.
     """
 
     topic: bytes
@@ -245,7 +344,7 @@ class PassedOver(msgspec.Struct, array_like=True, frozen=True, tag=42):
 
 
 class Copied(msgspec.Struct, array_like=True, frozen=True, tag=43):
-    """The subscription is a copy of another node's, or was one and is ``active`` since it was promoted."""
+    """The subscription is a copy of another node's, or was one and became ``active`` by promotion."""
 
     topic: bytes
     name: str
@@ -260,7 +359,7 @@ class Copied(msgspec.Struct, array_like=True, frozen=True, tag=43):
 
 
 class CopyPlace(msgspec.Struct, array_like=True, frozen=True, tag=44):
-    """Everything before ``floor`` in the source's log is settled here; behind the settlements it stands for."""
+    """Everything before ``floor`` in the source's log is settled here; it follows those settlements."""
 
     topic: bytes
     name: str
@@ -280,10 +379,10 @@ Change = (
     | Redriven
     | Missed
     | MissedBefore
-    | Seen
+    | LastAttached
     | Unacked
     | Tallied
-    | HandedOut
+    | CopiesDelivered
     | PassedOver
     | Copied
     | CopyPlace
@@ -295,15 +394,15 @@ _decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
 UNACKED_MAX = 1 << 20
-"""How many entries one record of the unacked log spans: some MiB, whatever they wait for."""
+"""How many entries one record of the unacked log spans: some MiB at most."""
 PASSED_MAX = 1 << 26
-"""How many entries one record of a set of them spans: 8 MiB, whatever their pattern."""
+"""How many entries one bitmap in a record spans: 8 MiB at most."""
 
 encode_change = _encoder.encode
 
 
 def came_back(topic: bytes, name: str, shard: int, returned: list[ReturnedSet]) -> Iterator[CameBack]:
-    """What the journal is to hold of entries that came back."""
+    """The journal records of entries that came back."""
     for deliveries, entries in returned:
         for part in entries.parts(PASSED_MAX):
             yield CameBack(topic, name, shard, [], [(deliveries, part.encode())])

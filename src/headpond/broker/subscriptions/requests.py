@@ -1,6 +1,4 @@
-"""Administration of subscriptions: created, shown, moved, paused, removed; dead entries offered again;
-browsing.
-"""
+"""Administration of subscriptions: create, show, seek, pause, delete, redrive dead entries; browsing."""
 
 from __future__ import annotations
 
@@ -28,13 +26,7 @@ from headpond.broker.subscriptions.records import (
     Settlement,
     encode_change,
 )
-from headpond.broker.subscriptions.subscribe import (
-    check_positions,
-    check_subscription,
-    find_or_open,
-    start_entry,
-)
-from headpond.broker.subscriptions.subscription import Change as Applied
+from headpond.broker.subscriptions.subscribe import check_positions, check_subscription, find_or_open
 from headpond.broker.subscriptions.subscription import Subscription, check_active, copy_fields
 from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import (
@@ -70,7 +62,7 @@ from headpond.wire.frame import RESPONSE_BYTES_MAX
 
 DEAD_SPANS_MAX = 10_000
 ANSWER_BYTES = 64 * 1024
-"""What an answer takes beside its records."""
+"""The size of an answer without its records."""
 BROWSE_BYTES_MAX = 8 * 1024 * 1024
 """One record, at most as large as a segment with its header, may come on top."""
 
@@ -108,7 +100,7 @@ class SubscriptionRequests:
         return _info(topic, subscription, self._subscriptions.history(subscription), whole=whole)
 
     def find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
-        """A subscription and its topic, or why there is none."""
+        """A topic and its subscription; raises if there is none."""
         topic = self._topics.find(topic_name)
         subscription = self._subscriptions.get(topic.uuid, name)
         if subscription is None:
@@ -165,19 +157,11 @@ class SubscriptionRequests:
             )
         if ask.positions is not None:
             check_positions(topic, ask.positions, ask.incarnations)
-        state = yield from self._consuming.state_starts.find(topic, ask.subscription, ask.start)
-        made = find_or_open(
-            self._stores,
-            topic,
-            ask.subscription,
-            ask.kind,
-            ask.mode,
-            ask.start if ask.positions is None else ask.positions,
-            ask.policy,
-            self._context.now_us(),
-            state,
-            may_make=partial(self._consuming.check_quota, session),
-        )
+        start = ask.start if ask.positions is None else list(ask.positions)
+        found = yield from self._consuming.starts.find(topic, ask.subscription, start)
+        asked = (ask.subscription, ask.kind, ask.mode, found, ask.policy)
+        may_make = partial(self._consuming.check_quota, session)
+        made = find_or_open(self._stores, topic, *asked, self._context.now_us(), may_make=may_make)
         yield on_disk(self._stores.settlement_lane)
         return self.info(topic, made)
 
@@ -196,14 +180,17 @@ class SubscriptionRequests:
         if ask.shard is not None and ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
+        places: dict[int, int] = {}
+        for shard in shards:
+            places[shard] = yield from self._consuming.starts.entry(topic, shard, ask.to)
+        topic, subscription = self.find(ask.topic, ask.subscription)  # it may be another one after the wait
         check_active(subscription.name, subscription.copy, topic.shown)
-        places = [(shard, start_entry(topic, shard, ask.to)) for shard in shards]
         subscription.copy.generation += 1
-        text = f"the place of subscription {subscription.name!r} was set; its consumers begin anew"
+        text = f"the position of subscription {subscription.name!r} was set; its consumers start again there"
         self._consuming.send_away(subscription, SubscriptionMoved(text))
         run = self._stores.runs.number
         changes: list[Change] = []
-        for shard, entry in places:
+        for shard, entry in places.items():
             subscription.seek(shard, entry, run)
             generation = subscription.copy.generation
             changes.append(Moved(topic.uuid, subscription.name, shard, entry, run, generation))
@@ -248,7 +235,7 @@ class SubscriptionRequests:
         return {"redriven": sum(end - start for found in spans.values() for start, end in found)}
 
     def _advance(self, session: Session, ask: AdvanceSubscription) -> Steps[dict[str, Any]]:
-        """Settles everything before a position in each shard, for a reader that keeps its own positions."""
+        """Settles everything before a position in each shard, for a reader that stores its positions itself."""
         topic, subscription = self.find(ask.topic, ask.subscription)
         check_active(subscription.name, subscription.copy, topic.shown)
         if ask.topic_uuid not in (None, topic.uuid):
@@ -258,15 +245,15 @@ class SubscriptionRequests:
         for shard, (position, end) in enumerate(zip(ask.positions, ends, strict=True)):
             if position > end:
                 raise BadRequest(f"position {position} of shard {shard}: its entries end at {end}")
-        applied, changes = Applied(), list[Change]()
+        changes: list[Change] = []
         for shard, (position, cursor) in enumerate(zip(ask.positions, subscription.cursors, strict=True)):
             if position > cursor.cursor:
-                subscription.ack_upto(shard, position, change=applied)
-                cursor.noted = handed = cursor.tally.handed
-                place = (topic.uuid, subscription.name, shard)
-                changes.append(Settlement(*place, [], [], [], [], upto=position, handed=handed))
+                subscription.ack_upto(shard, position)
+                cursor.noted = copies = cursor.tally.copies
+                names = (topic.uuid, subscription.name, shard)
+                changes.append(Settlement(*names, [], [], [], [], upto=position, copies=copies))
         wait = self._written(changes)
-        self._consuming.apply(subscription, applied)
+        self._consuming.apply(subscription)
         self._consuming.pump(subscription)  # messages behind a settled entry may go out now
         yield wait
         return {"positions": [cursor.cursor for cursor in subscription.cursors]}

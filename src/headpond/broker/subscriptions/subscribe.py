@@ -1,16 +1,20 @@
-"""What a consumer may ask for when it comes, and may say when it leaves; checked before anything is made."""
+"""Making a subscription and attaching a consumer: where it starts, and the checks of what clients ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
+from headpond.broker.effects import Fetch, FindEntry
 from headpond.broker.session import Session
 from headpond.broker.steps import Steps, Wait
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment
 from headpond.broker.subscriptions.dead_letters import check_dead_letter
+from headpond.broker.subscriptions.journal import KINDS
 from headpond.broker.subscriptions.records import Opened, encode_change
 from headpond.broker.subscriptions.subscription import Subscription, check_active
 from headpond.model.entry_set import EntrySet
@@ -22,6 +26,7 @@ from headpond.model.errors import (
     ProtocolError,
     StorageFailed,
     SubscriptionMismatch,
+    SubscriptionNotFound,
     TopicMismatch,
     TopicNotFound,
 )
@@ -29,62 +34,106 @@ from headpond.model.names import is_part
 from headpond.model.policy import Policy
 from headpond.storage.disk import Disk
 from headpond.storage.log.compact import StateScan
-from headpond.storage.log.read import StoredRecord
+from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.storage.long_work import ShardPlace
-from headpond.wire.control.consuming import KnownRecord, Subscribe, Subscribed
+from headpond.wire.control.consuming import KnownRecord, Settle, Subscribe, Subscribed
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 
+CONSUMERS_MAX = 1024
+MODES = ("resilient", "non_resilient")
 STATE = "state"
 WAITING_MAX = 256
 """Subscriptions that are being created from a topic's state at a time."""
 
-ShardStart = tuple[int, bytes]
+StateEnd = tuple[int, bytes]
 """A shard's end, and the bitmap of the entries before it that are current."""
 
 
-class StateStarts:
-    """Finds out where a subscription begins that starts with the current state of a state topic.
+class Start(NamedTuple):
+    """Where a new subscription begins."""
 
-    A worker thread reads one shard after the other (storage/log/compact.py). The result becomes one record of
-    the settlement journal, together with the subscription: each shard's end, and which entries before it are
-    current. The stream follows behind these ends, so there is no gap and no repeat.
+    entries: list[int]
+    """By shard: the first entry that it reads."""
+    state: Sequence[StateEnd] = ()
+    """By shard, if it begins with the state of a state topic."""
+
+
+class StartFinder:
+    """Finds where a new subscription begins; what needs the disk is done by worker threads.
+
+    To begin with the state of a state topic, a job reads one shard after the other (storage/log/compact.py).
+    The result becomes one record of the settlement journal, together with the subscription: each shard's end,
+    and which entries before it are current. The stream continues there, without a gap and without a repeat.
     """
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, context: Context, stores: Stores) -> None:
+        self._context = context
         self._stores = stores
-        self._finding: dict[tuple[bytes, str], list[Wait[list[ShardStart]]]] = {}
-        """By topic and subscription: everybody else who waits for the result."""
+        self._scanning: dict[tuple[bytes, str], list[Wait[list[StateEnd]]]] = {}
+        """By topic and subscription: the other requests that wait for the result."""
 
-    def find(self, topic: Topic, name: str, start: str | int) -> Steps[list[ShardStart]]:
-        """Each shard's state if a new subscription starts with it, else an empty list."""
-        if start != STATE or self._stores.subscriptions.get(topic.uuid, name) is not None:
-            return []
+    def find(self, topic: Topic, name: str, start: str | int | list[int]) -> Steps[Start | None]:
+        """The start of a new subscription, at one place or one per shard; None if the subscription exists."""
+        if self._stores.subscriptions.get(topic.uuid, name) is not None:
+            return None
+        if start == STATE:
+            state = yield from self._state(topic, name)
+            return Start([shard.log.entry_first for shard in topic.shards], state)
+        places = start if isinstance(start, list) else [start] * len(topic.shards)
+        if len(places) != len(topic.shards):
+            raise BadRequest(f"{len(places)} positions for the {len(topic.shards)} shards of {topic.shown}")
+        entries: list[int] = []
+        for shard, place in enumerate(places):
+            entries.append((yield from self.entry(topic, shard, place)))
+        return Start(entries)
+
+    def entry(self, topic: Topic, shard: int, start: str | int) -> Steps[int]:
+        """The first entry of a shard from a place or a time on."""
+        log = topic.shards[shard].log
+        if start == "earliest":
+            return log.entry_first
+        if start == "latest":
+            return log.entry_durable
+        if isinstance(start, str) and start.isascii() and start.isdigit() and len(start) < 20:
+            start = int(start)
+        if isinstance(start, int):
+            if start < 0:
+                raise BadRequest(f"start {start} is not an entry: entries count from 0")
+            return min(max(start, log.entry_first), log.entry_durable)
+        wait: Wait[ReadResult | None] = Wait()
+        self._context.add_effect(FindEntry(topic.uuid, shard, 0, 0, wait.done, _time_us(start)))
+        found: ReadResult | None = yield wait
+        if found is None:
+            raise StorageFailed(f"the node could not read shard {shard} of topic {topic.shown}")
+        return found.next_entry
+
+    def _state(self, topic: Topic, name: str) -> Steps[list[StateEnd]]:
         if not topic.is_state:
             raise BadRequest(
                 f"start {STATE!r}: topic {topic.shown} is no state topic",
                 hint="Create one with `headpond topic create TOPIC --state`, or start at earliest or latest.",
             )
         key = (topic.uuid, name)
-        if (others := self._finding.get(key)) is not None:
+        if (others := self._scanning.get(key)) is not None:
             others.append(Wait())
-            found: list[ShardStart] = yield others[-1]
+            found: list[StateEnd] = yield others[-1]
             return found
-        if len(self._finding) >= WAITING_MAX:
+        if len(self._scanning) >= WAITING_MAX:
             raise LimitReached(f"{WAITING_MAX} subscriptions are being made from a topic's state; try again")
-        others = self._finding[key] = []
+        others = self._scanning[key] = []
         try:
             found = yield from self._scan(topic)
         except HeadpondError as error:
-            del self._finding[key]
+            del self._scanning[key]
             for other in others:
                 other.failed(error)
             raise
-        del self._finding[key]
+        del self._scanning[key]
         for other in others:
             other.done(found)
         return found
 
-    def _scan(self, topic: Topic) -> Steps[list[ShardStart]]:
+    def _scan(self, topic: Topic) -> Steps[list[StateEnd]]:
         found: list[tuple[int, EntrySet]] = []
         for number, shard in enumerate(topic.shards):
             scan = StateScan(shard.log, self._stores.settings.limits.state_bytes, topic.schemas)
@@ -103,8 +152,25 @@ class StateStarts:
         states = [(end, current.encode()) for end, current in found]
         size = sum(len(encoded) for _, encoded in states)
         if size > FILE_BODY_BYTES_MAX // 2:
-            raise LimitReached(f"the state of topic {topic.shown} takes {size:,} bytes to write down")
+            raise LimitReached(f"the state of topic {topic.shown} takes {size:,} bytes in the journal")
         return states
+
+
+def _time_us(start: str) -> int:
+    if start == STATE:
+        raise BadRequest(
+            "a subscription begins with a topic's state when it is created, and not later",
+            hint="Delete it and create it again, or create another one.",
+        )
+    try:
+        time = datetime.fromisoformat(start)
+    except ValueError:
+        raise BadRequest(
+            f"start {start!r} is none of earliest, latest, state, an entry number or a time",
+            hint="Write a time as 2026-01-31T12:00:00+00:00.",
+        ) from None
+    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1e6)
 
 
 class _ScanJob:
@@ -123,25 +189,24 @@ class _ScanJob:
         return False
 
 
-CONSUMERS_MAX = 1024
-
-KINDS = ("unique", "shared", "failover", "key_shared")
-MODES = ("resilient", "non_resilient")
-
-
 def check_subscription(name: str, kind: str, mode: str, policy: Policy | None) -> None:
-    """Refuses what cannot be a subscription before anything is made for it."""
+    """Raises unless these describe a subscription."""
     if kind not in KINDS:
         raise BadRequest(f"kind {kind!r} is none of {', '.join(KINDS)}")
     if mode not in MODES:
         raise BadRequest(f"mode {mode!r} is none of {', '.join(MODES)}")
-    _check_name(name, "subscription")
+    if not is_part(name):
+        raise BadRequest(
+            f"subscription name {name[:80]!r} is not allowed",
+            hint="Use 1-128 of letters, digits, '.', '_' or '-', starting with a letter or digit, "
+            "with no '..' and no '.' at the end.",
+        )
     if policy is not None:
         policy.checked()
 
 
 def check_subscribe(session: Session, ask: Subscribe, topic: Topic) -> None:
-    """Refuses what cannot be a consumer."""
+    """Raises unless these describe a consumer."""
     if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
         raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
     check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
@@ -151,14 +216,23 @@ def check_subscribe(session: Session, ask: Subscribe, topic: Topic) -> None:
         raise LimitReached(f"a connection holds at most {CONSUMERS_MAX} consumers")
 
 
-def _check_name(name: str, what: str) -> None:
-    """Subscription names follow the rule of a topic name's part."""
-    if not is_part(name):
-        raise BadRequest(
-            f"{what} name {name[:80]!r} is not allowed",
-            hint="Use 1-128 of letters, digits, '.', '_' or '-', starting with a letter or digit, "
-            "with no '..' and no '.' at the end.",
-        )
+def check_settle(topic: Topic, subscription: Subscription, ask: Settle) -> int:
+    """Raises before any of a settlement takes effect; returns the end of its shard's log."""
+    if ask.shard >= len(topic.shards):
+        raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+    end = topic.shards[ask.shard].log.entry_durable
+    if ask.upto is not None:
+        if not subscription.single:
+            raise BadRequest(f"a {subscription.kind} subscription takes no cumulative acknowledgement")
+        if ask.upto > end:
+            raise BadRequest(f"entries up to {ask.upto} cannot be settled: the shard's entries end at {end}")
+    spans = ask.acked
+    if ask.skipped or ask.nacked:
+        spans = [*ask.acked, *ask.skipped, *((entry, entry + 1) for entry, _ in ask.nacked)]
+    for start, stop in spans:
+        if not start < stop <= end:
+            raise BadRequest(f"entries {start} to {stop} cannot be settled: the shard's entries end at {end}")
+    return end
 
 
 def find_or_open(
@@ -167,50 +241,47 @@ def find_or_open(
     name: str,
     kind: str,
     mode: str,
-    start: str | int | list[int],
+    start: Start | None,
     policy: Policy | None,
     now_us: int,
-    state: list[ShardStart] | None = None,
     *,
     may_make: Callable[[Topic], None],
 ) -> Subscription:
-    """The subscription of that name; a new one is staged in the journal, for the caller to wait for.
+    """The subscription of that name; a new one is staged in the journal, and the caller waits for the disk.
 
-    ``state`` is each shard's, of one that begins with it. ``may_make`` raises why the topic's
-    tenant cannot have another one.
+    ``start`` is where a new one begins. ``may_make`` raises why the topic's tenant cannot have another one.
     """
     subscription = stores.subscriptions.get(topic.uuid, name)
-    if subscription is None:
-        limit = stores.settings.limits.subscriptions
-        if len(stores.subscriptions) >= limit:
-            raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
-        may_make(topic)
-        start = "earliest" if state else start
-        by_shard = start if isinstance(start, list) else [start] * len(topic.shards)
-        if len(by_shard) != len(topic.shards):
-            raise BadRequest(f"{len(by_shard)} positions for the {len(topic.shards)} shards of {topic.shown}")
-        starts = [start_entry(topic, shard, place) for shard, place in enumerate(by_shard)]
-        effective = topic.settings.policy(policy).effective(topic.name, mode)
-        check_dead_letter(stores.catalog, topic, effective.dead_letter)
-        run = stores.runs.number
-        opened = Opened(topic.uuid, name, kind, mode, starts, now_us, effective, run, state or [])
-        stores.subscriptions.apply(opened)
-        stores.settlements.append(encode_change(opened))
-        subscription = stores.subscriptions.get(topic.uuid, name)
-        assert subscription is not None
-        for number, shard in enumerate(topic.shards):
-            for passed in stores.subscriptions.pass_compacted(subscription, number, shard.log.compacted):
-                stores.settlements.append(encode_change(passed))
-    elif (subscription.kind, subscription.mode) != (kind, mode):
-        raise SubscriptionMismatch(
-            f"subscription {name!r} of {topic.shown} is {subscription.kind}, "
-            f"{subscription.mode}; it was asked for as {kind}, {mode}"
-        )
-    return subscription
+    if subscription is not None:
+        if (subscription.kind, subscription.mode) != (kind, mode):
+            raise SubscriptionMismatch(
+                f"subscription {name!r} of {topic.shown} is {subscription.kind}, "
+                f"{subscription.mode}; it was asked for as {kind}, {mode}"
+            )
+        return subscription
+    if start is None:
+        raise SubscriptionNotFound(f"subscription {name!r} of {topic.shown} was deleted meanwhile")
+    limit = stores.settings.limits.subscriptions
+    if len(stores.subscriptions) >= limit:
+        raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
+    may_make(topic)
+    effective = topic.settings.policy(policy).effective(topic.name, mode)
+    check_dead_letter(stores.catalog, topic, effective.dead_letter)
+    opened = Opened(
+        topic.uuid, name, kind, mode, start.entries, now_us, effective, stores.runs.number, list(start.state)
+    )
+    stores.subscriptions.apply(opened)
+    stores.settlements.append(encode_change(opened))
+    made = stores.subscriptions.get(topic.uuid, name)
+    assert made is not None
+    for number, shard in enumerate(topic.shards):
+        for passed in stores.subscriptions.pass_compacted(made, number, shard.log.compacted):
+            stores.settlements.append(encode_change(passed))
+    return made
 
 
 def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Attachment:
-    """A consumer as its subscription knows it; a copy of another node's has none."""
+    """The attachment of a consumer; raises if the subscription is a copy of another node's."""
     check_active(subscription.name, subscription.copy, ask.topic)
     return Attachment(
         session.connection,
@@ -227,7 +298,7 @@ def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Atta
 def subscribed(
     subscription: Subscription, attachment: Attachment, topic: Topic, *, recall: bool = False
 ) -> Subscribed:
-    """What a consumer is told of its standing."""
+    """The answer to a consumer: the values in effect, and its role."""
     schemas = list(topic.schemas.encoded) if topic.schemas is not None else []
     return Subscribed(
         attachment.consumer,
@@ -248,33 +319,41 @@ def subscribed(
     )
 
 
-def seen_by_shard(seen: Sequence[tuple[int, int, int]] | None, topic: Topic) -> dict[int, EntrySet] | None:
-    """What a consumer's program was handed, of what there is; None: it does not say."""
-    if seen is None:
+def by_shard(spans: Sequence[tuple[int, int, int]] | None, topic: Topic) -> dict[int, EntrySet] | None:
+    """The existing entries that a consumer names as (shard, start, end); None: it names none."""
+    if spans is None:
         return None
-    by_shard = {shard: EntrySet() for shard in range(len(topic.shards))}
-    for shard, start, end in seen:
-        if shard in by_shard:
-            by_shard[shard].add(start, min(end, topic.shards[shard].log.entry_durable))
-    return by_shard
+    found = {shard: EntrySet() for shard in range(len(topic.shards))}
+    for shard, start, end in spans:
+        if shard in found:
+            found[shard].add(start, min(end, topic.shards[shard].log.entry_durable))
+    return found
 
 
-def is_there(topic: Topic, known: KnownRecord) -> bool:
-    """Whether a log reaches to what a consumer knows of it."""
-    shards = topic.shards
-    return known.shard < len(shards) and known.first_entry < shards[known.shard].log.entry_durable
+def check_known(context: Context, topic: Topic, known: Sequence[KnownRecord]) -> Steps[None]:
+    """Raises unless the logs still have the records that a consumer knows, one shard after the other.
+
+    A log only grows, so everything before a record that is where it was is unchanged. The record's time is
+    compared too: a restored old copy may get the same record at the same place again.
+    """
+    for each in known:
+        shards, entry = topic.shards, each.first_entry
+        if each.shard >= len(shards) or entry >= shards[each.shard].log.entry_durable:
+            raise _another_incarnation(topic, each)
+        log = shards[each.shard].log
+        if entry < log.entry_first or entry in log.compacted:
+            continue  # retention or compaction removed it
+        wait: Wait[ReadResult | None] = Wait()
+        context.add_effect(Fetch(topic.uuid, each.shard, entry, 1, wait.done))
+        found = yield wait
+        if found is None:
+            raise StorageFailed(f"the node could not read entry {entry} of {topic.shown}")
+        if not all(_is_same(record, each) for record in found.records[:1]):
+            raise _another_incarnation(topic, each)
 
 
-def is_gone(topic: Topic, known: KnownRecord) -> bool:
-    """Whether nothing stands there any more: retention dropped it, or compaction took it out."""
-    if not is_there(topic, known):
-        return False
-    log = topic.shards[known.shard].log
-    return known.first_entry < log.entry_first or known.first_entry in log.compacted
-
-
-def is_known(record: StoredRecord, known: KnownRecord) -> bool:
-    """Whether a record that was found is the one that a consumer knows; damage may hide that."""
+def _is_same(record: StoredRecord, known: KnownRecord) -> bool:
+    """Whether a record that was read is the one that a consumer knows; damage may hide it."""
     header = record.header
     if header.first_entry > known.first_entry:
         return True
@@ -282,7 +361,7 @@ def is_known(record: StoredRecord, known: KnownRecord) -> bool:
     return found == (known.first_entry, known.block, known.segment, known.stored_at_us)
 
 
-def another_incarnation(topic: Topic, known: KnownRecord) -> IncarnationChanged:
+def _another_incarnation(topic: Topic, known: KnownRecord) -> IncarnationChanged:
     return IncarnationChanged(
         f"shard {known.shard} of topic {topic.shown} does not have what this consumer read at entry "
         f"{known.first_entry}: an old copy was restored",
@@ -300,39 +379,10 @@ def not_held(topic: Topic, shard: int, incarnation: int, entry: int) -> Incarnat
 
 
 def check_positions(topic: Topic, positions: Sequence[int], incarnations: Sequence[int] | None) -> None:
-    """Raises unless there is a position a shard, each in the incarnation that is named, if one is."""
-    for told in (positions, incarnations):
-        if told is not None and len(told) != len(topic.shards):
-            raise BadRequest(f"{len(told)} positions for the {len(topic.shards)} shards of {topic.shown}")
+    """Raises unless there is one position per shard, each in the incarnation that is named, if one is."""
+    for each in (positions, incarnations):
+        if each is not None and len(each) != len(topic.shards):
+            raise BadRequest(f"{len(each)} positions for the {len(topic.shards)} shards of {topic.shown}")
     for shard, (incarnation, entry) in enumerate(zip(incarnations or (), positions, strict=False)):
         if not topic.shards[shard].log.holds(incarnation, entry):
             raise not_held(topic, shard, incarnation, entry)
-
-
-def start_entry(topic: Topic, shard: int, start: str | int) -> int:
-    """The first entry that a new subscription reads of a shard."""
-    log = topic.shards[shard].log
-    if start == "earliest":
-        return log.entry_first
-    if start == "latest":
-        return log.entry_durable
-    if isinstance(start, str) and start.isascii() and start.isdigit() and len(start) < 20:
-        start = int(start)
-    if isinstance(start, int):
-        if start < 0:
-            raise BadRequest(f"start {start} is not an entry: entries count from 0")
-        return min(max(start, log.entry_first), log.entry_durable)
-    if start == STATE:
-        raise BadRequest(
-            "a subscription begins with a topic's state when it is made, and not later",
-            hint="Delete it and make it anew, or make another one.",
-        )
-    try:
-        time = datetime.fromisoformat(start)
-    except ValueError:
-        raise BadRequest(
-            f"start {start!r} is none of earliest, latest, state, an entry number or a time",
-            hint="Write a time as 2026-01-31T12:00:00+00:00.",
-        ) from None
-    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return log.find_time(round(time.timestamp() * 1e6))

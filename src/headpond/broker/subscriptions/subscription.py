@@ -1,56 +1,74 @@
-"""A subscription: a named reader of a topic, durable whether anyone is connected or not.
+"""A subscription: a named reader of a topic, durable whether a consumer is connected or not.
 
-The machine, without clock or IO. Inputs: consumers come (``admit``), renew their leases, leave or are lost;
-records are read (``deal``); entries are settled, refused, extended; time passes (``on_time``). What it decides
-comes back as values: offers, what came back, who is to be told. ``consuming`` turns them into frames and
-journal records.
+The machine, without clock or IO. Inputs: consumers attach (``admit``), renew their leases, leave or lose their
+connection; records are read (``offer``); entries are settled, refused, extended; time passes (``on_time``). It
+returns the offers to send. What else a step means for the journal and for consumers gathers in
+``consequences``, which the shell (``consume.py``) takes after each step.
 
-Its parts: a ``ShardCursor`` a shard (what state each entry is in), ``Dispatch`` by kind (who gets what),
-``Deadlines``, and an ``Attachment`` a consumer (what it holds, its lease).
+Its parts: one ``ShardCursor`` per shard (the state of each entry), one ``Attachment`` per consumer (what it
+holds, its lease), ``Deadlines``. A kind of subscription is a subclass: it decides who gets what (kinds.py,
+key_shared.py) and implements ``receivers``, ``offer`` and, where it differs, the other methods of the section
+"what a kind decides".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from headpond.broker.subscriptions.attachment import Attachment, Deadlines, lease_us
-from headpond.broker.subscriptions.cursor import HeldWhenLost, ReturnedSet, ShardCursor
-from headpond.broker.subscriptions.dispatch import Dispatch, Offer, Wanted
-from headpond.broker.subscriptions.entry_tally import ACKED, DAMAGED, DEAD, LOST, SKIPPED, Counts
-from headpond.broker.subscriptions.key_shared import KeyDispatch
-from headpond.broker.subscriptions.records import Copied
-from headpond.broker.subscriptions.shared import OneAtATime, SharedDispatch
+from headpond.broker.subscriptions.cursor import HeldWhenLost, ShardCursor
+from headpond.broker.subscriptions.records import (
+    ACKED,
+    DAMAGED,
+    DEAD,
+    LOST,
+    SKIPPED,
+    Copied,
+    ReturnedSet,
+    Settlement,
+    SubscriptionCounts,
+)
 from headpond.broker.subscriptions.unacked_log import due_step_up
 from headpond.model.entry_set import EntrySet, Span
-from headpond.model.errors import SubscriptionBusy, SubscriptionPassive
+from headpond.model.errors import SubscriptionPassive
 from headpond.model.policy import AFTER_BACKLOG, Policy
 from headpond.model.ranges import RangeSet
-from headpond.storage.log.read import ReadResult
+from headpond.storage.log.read import ReadResult, StoredRecord
+from headpond.wire.control.consuming import Settle
 from headpond.wire.typed.versions import SchemaVersions
 
-# What a subscription is beside those of other nodes: active, or the passive copy of one that lives elsewhere.
-#
-# ``epoch`` counts promotions: of two nodes that both hold it as active, the higher one is right.
-# ``generation`` counts what took settlements back (a place that was set, dead entries that were offered
-# again): all else only ever adds to what is settled, so that telling it twice does no harm.
+Item = TypeVar("Item")
+
+PRESUMED_MAX = 5000
+"""So many of the entries that a lost consumer held may have been delivered; a segment has as many rows."""
+PRESUMED_RESILIENT_MAX = 257
+"""In resilient mode: one window of acknowledgements, and the message in hand."""
+LOST_MAX = 1000
+"""Consumers that lost their connection and may come back."""
 
 
 @dataclass(slots=True)
 class Copy:
+    """Whether a subscription is active, or the passive copy of another node's.
+
+    ``epoch`` counts promotions: of two nodes that both have it as active, the one with the higher epoch is
+    right. ``generation`` counts what takes settlements back (a seek, a redrive). Everything else only adds to
+    what is settled, so a source may report it twice.
+    """
+
     record: Copied | None = None
-    """As the journal has it; None of one that was never copied here."""
+    """As the journal has it; None unless another node's subscription was copied here."""
     generation: int = 0
     floors: dict[int, int] = field(default_factory=dict)
     """By shard: everything before this entry of the source's log is settled here."""
     left: dict[int, int] = field(default_factory=dict)
-    """By shard: what the source had still to tell when it last told something; since the node was started."""
+    """By shard: settlements that the source had not sent yet at its last report in this run of the node."""
     told_us: int = 0
-    """When that was."""
+    """When that report came."""
     consumers: int | None = None
-    """How many there were then."""
+    """How many consumers there were then."""
     elsewhere: str = ""
     """A node on which a copy of this was promoted, while it is active here too."""
     ignored: int = 0
@@ -66,22 +84,22 @@ class Copy:
 
 
 def passive_error(name: str, record: Copied, topic: str) -> SubscriptionPassive:
-    """Why nobody may use it here, with where it lives."""
+    """Why it cannot be used here, and where it can."""
     where = f" at {record.url}" if record.url else ""
     return SubscriptionPassive(
         f"subscription {name!r} is a passive copy: it lives on node {record.node}{where}, link {record.link!r}",
-        hint=f"Consume there. To go on here instead: `headpond sub promote {topic} {name}`.",
+        hint=f"Consume there. To continue here instead: `headpond sub promote {topic} {name}`.",
     )
 
 
 def check_active(name: str, copy: Copy, topic: str) -> None:
-    """Refuses what only an active subscription can be asked for."""
+    """Raises unless the subscription is active."""
     if copy.passive and copy.record is not None:
         raise passive_error(name, copy.record, topic)
 
 
 def copy_fields(copy: Copy) -> dict[str, Any]:
-    """What ``SubscriptionInfo`` tells of it."""
+    """The fields of ``SubscriptionInfo`` about it."""
     record = copy.record
     return {
         "passive": copy.passive,
@@ -95,15 +113,24 @@ def copy_fields(copy: Copy) -> dict[str, Any]:
     }
 
 
-Kept = TypeVar("Kept")
+class ReadRequest(NamedTuple):
+    """What to read next."""
 
-UNSURE_MAX = 5000
-"""So many of the entries that a lost consumer held may have been in its hands; a segment has as many rows."""
-UNSURE_RESILIENT_MAX = 257
-"""In resilient mode: one window of acknowledgements, and the message in hand."""
-FAILURES_MAX = 10_000
-LOST_MAX = 1000
-"""Consumers that were lost and may come back."""
+    shard: int
+    entry: int
+    bytes_max: int
+    """At least one record comes, whatever its size."""
+
+
+class Offer(NamedTuple):
+    """Entries to send now, with the number of their delivery attempt."""
+
+    attachment: Attachment
+    shard: int
+    attempt: int
+    spans: list[Span]
+    records: list[StoredRecord]
+    """The records that hold them; none where the consumer has the record already."""
 
 
 class Refusal(NamedTuple):
@@ -112,199 +139,292 @@ class Refusal(NamedTuple):
     deliveries: int
     """How often it was delivered."""
     due_us: int
-    """When it may come again."""
+    """When it may be redelivered."""
     bound: int
-    """What is to be settled before it comes again: everything before this entry; 0: nothing."""
+    """Everything before this entry is settled before it is redelivered; 0: it does not wait for that."""
 
 
 @dataclass(slots=True)
-class Change:
-    """What a step of the machine brought about, beside its answer."""
+class Consequences:
+    """What steps of the machine mean for the journal and for consumers, beside their results."""
 
     returned: list[tuple[int, list[ReturnedSet]]] = field(default_factory=list)
     """By shard: entries that came back, for the journal."""
-    standing: list[Attachment] = field(default_factory=list)
-    """Consumers that are to be told that they are active now, or not any more."""
-    recalled: list[Attachment] = field(default_factory=list)
-    """Consumers that are to give back what they have not handed out."""
-    gone: list[Attachment] = field(default_factory=list)
-    """Consumers whose lease is over: they are detached."""
     refused: list[tuple[int, EntrySet, int]] = field(default_factory=list)
     """(shard, entries, bound) of those of ``returned`` that are in the unacked log."""
+    detached: list[Attachment] = field(default_factory=list)
+    """Consumers whose lease is over."""
+    roles: list[Attachment] = field(default_factory=list)
+    """Consumers that became active or standby."""
+    recalled: list[Attachment] = field(default_factory=list)
+    """Consumers that are to give back their prefetched entries."""
     overtaken: list[tuple[Attachment, int, int, int]] = field(default_factory=list)
     """(consumer, shard, start, end) of entries that it holds or waits for, and that do not come to it."""
+    deserted: bool = False
+    """Whether the last consumer left; another may have come since."""
 
 
-@dataclass(slots=True, eq=False)
 class Subscription:
-    topic_uuid: bytes
-    name: str
-    kind: str
-    mode: str
-    cursors: list[ShardCursor]
-    created_at_us: int = 0
-    policy: Policy = field(default_factory=Policy)
-    paused: bool = False
-    attachments: list[Attachment] = field(default_factory=list)
-    """In order of arrival; of a unique or failover subscription the first one is active."""
-    counts: Counts = field(default_factory=Counts)
-    fetching: dict[int, int] = field(default_factory=dict)
-    """Shards with a read under way, and how many bytes it may bring."""
-    redrives: int = 0
-    copy: Copy = field(default_factory=Copy)
-    burying: bool = False  # whether dying entries are being put aside right now
-    bury_again_us: int = 0
-    bury_fault: str = ""  # why the last attempt to put them aside failed
-    schemas: Callable[[], SchemaVersions | None] = lambda: None
-    """Of the topic, for the keys in its records."""
-    scheduled_us: int | None = None
-    """When it is next looked at, as the scheduler knows it."""
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    dispatch: Dispatch = field(init=False)
-    _failures: dict[tuple[int, int], int] = field(default_factory=dict)
-    """How often the active consumer failed an entry (failover)."""
-    _lost: dict[bytes, dict[int, HeldWhenLost]] = field(default_factory=dict)
-    """By instance and shard: what consumers held that were lost and may come back."""
-    _settle_numbers: dict[bytes, int] = field(default_factory=dict)
-    """By instance: the last SETTLE of consumers that were lost and may come back."""
+    single: ClassVar[bool] = False
+    """Whether one consumer gets everything."""
+    settling_frees: ClassVar[bool] = False
+    """Whether a settlement lets the next entry be offered, also where none was refused."""
 
-    def __post_init__(self) -> None:
-        self.set_policy(self.policy)
-        if self.kind == "shared":
-            self.dispatch = OneAtATime(self) if self.strict else SharedDispatch(self)
-        elif self.kind == "key_shared":
-            self.dispatch = KeyDispatch(self)
-        else:
-            self.dispatch = Dispatch(self)
-
-    def set_policy(self, policy: Policy) -> None:
-        """``policy`` is effective: its defaults are filled in."""
+    def __init__(
+        self,
+        topic_uuid: bytes,
+        name: str,
+        kind: str,
+        mode: str,
+        cursors: list[ShardCursor],
+        created_at_us: int,
+        policy: Policy,
+        schemas: Callable[[], SchemaVersions | None] = lambda: None,
+    ) -> None:
+        """``policy`` has its defaults filled in. ``schemas`` are the topic's, to read keys from its records."""
+        self.topic_uuid = topic_uuid
+        self.name = name
+        self.kind = kind
+        self.mode = mode
+        self.strict = mode == "resilient"
+        """Whether a consumer gets a message only after the one before it was settled."""
+        self.cursors = cursors
+        self.created_at_us = created_at_us
         self.policy = policy
-        for cursor in self.cursors:
+        for cursor in cursors:
             cursor.attempts_max = policy.max_attempts or 0
-
-    @property
-    def strict(self) -> bool:
-        """Whether a consumer sees a message only after the one before it was settled."""
-        return self.mode == "resilient"
-
-    @property
-    def single(self) -> bool:
-        """Whether one consumer gets everything."""
-        return self.kind in ("unique", "failover")
-
-    @property
-    def lease_s(self) -> float:
-        """How long its consumer may go on by itself; 0 where there is no lease."""
-        return (self.policy.lease or 0.0) if self.strict and self.single else 0.0
+        self.lease_s = (policy.lease or 0.0) if self.strict and self.single else 0.0
+        """How long its consumer may continue without hearing from the node; 0 where there is no lease."""
+        self.schemas = schemas
+        self.paused = False
+        self.attachments: list[Attachment] = []
+        """In order of arrival; the first one of a unique or failover subscription is active."""
+        self.counts = SubscriptionCounts()
+        self.redrives = 0
+        self.copy = Copy()
+        self.consequences: Consequences | None = None
+        """Of the steps since they were last taken."""
+        self.fetching: dict[int, int] = {}
+        """Shards with a read under way, and how many bytes it may bring."""
+        self.read_again_us = 0
+        """When to read again after a read failed; 0 unless one did."""
+        self.burying = False
+        """Whether dying entries are being copied to the dead-letter topic."""
+        self.bury_again_us = 0
+        """When to try that again after it failed; 0 unless it did."""
+        self.bury_fault = ""
+        """Why it failed."""
+        self.scheduled_us: int | None = None
+        """When the shell looks at it next."""
+        self.deadlines = Deadlines()
+        self._turn = 0
+        """The shard to read first."""
+        self._lost: dict[bytes, dict[int, HeldWhenLost]] = {}
+        """By instance and shard: what consumers held that lost their connection and may come back."""
+        self._settle_numbers: dict[bytes, int] = {}
+        """By instance: the last SETTLE of consumers that lost their connection and may come back."""
+        self.reset()
 
     def active(self, attachment: Attachment) -> bool:
         return not self.single or self.attachments[:1] == [attachment]
 
-    # --- who reads ----------------------------------------------------------------------------------
+    @property
+    def dead(self) -> int:
+        return sum(len(cursor.dead) for cursor in self.cursors)
 
-    def admit(self, attachment: Attachment, now_us: int, seen: dict[int, EntrySet] | None = None) -> Change:
-        """Attaches a consumer, or raises ``SubscriptionBusy``. One that came back takes its own place.
+    @property
+    def dying(self) -> bool:
+        return any(cursor.dying.bits for cursor in self.cursors) and not self.copy.passive
 
-        ``seen`` is by shard what its program has in hand from before; None: it does not say.
+    def _result(self) -> Consequences:
+        if self.consequences is None:
+            self.consequences = Consequences()
+        return self.consequences
+
+    # --- what a kind decides ------------------------------------------------------------------------
+
+    def receivers(self) -> list[Attachment]:
+        """The consumers that the node can send to now; none while the subscription is paused."""
+        raise NotImplementedError
+
+    def offer(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
+        """What to send of records that were read from ``entry`` on (None: that were just stored)."""
+        raise NotImplementedError
+
+    def offer_cached(self, ends: list[int]) -> list[Offer]:
+        """What to send without reading: consumers have the records. ``ends`` are the shards' durable ends."""
+        return []
+
+    def next_read(self, ends: list[int], bytes_max: int) -> ReadRequest | None:
+        """What to read next, if a consumer has room: redeliveries before new entries; shards take turns."""
+        return self._next_read(ends, bytes_max, self.room_bytes(self.receivers()))
+
+    def release_refused(self, ends: list[int]) -> None:
+        """If a consumer has room: refused entries that may be redelivered now become ready."""
+        if not any(cursor.unacked_log.entries.bits for cursor in self.cursors) or self.paused:
+            return
+        if self.strict or self.receivers():  # the entry that the order waits for needs no room
+            self._release_refused(ends)
+
+    def _release_refused(self, ends: list[int]) -> None:
+        for end, cursor in zip(ends, self.cursors, strict=True):
+            cursor.release(end)
+
+    def gained_room(self, attachment: Attachment) -> None:
+        """A consumer can be sent more."""
+
+    def came_back(self, shard: int, entries: EntrySet) -> None:
+        """Delivered entries are to be offered again, now or later, or are dying."""
+
+    def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
+        """Entries came back because a consumer did not settle them in time."""
+        self.came_back(shard, entries)
+
+    def failed(self, attachment: Attachment, shard: int, spans: Iterable[Span]) -> None:
+        """A consumer refused entries or let them expire."""
+
+    def _make_room(self, now_us: int) -> None:
+        """Raises ``SubscriptionBusy`` unless one more consumer may attach."""
+
+    def reset(self) -> None:
+        """At the beginning and after a seek: no entry is with a consumer."""
+
+    # --- offering -----------------------------------------------------------------------------------
+
+    def room_bytes(self, receivers: list[Attachment]) -> int:
+        """What consumers can take beyond the reads under way."""
+        credit = 0
+        for each in receivers:
+            credit += each.credit_bytes
+        return credit - sum(self.fetching.values()) if self.fetching else credit
+
+    def _next_read(
+        self, ends: list[int], bytes_max: int, room: int, *, in_order: bool = False
+    ) -> ReadRequest | None:
+        """``in_order``: nothing is offered behind an entry of the shard that waits."""
+        shards = len(self.cursors) if room > 0 else 0
+        for step in range(shards):
+            shard = (self._turn + step) % shards
+            if shard in self.fetching:
+                continue
+            entry = self.cursors[shard].next_wanted(ends[shard], in_order=in_order)
+            if entry is not None:
+                self._turn = (shard + 1) % shards
+                return ReadRequest(shard, entry, min(bytes_max, room))
+        return None
+
+    def _give(
+        self, receiver: Attachment, shard: int, spans: list[Span], records: list[StoredRecord]
+    ) -> list[Offer]:
+        """Offers spans of records to a consumer; it pays for the records with its credit."""
+        offers: list[Offer] = []
+        for attempt, some in self.cursors[shard].take(spans):
+            needed = records if len(records) == 1 else holding(records, some)
+            for record in needed:
+                receiver.credit_bytes -= sum(map(len, record.parts))
+            receiver.hold(shard, some)
+            offers.append(Offer(receiver, shard, attempt, some, needed))
+        return offers
+
+    def sent(self, offer: Offer, now_us: int) -> int:
+        """Counts an offer and starts its deadline; returns the number of its entries."""
+        rows = 0
+        for start, end in offer.spans:
+            rows += end - start
+        tally = self.cursors[offer.shard].tally
+        self.counts.delivered += rows
+        tally.delivered += rows
+        if offer.attempt > 1:
+            self.counts.redelivered += rows
+            tally.redelivered += rows
+        if self.policy.deadline is not None:
+            out = EntrySet.of(offer.spans)
+            self.deadlines.set(offer.attachment, offer.shard, out, now_us, self.policy.deadline)
+        return rows
+
+    # --- consumers ----------------------------------------------------------------------------------
+
+    def admit(self, attachment: Attachment, now_us: int, in_hand: dict[int, EntrySet] | None = None) -> None:
+        """Attaches a consumer, or raises ``SubscriptionBusy``. One that comes back takes its previous place.
+
+        ``in_hand`` is by shard what its program has from before; None: it does not say.
         """
-        change = Change()
         place = len(self.attachments)
         for index, other in enumerate(self.attachments):
             if attachment.instance and other.instance == attachment.instance:
                 place = index
-                self._drop(other, None if seen is None else {}, change, in_hand=seen)
-                change.gone.append(other)
+                self._drop(other, None if in_hand is None else {}, in_hand=in_hand)
+                self._result().detached.append(other)
                 break
         else:
-            if self.kind == "unique" and self.attachments:
-                self._evict_silent(self.attachments[0], now_us, change)
-                place = 0
-        attachment.subscription = self
+            self._make_room(now_us)
+            place = len(self.attachments)
         attachment.repeats_to = self._settle_numbers.pop(attachment.instance, 0)
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
         self.attachments.insert(place, attachment)
-        self._take_up(attachment, seen or {}, now_us, change)
-        return change
+        self._restore_held(attachment, in_hand or {}, now_us)
 
-    def welcome(self, attachment: Attachment) -> Change:
-        """The subscription is durable: the consumer takes part. Others share what they were sent ahead."""
-        change = Change()
+    def welcome(self, attachment: Attachment) -> None:
+        """The subscription is durable: the consumer takes part. Others give back prefetched entries for it."""
         for other in self.attachments if not self.single and not self.strict else ():
             if any(other.held.values()):
-                self._recall(other, change)
+                self._recall(other)
         attachment.welcome = True
-        return change
 
-    def _recall(self, attachment: Attachment, change: Change) -> None:
-        """A consumer is to give back what it has not handed out.
+    def _recall(self, attachment: Attachment) -> None:
+        """Asks a consumer to give back its prefetched entries.
 
-        It answers once (``take_back``). Until then it is sent nothing, so nothing is in transit to it when what
-        it gave back goes out again, to it or to another: messages stay in order, and it has no copy of one that
-        comes again.
+        It answers once (``take_back``). Until then it is sent nothing, so nothing is in transit to it when the
+        returned entries go out again: messages stay in order, and it has no copy of one that comes again.
         """
         if attachment.welcome and attachment.connected and not attachment.recalled:
             attachment.recalled = True
-            change.recalled.append(attachment)
+            self._result().recalled.append(attachment)
 
-    def _take_up(self, attachment: Attachment, seen: dict[int, EntrySet], now_us: int, change: Change) -> None:
+    def _restore_held(self, attachment: Attachment, in_hand: dict[int, EntrySet], now_us: int) -> None:
         """A consumer came back and says what its program has in hand.
 
-        If it is the one that gets everything, it holds that as before, unless somebody else does. Otherwise
-        that comes flagged to whoever gets it. After a restart of the node only its consumers know what was out.
+        If it is the one that gets everything, it holds that as before, unless another consumer does. Otherwise
+        its next delivery is flagged. After a restart of the node only its consumers know what was delivered.
         """
         lost = self._lost.pop(attachment.instance, {})
         attachment.held_before = {shard: each.held for shard, each in lost.items()}
-        for shard, handed in seen.items():
+        for shard, delivered in in_hand.items():
             cursor, held = self.cursors[shard], EntrySet()
             if self.single and self.active(attachment):
-                held = cursor.hold(handed)
-                handed.exclude(held)
+                held = cursor.hold(delivered)
+                delivered.exclude(held)
             if held:
-                spans = list(held.spans(0, held.end))
-                attachment.hold(shard, spans)
+                attachment.hold(shard, list(held.spans(0, held.end)))
                 if self.policy.deadline is not None:
                     self.deadlines.set(attachment, shard, held, now_us, self.policy.deadline)
             before = lost.get(shard) or HeldWhenLost(EntrySet(), EntrySet(), EntrySet())
-            if returned := cursor.recount(before, held, handed):
-                change.returned.append((shard, returned))
-
-    def _evict_silent(self, holder: Attachment, now_us: int, change: Change) -> None:
-        """A unique subscription is another's only once its consumer's lease is over."""
-        if not self.lease_s or holder.lease_until_us > now_us:
-            wait_s = (holder.lease_until_us - now_us) / 1e6
-            more = f", which is away; its lease lasts {wait_s:.1f} s more" if not holder.connected else ""
-            raise SubscriptionBusy(
-                f"the unique subscription {self.name!r} has a consumer: {holder.shown}{more}"
-            )
-        self._drop(holder, None, change)
-        change.gone.append(holder)
+            if returned := cursor.recount(before, held, delivered):
+                self._result().returned.append((shard, returned))
 
     def renew(self, attachment: Attachment, number: int, now_us: int) -> None:
         attachment.renewal = number
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
 
-    def leave(self, attachment: Attachment, seen: dict[int, EntrySet] | None = None) -> Change:
-        """The consumer left in order: what it held goes to the next one. ``seen`` is by shard; None for all."""
-        change = Change()
-        attachment.left = seen is not None
-        self._drop(attachment, seen, change)
-        return change
+    def leave(self, attachment: Attachment, delivered: dict[int, EntrySet] | None = None) -> None:
+        """The consumer unsubscribed: what it held goes to the next one.
 
-    def lose(self, attachment: Attachment) -> Change:
-        """The consumer's connection is gone. A lease that it holds goes on without it."""
-        change = Change()
+        ``delivered`` is by shard what its program was given; None: all of it.
+        """
+        attachment.left = delivered is not None
+        self._drop(attachment, delivered)
+
+    def disconnect(self, attachment: Attachment) -> None:
+        """The consumer's connection is gone. Its lease, if it has one, continues."""
         if self.lease_s and attachment.welcome and self.active(attachment):
             attachment.connected = False
         else:
-            self._drop(attachment, None, change)
-        return change
+            self._drop(attachment, None)
 
     def _drop(
         self,
         attachment: Attachment,
-        seen: dict[int, EntrySet] | None,
-        change: Change,
+        delivered: dict[int, EntrySet] | None,
         in_hand: dict[int, EntrySet] | None = None,
     ) -> None:
         was_active = self.active(attachment)
@@ -312,133 +432,85 @@ class Subscription:
         if attachment.instance and not attachment.left:
             number = max(attachment.settle_number, attachment.repeats_to)
             _remember(self._settle_numbers, attachment.instance, number)
-        self._release(attachment, seen, change, in_hand or {}, sure=seen is not None)
+        self._take_all(attachment, delivered, in_hand or {}, sure=delivered is not None)
         attachment.connected = False
         if was_active and self.single and self.attachments:
-            self._failures.clear()
-            change.standing.append(self.attachments[0])
+            self._result().roles.append(self.attachments[0])
+        if not self.attachments:
+            self._result().deserted = True
 
-    def _release(
+    def _take_all(
         self,
         attachment: Attachment,
-        seen: dict[int, EntrySet] | None,
-        change: Change,
+        delivered: dict[int, EntrySet] | None,
         in_hand: dict[int, EntrySet],
         *,
         sure: bool,
     ) -> None:
-        """What a consumer held is to be offered to the next. What it saw is guessed where it is not told."""
+        """What a consumer held is offered to the next one. ``delivered`` None: some of it is presumed to be."""
         self.deadlines.forget(attachment)
-        unsure_max = UNSURE_RESILIENT_MAX if self.strict else UNSURE_MAX
+        ahead_max = PRESUMED_RESILIENT_MAX if self.strict else PRESUMED_MAX
         lost: dict[int, HeldWhenLost] = {}
         for shard, held in attachment.held.items():
-            if seen is None:
-                counted = attachment.surely_seen(shard, unsure_max)
+            if delivered is None:
+                counted = attachment.presumed_delivered(shard, ahead_max)
                 doubtful = held.copy()
-                for others in (counted, self.cursors[shard].maybe_seen):
+                for others in (counted, self.cursors[shard].flagged):
                     doubtful.exclude(others)
                 lost[shard] = HeldWhenLost(held, counted, doubtful)
             else:
-                counted = seen.get(shard, EntrySet())
+                counted = delivered.get(shard, EntrySet())
                 lost[shard] = HeldWhenLost(held, EntrySet(), EntrySet())
             returned = self.cursors[shard].give_back(held, counted, in_hand=in_hand.get(shard), sure=sure)
-            self.dispatch.came_back(shard, held)
+            self.came_back(shard, held)
             if returned:
-                change.returned.append((shard, returned))
+                self._result().returned.append((shard, returned))
         attachment.held.clear()
         attachment.slots.clear()
         attachment.cached.clear()
         if lost and attachment.instance and not attachment.left:
             _remember(self._lost, attachment.instance, lost)
 
-    def _step_back(self, attachment: Attachment, change: Change) -> None:
-        """The active consumer of a failover subscription goes to the end of the line."""
-        self._failures.clear()
-        # In strict order its program had nothing but the message that it failed, unless it failed to settle it
-        # in time: then it may have done so since, and gone on.
-        self._release(attachment, {}, change, {}, sure=self.strict and not attachment.overdue)
-        self.attachments.append(self.attachments.pop(0))
-        change.standing += [attachment, self.attachments[0]]
-
-    # --- what is read -------------------------------------------------------------------------------
-
-    def want(self, ends: list[int], bytes_max: int) -> Wanted | None:
-        return None if self.paused else self.dispatch.want(ends, bytes_max)
-
-    def release(self, ends: list[int]) -> None:
-        """If somebody has room: refused entries that may come again now are available."""
-        if self.paused or not any(cursor.unacked_log for cursor in self.cursors):
-            return
-        if self.strict or self.dispatch.takers():  # what the order waits for needs no room
-            self.dispatch.release(ends)
-
-    def direct(self, ends: list[int], now_us: int) -> list[Offer]:
-        return [] if self.paused else self._count(self.dispatch.direct(ends), now_us)
-
-    def deal(self, shard: int, run: ReadResult, entry: int | None, now_us: int) -> list[Offer]:
-        """What to send of records that were read from ``entry`` on (None: that were just stored)."""
-        return [] if self.paused else self._count(self.dispatch.deal(shard, run, entry), now_us)
-
-    def _count(self, offers: list[Offer], now_us: int) -> list[Offer]:
-        for offer in offers:
-            rows = sum(end - start for start, end in offer.spans)
-            self.counts.delivered += rows
-            self.cursors[offer.shard].tally.handed_out(rows, offer.attempt)
-            if offer.attempt > 1:
-                self.counts.redelivered += rows
-            if self.policy.deadline is not None:
-                out = EntrySet.of(offer.spans)
-                self.deadlines.set(offer.attachment, offer.shard, out, now_us, self.policy.deadline)
-        return offers
-
-    def opened(self, attachment: Attachment) -> None:
-        """A consumer has room again."""
-        self.dispatch.opened(attachment)
-
-    def heard(self, attachment: Attachment) -> None:
-        """A consumer that let a deadline pass lives."""
-        if attachment.overdue:
-            attachment.overdue = False
-            self.dispatch.opened(attachment)
-
     # --- time ---------------------------------------------------------------------------------------
 
-    def on_time(self, now_us: int, ends: list[int]) -> Change:
+    def on_time(self, now_us: int, ends: list[int]) -> None:
         """Deadlines that passed, leases that ended, entries whose time has come."""
-        change = Change()
         if self.bury_again_us <= now_us:
             self.bury_again_us = 0
-        expired = [(*due[:2], self._expire(*due, ends, change)) for due in self.deadlines.take(now_us)]
-        for attachment, shard, late in expired if self.kind == "failover" else ():
-            for start, end in islice(late.spans(0, late.end), FAILURES_MAX):
-                self.failed(attachment, shard, start, end, change)
-        if self.lease_s and self.attachments:
-            first = self.attachments[0]
-            awaited = not first.connected or len(self.attachments) > 1
-            if awaited and first.lease_until_us <= now_us:
-                self._drop(first, None, change)
-                change.gone.append(first)
+        if self.read_again_us <= now_us:
+            self.read_again_us = 0
+        late = [(*due[:2], self._expire(*due, ends)) for due in self.deadlines.take(now_us)]
+        for attachment, shard, entries in late:
+            self.failed(attachment, shard, entries.spans(0, entries.end))
+        if (first := self._lease_holder) is not None and first.lease_until_us <= now_us:
+            self._drop(first, None)
+            self._result().detached.append(first)
         for cursor in self.cursors:
-            cursor.wake(now_us)
-        return change
+            cursor.unacked_log.wake(now_us)
 
-    def _expire(
-        self, attachment: Attachment, shard: int, entries: EntrySet, ends: list[int], change: Change
-    ) -> EntrySet:
-        """A consumer did not settle in time: this touches these entries only. Returns those it still had."""
+    @property
+    def _lease_holder(self) -> Attachment | None:
+        """The consumer whose lease another one, or its own reconnecting, waits for."""
+        if not self.lease_s or not self.attachments:
+            return None
+        first = self.attachments[0]
+        return first if not first.connected or len(self.attachments) > 1 else None
+
+    def _expire(self, attachment: Attachment, shard: int, entries: EntrySet, ends: list[int]) -> EntrySet:
+        """A consumer did not settle in time; only these entries are concerned. Returns those it still held."""
         late = attachment.take_from(shard, entries)
         if not late:
             return late
         attachment.overdue = True
-        cursor = self.cursors[shard]
+        cursor, result = self.cursors[shard], self._result()
         if self.strict:  # the order waits for it
-            change.returned.append((shard, cursor.give_back(late)))
+            result.returned.append((shard, cursor.give_back(late)))
         else:
             bound = self._bound(ends[shard])
-            change.returned.append((shard, cursor.expire(late, bound)))
-            change.refused.append((shard, late, bound))
-        self.dispatch.expired(attachment, shard, late)
-        self._recall(attachment, change)
+            result.returned.append((shard, cursor.expire(late, bound)))
+            result.refused.append((shard, late, bound))
+        self.expired(attachment, shard, late)
+        self._recall(attachment)
         return late
 
     def _bound(self, end: int) -> int:
@@ -448,38 +520,66 @@ class Subscription:
     @property
     def due_us(self) -> int | None:
         """When ``on_time`` is to be called next."""
-        times = [time for cursor in self.cursors if (time := cursor.due_us) is not None]
-        if (deadline_us := self.deadlines.due_us) is not None:
-            times.append(deadline_us)
-        if self.lease_s and self.attachments:
-            first = self.attachments[0]
-            if not first.connected or len(self.attachments) > 1:
-                times.append(first.lease_until_us)
-        if self.bury_again_us:
-            times.append(self.bury_again_us)
-        return min(times, default=None)
+        times = [cursor.unacked_log.due_us for cursor in self.cursors]
+        times.append(self.deadlines.due_us)
+        if (first := self._lease_holder) is not None:
+            times.append(first.lease_until_us)
+        times += [self.bury_again_us or None, self.read_again_us or None]
+        return min((time for time in times if time is not None), default=None)
 
-    # --- what became of it --------------------------------------------------------------------------
+    # --- settling -----------------------------------------------------------------------------------
 
-    def ack(
-        self, shard: int, start: int, end: int, by: Attachment | None = None, change: Change | None = None
-    ) -> int:
+    def settle(
+        self, ask: Settle, by: Attachment, end: int, clock_us: int, now_us: int
+    ) -> tuple[Settlement, int]:
+        """Applies a settlement; returns its journal record, and how many of its entries were settled before.
+
+        The shard's log is at ``end``; ``clock_us`` is the clock's time, ``now_us`` the time of day.
+        """
+        shard, late = ask.shard, 0
+        acked, skipped = _each_once(ask.acked), _each_once(ask.skipped)
+        for start, stop in acked:
+            late += self.ack(shard, start, stop, by)
+        for start, stop in skipped:
+            late += self.skip(shard, start, stop, by)
+        if ask.upto is not None:
+            self.ack_upto(shard, ask.upto, by)
+        repeated = ask.number <= by.repeats_to
+        if ask.number > by.settle_number:
+            by.settle_number = ask.number
+        refused: list[tuple[int, int, int, int, int]] = []
+        for entry, delay_s in ask.nacked:
+            refusal = self.nack(shard, entry, delay_s, clock_us, end, by, repeated=repeated)
+            if refusal is None:
+                late += 1
+                self._result().overtaken.append((by, shard, entry, entry + 1))
+                continue
+            why = (refusal.deliveries, refusal.due_us + now_us - clock_us, refusal.bound)
+            if refused and refused[-1][1:] == (entry, *why):
+                refused[-1] = (refused[-1][0], entry + 1, *why)
+            else:
+                refused.append((entry, entry + 1, *why))
+        if refused and not repeated:  # only now: a consumer that steps back loses the rest, uncounted
+            self.failed(by, shard, [(first, last) for first, last, *_ in refused])
+        cursor = self.cursors[shard]
+        cursor.noted = copies = cursor.tally.copies
+        names = (self.topic_uuid, self.name, shard)
+        return Settlement(*names, acked, skipped, [], refused, upto=ask.upto, copies=copies), late
+
+    def ack(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
         """Returns how many of the entries had been settled before."""
-        settled = self._settle(shard, start, end, by, ACKED, change)
+        settled = self._settle(shard, start, end, by, ACKED)
         self.counts.acked += settled
-        return self._came_late(shard, end - start - settled)
+        late = end - start - settled
+        return self._came_late(shard, late) if late else 0
 
-    def ack_upto(
-        self, shard: int, end: int, by: Attachment | None = None, change: Change | None = None
-    ) -> None:
-        """Everything before ``end``; what of it was settled is not late."""
+    def ack_upto(self, shard: int, end: int, by: Attachment | None = None) -> None:
+        """Everything before ``end``; entries that were settled before do not count as late."""
         start = min(self.cursors[shard].cursor, end)
-        self.counts.acked += self._settle(shard, start, end, by, ACKED, change)
+        self.counts.acked += self._settle(shard, start, end, by, ACKED)
 
-    def skip(
-        self, shard: int, start: int, end: int, by: Attachment | None = None, change: Change | None = None
-    ) -> int:
-        settled = self._settle(shard, start, end, by, SKIPPED, change)
+    def skip(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
+        settled = self._settle(shard, start, end, by, SKIPPED)
         self.counts.skipped += settled
         return self._came_late(shard, end - start - settled)
 
@@ -489,47 +589,48 @@ class Subscription:
         return count
 
     def give_up(self, shard: int, start: int, end: int, kind: str = DAMAGED) -> int:
-        """Entries that cannot be delivered; they count as done with, so that nobody waits for them."""
+        """Settles entries that cannot be delivered, so that nobody waits for them."""
         lost = self._settle(shard, start, end, None, kind)
         self.counts.lost += lost
         return lost
 
     def bury(self, shard: int, start: int, end: int) -> int:
-        """Entries that were tried too often and are put aside."""
+        """Settles entries that reached ``max_attempts``, as dead."""
         buried = self._settle(shard, start, end, None, DEAD)
         self.counts.buried += buried
         return buried
 
-    def _settle(
-        self,
-        shard: int,
-        start: int,
-        end: int,
-        by: Attachment | None,
-        kind: str,
-        change: Change | None = None,
-    ) -> int:
+    def _settle(self, shard: int, start: int, end: int, by: Attachment | None, kind: str) -> int:
+        """Returns how many of the entries were not settled before."""
         if start >= end:
             return 0
-        cursor = self.cursors[shard]
-        held = cursor.held.count(start, end)
-        unheld = kind in (ACKED, SKIPPED) and held < end - start
-        touched = cursor.touched(start, end) if unheld else end - start
-        cursor.tally.reached_lost += cursor.touched(start, end) if kind in LOST else 0
+        cursor, rows, mine = self.cursors[shard], end - start, 0
+        by_consumer = kind in (ACKED, SKIPPED)
         if by is not None:
-            held -= by.let_go(shard, start, end)
-            by.settled_to[shard] = max(by.settled_to.get(shard, 0), end)
-        if held > 0:  # somebody else has some of them, or nobody any more
-            for attachment in self.attachments:
-                if attachment.let_go(shard, start, end) and change is not None:
-                    change.overtaken.append((attachment, shard, start, end))
-        if change is not None and self.lease_s and self.attachments and by is not self.attachments[0]:
-            change.overtaken.append((self.attachments[0], shard, start, end))  # it may wait for one of them
+            mine = by.let_go(shard, start, end)
+            if end > by.settled_to.get(shard, 0):
+                by.settled_to[shard] = end
+        reached = rows
+        if mine < rows:  # another consumer has some of them, or none has
+            held = cursor.held.count(start, end)
+            if kind in LOST:
+                cursor.tally.reached_lost += cursor.touched(start, end)
+            elif by_consumer and held < rows:
+                reached = cursor.touched(start, end)
+            for attachment in self.attachments if held > mine else ():
+                if attachment.let_go(shard, start, end) and by_consumer:
+                    self._result().overtaken.append((attachment, shard, start, end))
+        if by_consumer and self.lease_s and self.attachments and by is not self.attachments[0]:
+            self._result().overtaken.append((self.attachments[0], shard, start, end))  # it may wait for one
         if kind == SKIPPED:
             cursor.mark_skipped(start, end)
-        count = self.dispatch.settle(shard, start, end, dead=kind == DEAD)
-        cursor.tally.settled(kind, count)
-        cursor.tally.elsewhere += max(count - touched, 0)
+        count = cursor.bury(start, end) if kind == DEAD else cursor.settle(start, end)
+        if kind == ACKED:
+            cursor.tally.acked += count
+        else:
+            cursor.tally.settled(kind, count)
+        if count > reached:
+            cursor.tally.elsewhere += count - reached
         return count
 
     def nack(
@@ -543,7 +644,10 @@ class Subscription:
         *,
         repeated: bool = False,
     ) -> Refusal | None:
-        """The shard's log is at ``end``. None where the entry is not this consumer's to refuse."""
+        """The shard's log is at ``end``. None where this consumer cannot refuse the entry: it does not hold it.
+
+        A ``repeated`` refusal was counted when it came first.
+        """
         cursor = self.cursors[shard]
         mine = by.let_go(shard, entry, entry + 1)
         by.settled_to[shard] = max(by.settled_to.get(shard, 0), entry + 1)
@@ -555,32 +659,19 @@ class Subscription:
         if mine or (before is not None and entry in before and entry not in cursor.held):
             deliveries = cursor.nack(entry, due_us, bound, repeated=repeated)
         else:
-            cursor.saw(entry)
+            cursor.flag(entry)
         if deliveries is None:
             self._came_late(shard, 1)
             return None
         if mine:
-            self.dispatch.came_back(shard, EntrySet.of([(entry, entry + 1)]))
+            self.came_back(shard, EntrySet.of([(entry, entry + 1)]))
         self.counts.nacked += not repeated
         return Refusal(deliveries, due_us, bound)
-
-    def failed(self, attachment: Attachment, shard: int, start: int, end: int, change: Change) -> None:
-        """Failover: whoever fails one message too often lets the next one try, once all is counted."""
-        if self.kind != "failover" or self.attachments[:1] != [attachment] or len(self.attachments) < 2:
-            return
-        if len(self._failures) > FAILURES_MAX:
-            self._failures.clear()
-        first_two = self.attachments[:2]  # the lease of one that is away goes on
-        for entry in range(start, min(end, start + FAILURES_MAX)):
-            failures = self._failures[shard, entry] = self._failures.get((shard, entry), 0) + 1
-            if failures >= (self.policy.failover_after or 1) and all(each.connected for each in first_two):
-                self._step_back(attachment, change)
-                return
 
     def extend(
         self, attachment: Attachment, shard: int, spans: list[Span], seconds: float | None, now_us: int
     ) -> None:
-        """Moves the deadline of what the consumer holds."""
+        """Moves the deadline of entries that the consumer holds."""
         if self.policy.deadline is None:
             return
         held = attachment.held.get(shard)
@@ -589,7 +680,7 @@ class Subscription:
             self.deadlines.set(attachment, shard, mine, now_us, wait_s)
 
     def take_back(self, attachment: Attachment, shard: int, spans: list[Span], *, done: bool = False) -> None:
-        """The consumer gives back what it was only sent ahead; that counts as no attempt.
+        """The consumer gives back prefetched entries; they do not count as an attempt.
 
         ``done`` ends its answer to a recall.
         """
@@ -597,19 +688,19 @@ class Subscription:
             mine = held.among(RangeSet(spans))
             held.exclude(mine)
             self.cursors[shard].give_back(mine, EntrySet())
-            self.dispatch.came_back(shard, mine)
+            self.came_back(shard, mine)
         if done:
             attachment.recalled = False
-            self.dispatch.opened(attachment)
+            self.gained_room(attachment)
 
-    # --- places -------------------------------------------------------------------------------------
+    # --- positions ----------------------------------------------------------------------------------
 
     def seek(self, shard: int, entry: int, run: int = 0) -> None:
-        """Sets a shard's place; nobody may be attached."""
+        """Sets a shard's position; no consumer may be attached."""
         assert not self.attachments
         self._lost.clear()
         self.cursors[shard].move(entry, run)
-        self.dispatch.reset()
+        self.reset()
 
     def redrive(self, shard: int, start: int, end: int) -> list[Span]:
         """Dead entries are offered again; returns which."""
@@ -617,18 +708,34 @@ class Subscription:
         self.counts.redriven += sum(last - first for first, last in spans)
         return spans
 
-    @property
-    def dead(self) -> int:
-        return sum(len(cursor.dead) for cursor in self.cursors)
 
-    @property
-    def dying(self) -> bool:
-        return not self.copy.passive and any(cursor.dying for cursor in self.cursors)
+def first_of(run: ReadResult, entry: int | None) -> int:
+    """The first entry that a read covers."""
+    start = run.records[0].header.first_entry if run.records else run.next_entry
+    return start if entry is None else min(start, entry)
 
 
-def _remember(kept: dict[bytes, Kept], instance: bytes, what: Kept) -> None:
-    """The one that was lost first is forgotten where there are too many."""
-    kept.pop(instance, None)
-    while len(kept) >= LOST_MAX:
-        del kept[next(iter(kept))]
-    kept[instance] = what
+def holding(records: list[StoredRecord], spans: list[Span]) -> list[StoredRecord]:
+    """The records that hold at least one entry of the spans; both are in order."""
+    found: list[StoredRecord] = []
+    at = 0
+    for record in records:
+        header = record.header
+        while at < len(spans) and spans[at][1] <= header.first_entry:
+            at += 1
+        if at < len(spans) and spans[at][0] < header.end_entry:
+            found.append(record)
+    return found
+
+
+def _each_once(spans: list[Span]) -> list[Span]:
+    """The spans without overlaps: a client may name an entry twice."""
+    return spans if len(spans) < 2 else list(RangeSet(spans))
+
+
+def _remember(by_instance: dict[bytes, Item], instance: bytes, item: Item) -> None:
+    """Forgets the oldest where there are too many."""
+    by_instance.pop(instance, None)
+    while len(by_instance) >= LOST_MAX:
+        del by_instance[next(iter(by_instance))]
+    by_instance[instance] = item
