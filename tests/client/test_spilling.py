@@ -299,7 +299,7 @@ def test_without_a_refill_nothing_is_written_and_what_is_not_confirmed_fails(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"resume": True}, "Give it a name|by its name"),
+        ({"resume": True}, "under the producer"),
         ({"block": b"x" * 16}, "without resume"),
         ({"resume": True, "refill": None, "name": "p"}, "needs a refill"),
         ({"on_full": "explode"}, "on_full"),

@@ -1,8 +1,8 @@
-"""Arguments of the public surface, held against their annotations: a ``BadRequest`` names one that is wrong.
+"""Checks of the arguments of public calls against their annotations: a ``BadRequest`` names a wrong one.
 
-What a type checker says of a program, the program hears too, before anything is asked of a node. ``checked`` is
-for functions, ``checked_methods`` for all public methods of a class, ``check_options`` for a dataclass. Methods
-that are called for every message (``post``, ``ack``, ``receive``) look at their arguments themselves.
+A program without a type checker gets the same errors, before the client asks a node. ``checked`` is for
+functions, ``checked_methods`` for all public methods of a class, ``check_options`` for a dataclass. Methods
+that programs call for every message (``post``, ``ack``, ``receive``) check their arguments themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=type)
 
 SECRETS = ("token", "secret")
-"""Arguments that no error repeats."""
+"""Arguments that no error shows."""
 _WORDS = {
     bool: "True or False",
     int: "a whole number",
@@ -36,7 +36,7 @@ _TEXTS = str | bytes | bytearray | memoryview
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, which refuses arguments that its annotations do not allow."""
+    """The function, with a check of its arguments before each call."""
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -55,7 +55,7 @@ def checked_methods(kind: Kind) -> Kind:
 
 
 def check_options(options: object) -> None:
-    """Refuses what the fields of a dataclass do not allow."""
+    """Refuses values that the annotations of a dataclass do not allow."""
     kind: Any = type(options)
     for name, hint in _field_hints(kind).items():
         check_argument(name, getattr(options, name), hint)
@@ -71,7 +71,7 @@ def check_argument(name: str, value: Any, hint: Any) -> None:
 
 @cache
 def _hints(function: Callable[..., object]) -> tuple[list[str], dict[str, Any], Any, dict[str, Any] | Any]:
-    """Names by position and hints by name, then the hints of further arguments by position and by name."""
+    """Names by position, hints by name, and the hints of ``*args`` and of ``**kwargs``."""
     parameters = inspect.signature(function).parameters
     hints = get_type_hints(function)
     names = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
@@ -122,7 +122,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return all(_fits(key, args[0]) and _fits(each, args[1]) for key, each in value.items())
     if issubclass(origin, tuple):
         return len(value) == len(args) and all(map(_fits, value, args))
-    if issubclass(origin, Iterable) and isinstance(value, Collection):  # of others a look would take the first
+    if issubclass(origin, Iterable) and isinstance(
+        value, Collection
+    ):  # a look at an iterator would take its items
         return all(_fits(each, args[0]) for each in value)
     return True
 
@@ -137,7 +139,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_utf8(text: str) -> bool:
-    """Python keeps bytes that are no text in surrogates; a node takes text alone."""
+    """Surrogates stand for bytes that are not UTF-8; a node takes only text."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:

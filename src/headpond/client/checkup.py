@@ -1,4 +1,4 @@
-"""A checkup of a service: what each of its addresses answers, what the token may do there, and what to do."""
+"""A checkup of a service: what each of its addresses answers, what the token may do there, and advice."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ EXPIRES_SOON_S = 7 * 86_400.0
 
 @dataclass(slots=True)
 class Checkup:
-    """What one address answered."""
+    """The answer of one address."""
 
     address: Address
     serves: bool = False
-    """Whether this is the one that a client of the service would use now."""
+    """Whether a client of the service would use this address now."""
     node: str = ""
     software: str = ""
     answered_in_s: float | None = None
     skew_s: float | None = None
-    """How far the node's clock is ahead of this machine's, as far as one question can tell."""
+    """Seconds that the node's clock is ahead of this machine's, as far as one request can tell."""
     access: AccessInfo | None = None
     error: HeadpondError | None = None
     successor: str = ""
-    """Where the node points its clients when it stops."""
+    """The URL that the node names to its clients when it stops."""
     certificate: Certificate | None = None
     advice: list[str] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class Checkup:
 
 
 async def check_up(url: str, token: str | None) -> list[Checkup]:
-    """Asks every address by itself; the first that answers is the one that serves."""
+    """Asks every address separately; the first that answers serves."""
     found: list[Checkup] = []
     addresses = parse_addresses(url)
     for address in addresses:
@@ -84,7 +84,7 @@ async def check_up(url: str, token: str | None) -> list[Checkup]:
 
 
 def _successor_advice(checkup: Checkup, addresses: list[Address]) -> list[str]:
-    """Whether a client of these addresses goes where the node will send it."""
+    """A warning, if a client of these addresses would not follow to the node's successor."""
     if not checkup.successor:
         return []
     refused = Dialling(addresses).heard(checkup.address, checkup.successor)

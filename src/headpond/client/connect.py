@@ -1,4 +1,4 @@
-"""The client: one service, and what is open to it."""
+"""The client: a connection to one service, and the producers, consumers and writers that use it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from headpond.model.policy import Policy
 
 Member = TypeVar("Member", Producer, Consumer, Writer)
 Tokens = str | Mapping[str, str] | None
-"""One token for all services, or by URL one for each: tokens are a node's own, so copies have others."""
+"""One token for all services, or one per URL: a token belongs to one node, so copies have others."""
 
 
 class Client(AsyncScope):
-    """A connection to a service that is kept up until it is closed. ``connect`` makes one."""
+    """A connection to a service, kept up until it is closed. ``connect`` makes one."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Client(AsyncScope):
         self._members: WeakSet[Producer | Consumer | Writer] = WeakSet()
 
     async def open(self) -> Self:
-        """Connects, or raises ``Unavailable`` with what each address answered; ``async with`` does this."""
+        """Connects, or raises ``Unavailable`` with the answer of each address; ``async with`` does this."""
         link = self._new_link(self._addresses)
         await link.open(wait=self._wait)
         self._link = link
@@ -70,13 +70,13 @@ class Client(AsyncScope):
         return by_service.get(tuple(addresses))
 
     def links(self, copies: Sequence[str]) -> list[Link]:
-        """The links to this service and to further destinations, which are connected as they come up."""
+        """The links to this service and to further ones, which connect in the background."""
         found = [self.link]
         for url in copies:
             link = self._new_link(parse_addresses(url))
             if any(address in each.addresses for each in found for address in link.addresses):
                 raise BadRequest(
-                    f"{link.service} is a destination already", hint="Each copy is at another service."
+                    f"{link.service} is a destination already", hint="Give each copy another service."
                 )
             found.append(self._copies.setdefault(link.service, link))
         return found
@@ -117,7 +117,7 @@ class Client(AsyncScope):
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and made again: what was known of the node before may not hold."""
+        """How often the client reconnected: what it knew of the node before may no longer hold."""
         return 0 if self._link is None else self._link.reconnects
 
     @checked
@@ -189,9 +189,9 @@ class Client(AsyncScope):
 
     @checked
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
-        """A writer of staged batches, to be opened with ``async with``; the name is what batches count under.
+        """A writer of staged batches, to be opened with ``async with``; the node counts batches by ``name``.
 
-        ``timeout`` is for how many seconds a lost or refusing node is waited for.
+        ``timeout`` is how many seconds it waits for a lost or refusing node.
         """
         return self.add(Writer(self.link, name, timeout=timeout, create=create))
 
@@ -202,7 +202,7 @@ class Client(AsyncScope):
 
     @property
     def link(self) -> Link:
-        """What everything that is open here talks through."""
+        """The link that everything open here uses."""
         if self._link is None:
             raise Closed("the client is not open", hint="Use it inside `async with headpond.connect(...)`.")
         return self._link
@@ -225,20 +225,20 @@ def connect(
     wait: bool = True,
     redirects: str = "listed",
 ) -> Client:
-    """A client of the service at ``url``: ``headpond://HOST:PORT``, several with commas between, or a list.
+    """A client of the service at ``url``: ``headpond://HOST:PORT``, several separated by commas, or a list.
 
-    Use it as ``async with headpond.connect(url) as client``. Several addresses are tried in order. A
-    connection that is lost later is made anew for as long as the client is open. With ``wait=False`` a node
-    that is away now is treated like one that was lost: producers spill until it is there. A request that is not
-    answered within ``request_timeout`` seconds, also because the node is away, raises ``TimedOut``.
+    Use it as ``async with headpond.connect(url) as client``. The client tries several addresses in order, and
+    reconnects after a loss for as long as it is open. With ``wait=False`` a node that is away now is treated
+    like one that was lost: producers spill until it is up. A request that is not answered within
+    ``request_timeout`` seconds, also because the node is away, raises ``TimedOut``.
 
-    ``headponds://`` is the same with TLS: ``ca`` names a file of authorities to trust in place of the system's,
-    ``cert`` and ``key`` what to show to a node that asks for it; HEADPOND_CA, HEADPOND_CERT and HEADPOND_KEY
-    stand in for them. A ``token`` goes to every service that is connected to, ``copies`` too; a mapping from
-    URLs gives each its own.
+    ``headponds://`` is the same with TLS: ``ca`` names a file of authorities to trust instead of the system's,
+    ``cert`` and ``key`` the client's certificate, for a node that asks for one; HEADPOND_CA, HEADPOND_CERT and
+    HEADPOND_KEY are their defaults. The client sends ``token`` to every service, ``copies`` too; a mapping from
+    URLs gives each service its own.
 
-    A node that stops may name the one that goes on in its place. ``redirects`` says whether the client follows:
-    to ``listed`` addresses of this URL, to ``any`` (which then gets the token, too), or to ``none``.
+    A node that stops may name the one that replaces it. ``redirects`` says whether the client follows: to
+    ``listed`` addresses of this URL, to ``any`` (which then gets the token, too), or to ``none``.
     """
     if redirects not in REDIRECTS:
         raise BadRequest(f"redirects is {redirects!r}", hint=f"It is one of {', '.join(REDIRECTS)}.")

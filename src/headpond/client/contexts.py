@@ -1,8 +1,8 @@
-"""The file of contexts: nodes by name, with what it takes to reach them. Only its owner can read it.
+"""The file of contexts: nodes by name, with URL, token and certificates. Only its owner can read it.
 
 ``$XDG_CONFIG_HOME/headpond/contexts.json`` (``~/.config`` without that), mode 0600. HEADPOND_CONTEXT names the
-one to use; without it, it is the one that ``headpond context use`` chose. What a flag or the environment says
-wins; and a context's token goes to its own URL alone: where the URL is said otherwise, so is the token.
+context to use, else ``headpond context use`` chose it. Flags and the environment override it. A context's token
+goes only to its URL: a URL from elsewhere needs its token from elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Context:
                 raise BadContext(f"{name} is not text")
 
     def shown(self) -> dict[str, object]:
-        """All but the secret."""
+        """All fields, with the token's id instead of the token."""
         return {**asdict(self), "token": None if self.token is None else token_id(self.token)}
 
 
@@ -46,7 +46,7 @@ def token_id(token: str) -> str:
 
 
 class Contexts:
-    """What the file says; ``save`` writes it."""
+    """The content of the file; ``save`` writes it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
@@ -98,12 +98,12 @@ class Contexts:
         self.current = name
 
     def active(self) -> Context | None:
-        """The one that HEADPOND_CONTEXT names, else the one in use."""
+        """The context that HEADPOND_CONTEXT names, else the one in use."""
         name = os.environ.get("HEADPOND_CONTEXT") or self.current
         return self.get(name) if name else None
 
     def save(self) -> None:
-        """Replaces the file in one step; nobody else can ever read it."""
+        """Replaces the file in one step; no other user can read it at any time."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         contexts = {name: asdict(context) for name, context in sorted(self.all.items())}
         data = json.dumps({"current": self.current, "contexts": contexts}, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""How producers and consumers behave: their settings, with defaults that suit most."""
+"""The options of producers and consumers, with defaults that suit most programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headpond.model.identity import BLOCK_BYTES
 from headpond.model.policy import Policy
 
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
-"""A node grants no more; with more asked for, each side would wait for the other."""
+"""The most that a node grants; with more, each side would wait for the other."""
 
 
 DEFAULT_REFILL = "default"
@@ -22,7 +22,7 @@ DEFAULT_REFILL = "default"
 
 
 class LostSpan(NamedTuple):
-    """Entries ``start <= n < end`` of a shard that will not come, and why."""
+    """Entries ``start <= n < end`` of a shard that will not come, and the reason."""
 
     shard: int
     start: int
@@ -31,20 +31,20 @@ class LostSpan(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """One of the services that a consumer reads, as it stands now."""
+    """The state of one of the services that a consumer reads."""
 
     url: str
     node: str | None
-    """The node that answers there, or did last."""
+    """The node that answers there, or that answered last."""
     state: str
-    """``reading``, ``away`` (tried again and again) or ``failed``."""
+    """``reading``, ``away`` (the client keeps trying) or ``failed``."""
     messages: int = 0
-    """Handed out from there, of a consumer that reads several."""
+    """Messages from there, for a consumer that reads several."""
     error: HeadpondError | None = None
 
 
 class ProducerKeywords(TypedDict, total=False):
-    """The names of ``ProducerOptions``, for those who look at what ``producer`` takes."""
+    """The fields of ``ProducerOptions``, as the keywords of ``client.producer``."""
 
     create: bool
     batch_rows: int
@@ -80,60 +80,54 @@ class ProducerOptions:
     batch_rows: int = 5000
     batch_bytes: int = 512 * 1024
     linger_s: float = 0.0
-    """How long rows may wait for company; 0 waits for the end of the loop's iteration only."""
+    """Seconds that rows may wait for more rows; 0 waits only for the end of the loop's iteration."""
     memory_max: int = 64 * 1024 * 1024
-    """Bytes of messages in memory that are neither confirmed nor spilled; see ``on_full``."""
+    """Bytes of unconfirmed messages in memory that are not spilled; see ``on_full``."""
     window_bytes: int = 16 * 1024 * 1024
     """Bytes sent to a destination and not answered."""
     ordered: bool = True
-    """Whether what earlier runs of this producer left behind is delivered before what is sent now."""
+    """Whether the producer delivers what its earlier runs left in the refill before new messages."""
     timeout: float | None = None
-    """Seconds to wait for room, and, without a refill, for a confirmation; None waits for ever."""
+    """Seconds to wait for room, and, without a refill, for a confirmation; None: no limit."""
     close_timeout: float = 30.0
     """Seconds that closing waits for confirmations before it leaves the rest to the refill."""
     copies: Sequence[str] = ()
     """Further destinations, each a service's URL: every message goes to all of them."""
     refill: str | PathLike[str] | None = DEFAULT_REFILL
-    """The folder that keeps what a destination does not take now; None keeps nothing on disk."""
+    """The folder for messages that a destination does not take now; None keeps nothing on disk."""
     refill_max: int = 10 * 1024 * 1024 * 1024
     """Bytes that this producer's refill may take."""
     refill_durability: str = "sync"
-    """``sync`` spills behind an fdatasync, ``os`` leaves that to the operating system."""
+    """``sync`` spills with an fdatasync, ``os`` leaves that to the operating system."""
     spill_after: float = 5.0
     """Seconds that a message waits for a destination before it is spilled."""
     on_full: str = "wait"
-    """When memory and refill are full: ``send`` waits, or ``raise``s at once. ``post`` raises in any case."""
+    """When memory and refill are full: ``wait`` or ``raise``, in ``send``; ``post`` always raises."""
     rotate_after: float | None = 2 * 60 * 60.0
-    """Seconds after which a new block begins; None for never."""
+    """Seconds after which a new block begins; None: never."""
     block_bytes_max: int = 1024 * 1024 * 1024
     """Bytes after which a new block begins."""
     block: bytes | str | None = None
-    """With ``resume``: the block's 16 bytes, or 32 hex digits; None takes the one of the last run."""
+    """With ``resume``: the block's 16 bytes, or 32 hex digits; None: the block of the last run."""
     resume: bool = False
     """Keep one block over all runs, with numbers reserved on disk ahead of use; needs a ``name``."""
     may_duplicate: bool = False
-    """Also send what was spilled so long ago (30 days) that a node may not know any more whether it has it."""
+    """Also send messages spilled over 30 days ago: a node may no longer recognise them as duplicates."""
     access: str | None = None
-    """``single``: one instance of this name at a time; ``multiple``: any number; None: as it is registered."""
+    """``single``: one instance of this name at a time; ``multiple``: any number; None: as registered."""
     wait: float | None = 0.0
-    """With single access: seconds to wait for the lease while another instance holds it; None for ever."""
+    """With single access: seconds to wait while another instance holds the lease; None: no limit."""
     late: bool = False
-    """Send what instances kept that were taken over, and take no lease for it."""
+    """Send what instances kept that lost their lease, without a lease."""
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name in (
-            "batch_rows",
-            "batch_bytes",
-            "memory_max",
-            "window_bytes",
-            "refill_max",
-            "block_bytes_max",
-        ):
+        sizes = ("batch_rows", "batch_bytes", "memory_max", "window_bytes", "refill_max", "block_bytes_max")
+        for name in sizes:
             if getattr(self, name) <= 0:
                 raise BadRequest(f"{name} is {getattr(self, name)}; it must be above 0")
         if self.refill is not None and (not str(self.refill) or "\0" in str(self.refill)):
-            raise BadRequest(f"refill is {str(self.refill)!r:.60}, which is no folder's name")
+            raise BadRequest(f"refill is {str(self.refill)!r:.60}; it must be the name of a folder")
         if self.linger_s < 0 or (self.timeout is not None and self.timeout <= 0):
             raise BadRequest("linger_s must not be negative, and timeout must be above 0 or None")
         if self.spill_after < 0:
@@ -154,15 +148,15 @@ class ProducerOptions:
             raise BadRequest("resume=True reserves numbers on disk and needs a refill folder")
 
     def check_name(self, name: str | None) -> None:
-        """Some of it is a name's, and makes no sense without one."""
+        """Refuses options that need a name if there is none."""
         if self.resume and not name:
-            raise BadRequest("resume=True keeps a producer's block by its name", hint="Give it a name.")
+            raise BadRequest("resume=True keeps a block under the producer's name", hint="Give it a name.")
         if self.access == "single" and not name:
-            raise BadRequest("single access is a name's: the producer has none", hint="Give it a name.")
+            raise BadRequest("single access needs a producer's name", hint="Give it a name.")
 
     @property
     def block_bytes(self) -> bytes | None:
-        """The block that was asked for."""
+        """The requested block."""
         if self.block is None or isinstance(self.block, bytes):
             block = self.block
         else:
@@ -182,35 +176,35 @@ def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How a consumer subscribes."""
+    """How a consumer subscribes and reads."""
 
     kind: str = "unique"
     mode: str = "non_resilient"
     start: str | int | datetime = "earliest"
-    """Where a subscription that does not exist yet begins: ``earliest``, ``latest``, an entry or a time."""
+    """Where a new subscription starts: ``earliest``, ``latest``, an entry or a time."""
     credit_bytes: int = 8 * 1024 * 1024
-    """Bytes that the node may send ahead of what was handed out; at most 1 GiB."""
+    """Bytes that the node may send ahead of what the program has; at most 1 GiB."""
     create: bool = True
     """Create the topic if it does not exist and the node allows it."""
     close_timeout: float = 30.0
     """Seconds that closing waits until settlements are on the node's disk."""
     on_lost: Callable[[LostSpan], None] | None = None
-    """Called with entries that this subscription will not get."""
+    """The consumer calls it with entries that this subscription will not get."""
     policy: Policy | None = None
-    """When messages come again and when they are put aside; like ``start``, only for a new subscription."""
+    """When messages come again and when they are dead; like ``start``, only for a new subscription."""
     copies: Sequence[str] = ()
     """Further nodes that hold the same messages, each a service's URL: read all, and each message once."""
     dedup: bool = True
-    """Whether a message that several nodes bring is handed out once."""
+    """Whether the program gets a message that several nodes bring only once."""
 
     def __post_init__(self) -> None:
         check_options(self)
         if self.copies and self.mode == "resilient":
-            raise NotAcrossNodes("a resilient order is that of one node's log: it takes no copies")
+            raise NotAcrossNodes("a resilient order is that of one node's log: use it without copies")
         if self.copies and self.dedup and self.kind != "unique":
             raise NotAcrossNodes(
-                f"the consumers of a {self.kind} subscription are each given other messages by each node, "
-                "so none of them can tell copies"
+                f"each node gives each consumer of a {self.kind} subscription other messages, "
+                "so that none of them can recognise copies"
             )
         if self.policy is not None:
             self.policy.checked()

@@ -1,7 +1,7 @@
-"""A reader: any range of a topic by position, without a subscription. Nothing is settled by it.
+"""A reader: any range of a topic by position, without a subscription. It settles nothing.
 
-A position is (topic uuid, shard, incarnation, entry); it stays good when the node restarts. What cannot be had
-any more is told by exact ranges, beside what can; checksums are checked on the way, as a consumer's are.
+A position is (topic uuid, shard, incarnation, entry); it stays valid when the node restarts. A part lists
+exactly which entries no longer exist. The reader checks checksums, as a consumer does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headpond.client.arguments import checked_methods
-from headpond.client.consume.batch import Batch, read_record
+from headpond.client.consume.batch import Batch, read_record, runs
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
 from headpond.client.scope import AsyncScope
@@ -33,12 +33,12 @@ from headpond.wire.record import decode_record_header
 from headpond.wire.typed.versions import SchemaVersions
 
 FETCH_BYTES = 2 * 1024 * 1024
-"""What one fetch asks for."""
+"""Bytes that one fetch asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one fetch brought: batches in order, what is missing among them, and where to read on."""
+    """The answer to one fetch: batches in order, the entries missing among them, and where to continue."""
 
     batches: list[Batch]
     lost: list[LostSpan]
@@ -46,13 +46,13 @@ class Part:
     entry_end: int
     """One past the last durable entry of the shard."""
     producers: dict[bytes, str] = field(default_factory=dict)
-    """If asked for: by block, the name of its producer, where the node knows one."""
+    """If requested: by block, the name of its producer, if the node knows one."""
     incarnation: int = 0
-    """Of ``entry_next``: the position to read on from is both."""
+    """Of ``entry_next``: together they are the position to continue from."""
 
     @property
     def nbytes(self) -> int:
-        """What its rows take in memory."""
+        """Bytes of its rows in memory."""
         return sum(batch.nbytes for batch in self.batches)
 
 
@@ -71,7 +71,7 @@ async def read_ends(
 
 @checked_methods
 class Reader(AsyncScope):
-    """Opened by ``client.reader(topic)`` and ``async with``."""
+    """Reads a topic by position. Open it with ``async with client.reader(topic) as reader``."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Reader(AsyncScope):
         schema_version: int | None = None,
         subscription: str = "",
     ) -> None:
-        """``uuid`` is the topic that is expected; rows come in ``schema_version``, or in the newest.
+        """``uuid`` is the expected topic; rows come in ``schema_version``, or in the newest.
 
         A token bound to ``subscription`` may read in its name.
         """
@@ -99,7 +99,7 @@ class Reader(AsyncScope):
             shown = TopicName.parse(self.topic).short
             raise TopicMismatch(
                 f"topic {shown} is not the one that was read before: it was deleted and created again",
-                hint="Positions in the old one mean nothing in the new one; begin with a new `start`.",
+                hint="Positions of the old topic mean nothing in the new one; begin with a new `start`.",
             )
         if info.schemas:
             self._schemas = SchemaVersions(info.schemas[: self._version])
@@ -131,13 +131,13 @@ class Reader(AsyncScope):
 
     @property
     def schemas(self) -> SchemaVersions | None:
-        """Of a typed topic: its schema versions up to the one that rows come in."""
+        """For a typed topic: its schema versions up to the one that rows come in."""
         return self._schemas
 
     async def ends(self, known: Sequence[int] | None = None, wait: float = 0.0) -> list[ShardEnds]:
-        """Incarnation, first kept and next entry of each shard.
+        """Incarnation, first stored and next entry of each shard.
 
-        With ``known`` (the next entries as they were) it waits up to ``wait`` seconds until there is more.
+        With ``known`` (the next entries of an earlier answer) it waits up to ``wait`` seconds for more.
         """
         (ends,) = await read_ends(
             self._link, [self.topic], None if known is None else [known], wait, self._subscription
@@ -167,24 +167,24 @@ class Reader(AsyncScope):
         named: bool = False,
         rows_bytes_max: int | None = None,
     ) -> Part:
-        """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes, at least one record.
+        """The messages from ``entry`` up to ``end``, as many as fit into ``bytes_max``, at least one record.
 
         ``bytes_max`` counts stored bytes, which may be compressed; with ``rows_bytes_max`` the part ends at the
-        record whose rows reach that much in memory.
+        record whose rows reach that size in memory.
 
-        ``incarnation`` is that of ``end``, or of ``entry`` without one, as ``ends`` or the part before told it
-        with the entry. If other messages stand there now, since an old copy of the node's data was restored,
-        ``IncarnationChanged`` is raised.
+        ``incarnation`` is that of ``end``, or of ``entry`` without one, as ``ends`` or the part before returned
+        it with the entry. If other messages have these entries now, since somebody restored an old copy of the
+        node's data, ``IncarnationChanged`` is raised.
 
-        With a ``filter`` (docs/spark_source.md) the node leaves out what it is not true of, with ``columns``
-        all but these of value, key, id and headers. With ``named`` the part tells producers' names.
+        With a ``filter`` (docs/spark_source.md) the node leaves out rows for which it is not true; with
+        ``columns``, all but these of value, key, id and headers. With ``named`` the part has producers' names.
         """
         wanted = None if columns is None else list(columns)
         place = (self.uuid, shard, entry, end, incarnation, bytes_max)
         ask = FetchEntries(*place, filter, wanted, named, self._subscription)
         answer = await self._link.request(ask, retry=True)
         if not isinstance(answer, tuple):
-            raise BadFrame("a fetch was answered by something else")
+            raise BadFrame("the node answered a fetch with another message")
         return self._part(ask, *answer, rows_bytes_max=rows_bytes_max)
 
     async def read(
@@ -199,9 +199,9 @@ class Reader(AsyncScope):
         columns: Collection[str] | None = None,
         named: bool = False,
     ) -> AsyncIterator[Part]:
-        """All messages of a range, part by part; the next is on its way while one is looked at.
+        """All messages of a range, part by part; it fetches the next part while the caller has one.
 
-        A range that ends behind the last durable entry is a ``BadRequest``, told once that is reached;
+        A range that ends after the last durable entry is a ``BadRequest``, raised when that entry is reached;
         ``incarnation`` is that of ``end``.
         """
         if start >= end:
@@ -239,16 +239,16 @@ class Reader(AsyncScope):
     def _part(
         self, ask: FetchEntries, fetched: Fetched, frames: list[Frame], *, rows_bytes_max: int | None
     ) -> Part:
-        """Decodes what came; rows outside of the range asked for are cut off."""
+        """Decodes an answer, without the rows outside of the requested range."""
         node = self._link.welcome.node if self._link.welcome is not None else ""
         where = (self.topic, node, self._schemas)
         end = 2**63 if ask.end is None else ask.end
         masks: Sequence[bytes | None] = [None] * len(frames) if fetched.masks is None else fetched.masks
         if len(masks) != len(frames):
-            raise BadFrame(f"{len(frames)} records, and which rows are meant of {len(masks)}")
+            raise BadFrame(f"{len(frames)} records with {len(masks)} masks")
         gone = RangeSet((start, stop) for start, stop, _ in fetched.lost)
         compacted = EntrySet.decode(fetched.compacted) if fetched.compacted else None
-        batches = []
+        batches: list[Batch] = []
         entry_next, size = fetched.entry_next, 0
         for number, (frame, mask) in enumerate(zip(frames, masks, strict=True), 1):
             meant = [span for each in _meant(frame, mask, ask.entry, end) for span in gone.missing(*each)]
@@ -266,20 +266,14 @@ class Reader(AsyncScope):
 
 
 def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:
-    """Which entries of a record are meant: those of the range, or of the rows that are set in a mask."""
+    """The entries of a record that are meant: those of the range, or of the rows that a mask sets."""
     if mask is None:
         return [(start, end)]
     header = decode_record_header(frame.body)
     if len(mask) != (header.count + 7) // 8:
         raise BadFrame(f"a mask of {len(mask)} bytes for {header.count} rows")
     rows = pa.BooleanArray.from_buffers(pa.bool_(), header.count, [None, pa.py_buffer(mask)])
-    spans: list[Span] = []
-    for row in pc.indices_nonzero(rows).to_pylist():
-        entry = header.first_entry + row
-        if spans and spans[-1][1] == entry:
-            spans[-1] = (spans[-1][0], entry + 1)
-        else:
-            spans.append((entry, entry + 1))
+    spans = runs([header.first_entry + row for row in pc.indices_nonzero(rows).to_pylist()])
     return [(max(a, start), min(b, end)) for a, b in spans if a < end and b > start]
 
 

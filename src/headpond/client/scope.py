@@ -1,4 +1,4 @@
-"""What ``async with`` does for a client, a producer and a consumer alike."""
+"""``async with`` for a client, a producer, a consumer, a reader and a writer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ log = logging.getLogger("headpond.client")
 
 
 class AsyncScope:
-    """Opened on the way in and closed on the way out; the body's own error goes before that of closing."""
+    """Opens on the way in and closes on the way out; an error of the body hides one of closing."""
 
     @property
     def shown(self) -> str:
-        """What is closed, in the words of a log line."""
+        """Its name in a log line."""
         raise NotImplementedError
 
     async def open(self) -> Self:

@@ -1,4 +1,4 @@
-"""The writer: rows staged by anyone, anywhere, and committed as one batch, all or none, exactly once."""
+"""The writer: programs stage rows, and one commit publishes them as a batch, all or none, exactly once."""
 
 from __future__ import annotations
 
@@ -37,19 +37,25 @@ from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.rows import messages_of, shard_column
 from headpond.wire.typed.versions import SchemaVersions
 
-# One stage on its way to the node, over lost connections and refusals that pass.
-#
-# Chunks are numbered and kept until the node has them on its disk, which is asked for now and then so that
-# little is kept; sending goes on while the answer is on its way. After a loss the stage is opened again; the
-# node says which chunk it wants next, and sending goes on there.
-
 WINDOW_BYTES = 16 * 1024 * 1024
-"""What is sent and not confirmed, before a confirmation is waited for."""
+"""Unconfirmed bytes of a stage after which the sender waits for a confirmation."""
 ASK_BYTES = WINDOW_BYTES // 4
-"""After so much the node is asked, unless it has not answered yet."""
+"""Bytes after which the sender asks for a confirmation, unless it waits for one already."""
+CHUNK_BYTES = 1024 * 1024
+TIMEOUT_S = 120.0
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]"
+"""A table, a batch, or several of them in order."""
 
 
 class StageSender:
+    """Sends one stage, over lost connections and temporary refusals.
+
+    It numbers chunks and keeps them until the node confirms that they are on its disk. It asks for that now and
+    then, so that it keeps little, and sends on while the answer is on its way. After a lost connection it opens
+    the stage again, and continues with the chunk that the node expects.
+    """
+
     def __init__(
         self,
         link: Link,
@@ -61,7 +67,7 @@ class StageSender:
         timeout_s: float,
         flowing: asyncio.Event,
     ) -> None:
-        """``flowing`` is set whenever the link may have become writable."""
+        """``flowing`` is set when the link may have become writable."""
         self.stage = stage
         self._link = link
         self._ask = OpenStage(stage, writer, topic, create)
@@ -81,7 +87,7 @@ class StageSender:
         return await self._link.ask(self._ask, timeout_s=self._timeout_s)
 
     async def send(self, shard: int, segment: bytes) -> None:
-        """The next chunk. Returns when it is written to the connection, or kept for the next one."""
+        """Sends the next chunk. Returns when it is written to the connection, or kept for the next one."""
         parts = chunk_parts(self.stage, shard, self._chunks, segment)
         self._chunks += 1
         self._kept.append(parts)
@@ -103,14 +109,14 @@ class StageSender:
         await self._confirm(last=True)
 
     def _ask_for(self, chunks: int) -> None:
-        """Asks for a confirmation without waiting for it."""
+        """Asks for a confirmation, and does not wait for it."""
         ask = FinishStage(self.stage, chunks, last=False)
         self._asked = asyncio.ensure_future(self._link.request(ask, timeout_s=self._timeout_s))
         self._asked.add_done_callback(_heed)
         self._asked_chunks, self._unasked_bytes = chunks, 0
 
     async def _hear(self) -> None:
-        """Waits for the answer; one that can pass is asked for again, which also mends the connection."""
+        """Waits for the confirmation; after a temporary refusal asks again, on a new connection if need be."""
         assert self._asked is not None
         asked, self._asked = self._asked, None
         try:
@@ -124,7 +130,7 @@ class StageSender:
                 self._kept_bytes -= len(self._kept.popleft()[1])
 
     async def _write(self, parts: list[bytes]) -> None:
-        """Writes when there is room; on another connection than the stage's, confirming sees to it."""
+        """Writes when there is room; `_confirm` sends what a lost connection did not take."""
         while self._link.up and not self._link.writable:
             self._flowing.clear()
             await self._flowing.wait()
@@ -132,9 +138,9 @@ class StageSender:
             self._link.send_frames(parts)
 
     async def _confirm(self, *, last: bool, again: bool = False) -> None:
-        """Returns when the node has all chunks on its disk; what can pass is tried again for a while.
+        """Returns when the node has all chunks on its disk; retries temporary refusals until the timeout.
 
-        ``again``: the connection is not the stage's any more, or about to be another.
+        ``again``: the stage must be opened first, since its connection was or may be lost.
         """
         deadline = time.monotonic() + self._timeout_s
         ask = FinishStage(self.stage, self._chunks, last)
@@ -147,7 +153,7 @@ class StageSender:
                 left_s = max(deadline - time.monotonic(), 0.001)
                 await self._link.request(ask, timeout_s=left_s)
             except HeadpondError as error:
-                # On a connection that is not the stage's the node does not know it: it is to be opened there.
+                # The node does not know the stage on a new connection before it is opened there.
                 moved = self._link.reconnects != self._reconnects
                 if not (error.retryable or moved) or time.monotonic() >= deadline:
                     raise
@@ -160,7 +166,7 @@ class StageSender:
             attempt += 1
 
     async def _send_again(self) -> None:
-        """Opens the stage once more and goes on with the chunk that the node wants next."""
+        """Opens the stage again and sends the chunks from the one that the node expects."""
         opened = await self.open()
         first_kept = self._chunks - len(self._kept)
         for number, parts in enumerate(list(self._kept), first_kept):
@@ -169,16 +175,9 @@ class StageSender:
 
 
 def _heed(asked: asyncio.Task[Any]) -> None:
-    """A stage may be given up while an answer is on its way; what that says is then nobody's concern."""
+    """Takes the error of an answer that nobody waits for: a program may give up a stage."""
     if not asked.cancelled():
         asked.exception()
-
-
-CHUNK_BYTES = 1024 * 1024
-TIMEOUT_S = 120.0
-
-Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]"
-"""A table, a batch, or several of them one after the other."""
 
 
 class EncodedChunk(NamedTuple):
@@ -188,14 +187,14 @@ class EncodedChunk(NamedTuple):
 
 
 class OpenedStage:
-    """A stage being filled: ``add`` rows, then ``finish``. ``Writer.begin`` makes one."""
+    """A stage to fill: ``add`` rows, then ``finish``. ``Writer.begin`` makes one."""
 
     def __init__(self, sender: StageSender, writer: str, topic: TopicInfo) -> None:
         self._sender = sender
         self._writer = writer
         self._topic = topic
         self._schemas = SchemaVersions(topic.schemas) if topic.schemas else None
-        # Stages begin with different shards, so that many small ones do not all go to the first.
+        # Stages start with different shards, so that many small ones do not all go to the first.
         self._sharder = Sharder(topic.shards.bit_length() - 1, turn=int.from_bytes(sender.stage[:2], "little"))
         self._rows = 0
         self._bytes = 0
@@ -206,20 +205,20 @@ class OpenedStage:
 
     @property
     def columns(self) -> pa.Schema | None:
-        """The topic's; None of a plain one."""
+        """The topic's columns; None for a plain topic."""
         return None if self._schemas is None else self._schemas.newest
 
     async def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Sends rows; waits while much is unconfirmed.
 
-        They have the columns that ``Producer.send_batch`` takes, and may have ``shard`` (``@shard`` beside a
-        typed topic's own columns), which names the shard of rows without a key.
+        They have the columns that ``Producer.send_batch`` takes, and may have ``shard`` (``@shard`` beside the
+        columns of a typed topic): the shard of rows without a key.
         """
         for chunk in self.encode(rows):
             await self.send(chunk)
 
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
-        """The rows as chunks to ``send``, in this order; any thread may make them, one at a time."""
+        """The rows as chunks to ``send`` in this order; any one thread at a time may make them."""
         _check_table(rows)
         for piece in self._cut(rows):
             yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
@@ -259,11 +258,11 @@ class Writer(AsyncScope):
     """Stages rows and commits batches of them. ``client.writer(name)`` makes one."""
 
     def __init__(self, link: Link, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> None:
-        """``create``: topics come into being when rows are staged for them, where the node allows that."""
+        """``create``: staging rows creates their topic, if the node allows that."""
         if not isinstance(name, str) or not name:
-            raise BadRequest(f"a writer has a name, not {name!r}")
+            raise BadRequest(f"a writer needs a name, not {name!r}")
         if not timeout > 0:
-            raise BadRequest(f"a timeout of {timeout!r} s")
+            raise BadRequest(f"a timeout of {timeout!r} s; it must be above 0")
         self.name = name
         self._link = link
         self._timeout_s = timeout
@@ -281,7 +280,7 @@ class Writer(AsyncScope):
         return self
 
     async def close(self) -> None:
-        """Stages that were not committed stay at the node until they are aborted, or expire."""
+        """Stages that no batch has stay at the node until they are aborted, or expire."""
         if self._open:
             self._open = False
             self._link.remove_producer(self)
@@ -294,7 +293,7 @@ class Writer(AsyncScope):
 
     @checked
     async def stage(self, topic: str, rows: Rows) -> Stage:
-        """Puts rows on the node's disk, where nobody sees them before a commit names the stage."""
+        """Puts rows on the node's disk; readers see them after a commit that names the stage."""
         opened = await self.begin(topic)
         for part in each_table(rows):
             await opened.add(part)
@@ -302,7 +301,7 @@ class Writer(AsyncScope):
 
     @checked
     async def begin(self, topic: str) -> OpenedStage:
-        """A stage to be filled bit by bit."""
+        """A stage to fill in several steps."""
         self._check_open()
         info = await self._topic(topic)
         self._check_node()
@@ -345,11 +344,11 @@ class Writer(AsyncScope):
     ) -> BatchInfo:
         """Publishes the stages as this batch, all or none; returns when they are in their topics, durably.
 
-        A batch that was committed before is a ``duplicate``, if it has the same rows: nothing is published and
-        its stages are dropped. After a lost connection that may be this very call's own commit. With other rows
-        it is ``BatchDiffers``, and one too old to be compared ``BatchOutOfTurn``; ``on_repeat="drop"`` takes
-        both for duplicates. Where several programs use the writer's name, ``holder`` tells them apart, and one
-        works at a time (``WriterHeld``).
+        A batch that was committed before, with the same rows, is a ``duplicate``: the node publishes nothing
+        and drops its stages. After a lost connection that may be this call's own commit. With other rows it is
+        ``BatchDiffers``, and one too old to compare ``BatchOutOfTurn``; ``on_repeat="drop"`` makes duplicates
+        of both. If several programs use the writer's name, ``holder`` tells them apart, and one works at a
+        time (``WriterHeld``).
         """
         self._check_open()
         ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages], holder, on_repeat)
@@ -368,26 +367,26 @@ class Writer(AsyncScope):
 
     @checked
     async def abort(self, stages: Sequence[Stage | bytes]) -> int:
-        """Drops stages that no batch has; returns how many. What was committed stays."""
+        """Drops stages that no batch has; returns how many. Committed ones stay."""
         self._check_open()
         ask = AbortStages(self.name, [_id(stage) for stage in stages])
         return await self._link.ask(ask, timeout_s=self._timeout_s)
 
     def _check_node(self) -> None:
-        """Batches are counted at one node: another cannot tell whether one was committed."""
+        """Refuses another node than the first: it does not know which batches were committed."""
         node = self._link.welcome.node if self._link.welcome is not None else None
         self._node = self._node or node
         if node != self._node:
             raise NotAcrossNodes(
                 f"writer {self.name} began at node {self._node}, and node {node} answers now",
-                hint="Wait for the first node; or open the writer anew, knowing what the topic has by then.",
+                hint="Wait for the first node; or check what the topic holds, and open a new writer.",
             )
 
     def _check_open(self) -> None:
         if not self._open:
             raise Closed("the writer is not open", hint="Use it inside `async with client.writer(...)`.")
 
-    # --- what the link tells ------------------------------------------------------------------------
+    # --- the link's events --------------------------------------------------------------------------
 
     def on_up(self) -> None:
         self._flowing.set()
@@ -399,14 +398,14 @@ class Writer(AsyncScope):
         self._flowing.set()
 
     def on_error(self, error: HeadpondError) -> None:
-        """Refusals come as answers to requests."""
+        """The node refuses stages and batches by answers to requests."""
 
     def on_ack(self, ack: Ack) -> None:
-        """Chunks are not answered one by one."""
+        """The node does not answer single chunks."""
 
 
 def each_table(rows: Rows) -> Iterable[pa.Table | pa.RecordBatch]:
-    """The tables of what was given, one after the other."""
+    """The tables among the rows, in order."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return [rows]
     if not isinstance(rows, Iterable):

@@ -3,8 +3,8 @@
 In reading order::
 
     convert    from a struct of the wire to a JSON object; times and errors
-    resources  what a node keeps: topics, places, producers, writers, subscriptions, tokens, peers, ledgers
+    resources  topics, places, producers, writers, subscriptions, tokens, peers, ledgers
     message    messages, one batch at a time
     top        how busy a node is: rates beside the totals that they come from
-    columns    columns as a person writes them: ``name:type``, or a file
+    columns    columns as people write them: ``name:type``, or a file
 """

@@ -1,4 +1,4 @@
-"""Columns as a person writes them: ``name:type``, a file that lists them, or a file of data that has them.
+"""Columns as people write them: ``name:type``, a file that lists them, or a file of data that has them.
 
 A type is written as ``topic show`` prints it: ``int64``, ``string``, ``timestamp[us, UTC]``,
 ``decimal128(10, 2)``, ``list<string>``, ``map<string, string>``, ``struct<a: int32, b: string>``; with

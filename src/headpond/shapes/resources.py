@@ -1,4 +1,4 @@
-"""The things that a node keeps: topics, places, producers, subscriptions, tokens, peers, writers, ledgers."""
+"""Topics, places, producers, writers, subscriptions, tokens, peers and ledgers as JSON."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TopicListed(TypedDict):
 
 
 class TopicShape(TopicListed, total=False):
-    """The rest is only in ``show``."""
+    """These fields are only in ``show``."""
 
     settings: dict[str, SettingShape]
     entries: int
@@ -156,7 +156,7 @@ class PlaceListed(TypedDict):
 
 
 class PlaceShape(PlaceListed, total=False):
-    """One of the first three names it, with all its parts."""
+    """One of the first three fields is its full name."""
 
     tenant: str
     product: str
@@ -179,7 +179,7 @@ class PlaceDeletedShape(TypedDict):
 
 
 def place_object(info: PlaceInfo, *, whole: bool = False) -> PlaceShape:
-    """``whole`` adds what lies below it."""
+    """``whole`` adds the places and topics below it, and their sizes."""
     below = ("entries", "bytes", "subscriptions", "producers", "place_list", "topic_list") if whole else ()
     usage = ("connections", "quota_slowed", "quota_refused") if whole and info.level == "tenant" else ()
     rest = derive(PlaceShape, info, *below, *usage, settings=settings_object(info.settings))

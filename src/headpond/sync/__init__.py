@@ -1,8 +1,7 @@
 """The blocking twin of the client: the same names, for programs without an event loop.
 
-A background thread runs the client on a loop of its own. Rows and settlements are put into their buffers by the
-calling thread, under a lock; the loop's thread takes them by the batch, so no message costs a hop between
-threads::
+A background thread runs the client on an event loop. The calling thread puts rows and settlements into their
+buffers, under a lock; the loop's thread takes them in batches, so that no message costs a hop between threads::
 
     with headpond.sync.connect("headpond://127.0.0.1:7411") as client:
         with client.producer("orders") as producer:
@@ -15,13 +14,13 @@ threads::
 
 In reading order::
 
-    background    the thread with the loop
+    background    the thread with the loop, and what makes a blocking method of an async one
     client        connect
     producer      messages in, receipts out
     consumer      messages out, settlements in
     reader        by position
     writer        staged batches
-    admin         questions to a node, and changes
+    admin         requests that show or change what a node keeps
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The blocking client: one service, and what is open to it."""
+"""The blocking client: a connection to one service, and the producers, consumers and writers that use it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connect(
     wait: bool = True,
     redirects: str = "listed",
 ) -> Client:
-    """Connects, or raises ``Unavailable``; the client is to be closed, best by ``with``."""
+    """Connects, or raises ``Unavailable``. Close the client, best by ``with``. See ``headpond.connect``."""
     client = aio.connect(
         url,
         token,
@@ -80,8 +80,8 @@ class Client:
         self.__exit__(None, None, None)
 
     def _at_exit(self) -> None:
-        """The program ends with the client open: what was posted still goes out."""
-        log.warning("a headpond client was left open; it is closed now, which sends what was posted")
+        """The program ends with the client open: the client still sends what was posted."""
+        log.warning("the program left a headpond client open; it sends what was posted and closes")
         try:
             self.close()
         except HeadpondError as error:
@@ -114,7 +114,7 @@ class Client:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and made again: what was known of the node before may not hold."""
+        """How often the client reconnected: what it knew of the node before may no longer hold."""
         return self._client.reconnects
 
     @checked
@@ -149,7 +149,7 @@ class Client:
 
     @checked
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
-        """An open writer of staged batches; the name is what batches count under."""
+        """An open writer of staged batches; the node counts batches by ``name``."""
         writer = self._client.writer(name, timeout=timeout, create=create)
         self._background.run(writer.open())
         return Writer(writer, self._background)

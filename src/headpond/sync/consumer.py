@@ -1,4 +1,4 @@
-"""The blocking consumer: batches are fetched from the loop's thread, settlements gathered for it."""
+"""The blocking consumer: it fetches batches from the loop's thread, and gathers settlements for it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from headpond.sync.background import Background, ScopeTwin, blocking
 from headpond.wire.control.consuming import Settle
 
 BATCHES_AHEAD = 64
-"""Batches that one hop between the threads brings at most."""
+"""The most batches in one hop between the threads."""
 
 
 class LockedSettler(Settler):
-    """Settlements come from the calling thread and are taken by the loop's."""
+    """The calling thread records settlements, and the loop's thread takes them."""
 
     def __init__(self, consumer: int, shards: int) -> None:
         super().__init__(consumer, shards)

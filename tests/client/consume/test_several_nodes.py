@@ -410,9 +410,9 @@ def test_without_dedup_every_copy_comes(pair: Pair, topic: str) -> None:
     ("options", "why"),
     [
         ({"mode": "resilient"}, "order"),
-        ({"kind": "shared"}, "none of them can tell"),
-        ({"kind": "key_shared"}, "none of them can tell"),
-        ({"kind": "failover"}, "none of them can tell"),
+        ({"kind": "shared"}, "none of them can recognise"),
+        ({"kind": "key_shared"}, "none of them can recognise"),
+        ({"kind": "failover"}, "none of them can recognise"),
         ({"mode": "resilient", "dedup": False}, "order"),
     ],
 )

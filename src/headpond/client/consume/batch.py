@@ -119,14 +119,14 @@ class Batch:
         if chosen and type(first).__name__ in _BOOLEANS:
             if len(chosen) != len(entries):
                 raise BadRequest(f"a mask of {len(chosen)} for a batch of {len(entries)} rows")
-            return _runs([entry for entry, wanted in zip(entries, chosen, strict=True) if wanted])
+            return runs([entry for entry, wanted in zip(entries, chosen, strict=True) if wanted])
         try:
             numbers = sorted(set(map(index, chosen)))
         except TypeError:
             raise BadRequest(f"rows {chosen!r:.80} are neither a mask nor row numbers") from None
         if numbers and not 0 <= numbers[0] <= numbers[-1] < len(entries):
             raise BadRequest(f"rows {chosen!r:.80} are not all in a batch of {len(entries)} rows")
-        return _runs([entries[number] for number in numbers])
+        return runs([entries[number] for number in numbers])
 
     def _entry_list(self) -> list[int]:
         if len(self.spans) == 1:
@@ -223,7 +223,7 @@ def _micros(column: pa.Array) -> list[int]:
     return memoryview(column.buffers()[1]).cast("q")[start : start + len(column)].tolist()
 
 
-def _runs(entries: list[int]) -> list[Span]:
+def runs(entries: list[int]) -> list[Span]:
     """Ascending entries as ranges."""
     runs: list[Span] = []
     for entry in entries:

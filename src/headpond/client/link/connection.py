@@ -1,4 +1,4 @@
-"""One TCP connection to a node: bytes in and out of the connection machine, and nothing that outlives it."""
+"""One TCP connection to a node: bytes in and out of the connection machine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NO_WELCOME_HINTS = {
     False: "The node may speak TLS alone: then use headponds:// instead of headpond://.",
     True: "The node may ask for a client certificate: HEADPOND_CERT, HEADPOND_KEY or `headpond context add`.",
 }
-"""What an end before the welcome may mean, without and with TLS: neither side says more."""
+"""Why a connection may end before the welcome, without and with TLS: the node gives no reason."""
 
 
 class Connection(asyncio.Protocol):
-    """``on_event`` gets what the node says; ``on_end`` why a connection that was welcome ended, once."""
+    """``on_event`` gets the node's messages; ``on_end`` gets, once, why a welcomed connection ended."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self._tls = tls or TlsOptions()
         self.writable = False
         self.title: bytes | None = None
-        """The last TITLE written: what SEGMENT frames now belong to."""
+        """The last TITLE written, to which SEGMENT frames now belong."""
         self.ended: HeadpondError | None = None
         self._side = side
         self._on_event = on_event
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._pings = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    # --- what the link does with it -----------------------------------------------------------------
+    # --- for the link -------------------------------------------------------------------------------
 
     async def open(self, timeout_s: float) -> Welcome:
         """Connects and greets; any failure is a ``HeadpondError`` that says why."""
@@ -74,28 +74,30 @@ class Connection(asyncio.Protocol):
         except (OSError, UnicodeError) as error:  # the latter where a host name cannot be one
             raise Unavailable(_why(error)) from error
         except asyncio.CancelledError:
-            self.abort(ConnectionLost("connecting was given up"))
+            self.abort(ConnectionLost("the client gave up connecting"))
             raise
 
     async def _dial(self) -> None:
-        """Makes the way that bytes go."""
+        """Opens the transport."""
         host, port = self.address.host, self.address.port
         context = self._tls.context() if self.address.tls else None
         await self._loop.create_connection(lambda: self, host, port, ssl=context)
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the node showed."""
+        """The node's certificate, with TLS."""
         transport = self._transport
         return None if transport is None else shown_certificate(transport.get_extra_info("peercert"))
 
     def write(self, parts: Sequence[bytes]) -> None:
         transport = self._transport
-        if transport is not None and self.ended is None and not transport.is_closing():  # a lost one warns
+        if (
+            transport is not None and self.ended is None and not transport.is_closing()
+        ):  # asyncio warns of a lost one
             transport.writelines(parts)
 
     def watch(self, ping_after_s: float, dead_after_s: float) -> None:
-        """Begins to ask an idle node whether it is there, and to end the connection when nothing comes back."""
+        """Pings an idle node from now on, and ends the connection when nothing comes back."""
         self._timer = self._loop.call_later(ping_after_s / 4, self.watch, ping_after_s, dead_after_s)
         now = self._loop.time()
         silent_s = now - self._received_at
@@ -107,11 +109,11 @@ class Connection(asyncio.Protocol):
             self.write([encode_control(Ping(self._pings))])
 
     async def close(self) -> None:
-        """Ends the connection in order: what was written still leaves, for a moment at most."""
+        """Ends the connection in good order: it still sends, briefly, what was written."""
         if self._transport is not None:
             self._transport.close()
             await asyncio.sleep(0)
-            if self.address.tls:  # both sides say goodbye, for a moment at most
+            if self.address.tls:  # TLS says goodbye in both directions; the wait is short
                 await asyncio.wait([self._gone], timeout=GOODBYE_S)
                 self._transport.abort()
         self._end(ConnectionLost(f"the connection to {self.address} was closed"))
@@ -121,7 +123,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._end(error)
 
-    # --- what the loop tells ------------------------------------------------------------------------
+    # --- the loop's events --------------------------------------------------------------------------
 
     def connection_made(self, made: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, made)  # uvloop's is one in all but its base class
@@ -175,14 +177,14 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         if not self._welcome.done():
             self._welcome.set_exception(error)
-            self._welcome.exception()  # whoever opened it sees it; if nobody waits any more, that is no fault
+            self._welcome.exception()  # `open` raises it; it is no fault if nobody waits for that
             return
         if not self._welcome.cancelled() and self._welcome.exception() is None:
             self._on_end(error)
 
 
 def _why(error: OSError | UnicodeError) -> str:
-    """The system's own words; asyncio's text of a refusal only repeats the address."""
+    """The system's words; asyncio's text of a refusal only repeats the address."""
     if isinstance(error, socket.gaierror) or not isinstance(error, OSError) or not error.errno:
         return getattr(error, "strerror", None) or str(error) or "the connection ended before it was made"
     return os.strerror(error.errno)

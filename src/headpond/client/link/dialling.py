@@ -1,11 +1,11 @@
-"""Which addresses a link tries, in which order: those it was given, and where nodes send it.
+"""Which addresses a link tries, and in which order: those it was given, and those that nodes name.
 
-A node that goes away may name its successor. That is followed
+A node that stops may name its successor. The link follows
 
-- to an address that the link was given itself, at once and before the others;
-- to any other only with ``redirects="any"``: whoever can make a node say so would get the token;
-- never from TLS to an address without it, whatever is allowed;
-- so many times in a row at most, so that nodes that name each other do not keep a client running about.
+- to an address that it was given, at once and before the others;
+- to any other address only with ``redirects="any"``: who can make a node name an address would get the token;
+- never from TLS to an address without TLS;
+- a limited number of times in a row: nodes that name each other must not send a client in circles.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from headpond.model.errors import (
 log = logging.getLogger("headpond.client")
 
 HOPS_MAX = 5
-"""Redirects that are followed before a connection lasted."""
+"""Redirects that a link follows before a connection lasts."""
 LEARNT_MAX = 8
-"""Addresses that nodes named and that are tried too."""
+"""Addresses that nodes named, and that a link tries too."""
 REDIRECTS = ("listed", "any", "none")
 
 
@@ -50,20 +50,20 @@ class Dialling:
         return len(self.given) > 1 or self._redirects == "any"
 
     def order(self) -> list[Address]:
-        """What to try in the next round."""
+        """The addresses to try in the next round."""
         return list(dict.fromkeys([*self._next, *self.given, *self._learnt]))
 
     def heed(self, at: Address, error: HeadpondError) -> None:
-        """Looks at what a connection ended with, for where it points."""
+        """Follows the successor that the error of an ended connection names, if any."""
         if not isinstance(error, NodeStopping) or not error.successor:
             return
         if (refused := self.heard(at, error.successor)) is None:
             log.info("%s stops and names %s", at, error.successor)
         else:
-            log.warning("%s stops and names %s, which is not followed: %s", at, error.successor, refused)
+            log.warning("%s stops and names %s; not followed: %s", at, error.successor, refused)
 
     def heard(self, at: Address, successor: str) -> str | None:
-        """A node that goes away names another. Returns why that is not followed, or None."""
+        """A node that stops names another. Returns why the link does not follow, or None if it does."""
         try:
             named = parse_addresses(successor)
         except BadURL as error:
@@ -83,7 +83,7 @@ class Dialling:
             return "it has no TLS, and this connection does"
         strangers = [address for address in named if address not in self.given]
         if strangers and self._redirects != "any":
-            return f"{strangers[0].url} is not among the addresses that were given"
+            return f"{strangers[0].url} is not among the given addresses"
         if self.hops >= HOPS_MAX:
             return f"{HOPS_MAX} redirects in a row led nowhere"
         return None
@@ -93,7 +93,7 @@ class Dialling:
         self._learnt = [*self._learnt, *new][-LEARNT_MAX:]
 
     def connected(self, at: Address, successor: str) -> None:
-        """A node answered: where it was found is nothing special any more. It may name a successor already."""
+        """A node answered: the redirect is done. The node may already name a successor."""
         self._next = []
         if successor and self._redirects == "any":
             with suppress(BadURL):
@@ -102,15 +102,15 @@ class Dialling:
                     self._learn(named)
 
     def lasted(self) -> None:
-        """The connection was a good one."""
+        """The connection lasted long enough: redirects count from 0."""
         self.hops = 0
 
 
 def none_answered(failures: list[tuple[Address, HeadpondError]]) -> HeadpondError:
-    """What to say after a round that found no node."""
+    """The error of a round that found no node."""
     said_no = [error for _, error in failures if not error.retryable]
     if len(said_no) == len(failures) or (said_no and isinstance(said_no[0], AccessRefused)):
-        return said_no[0]  # a node is there and said no
+        return said_no[0]  # a node is there and refused
     tried = "; ".join(f"{address}: {error.message}" for address, error in failures)
     hints = [error.hint for _, error in failures if isinstance(error, ConnectionLost)]
     return Unavailable(f"no node answered at {tried}", hint=hints[0] if hints else None)

@@ -1,16 +1,15 @@
-"""The link: a client's one conversation with a service, kept up over lost connections.
+"""The link: a client's one conversation with a service, which it keeps up over lost connections.
 
-Addresses are tried in order. The first connection succeeds or fails within its timeout; a later loss leads to
-reconnecting for ever, with backoff, until the link is closed. Producers and consumers register handlers; each
-learns when the link goes down and comes up, and sends again what it must.
+It tries addresses in order. The first connection succeeds or fails within its timeout; after a later loss the
+link reconnects, with backoff, until it is closed. Producers and consumers register handlers: each one hears
+when the link goes down and comes up, and sends again what it must.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -38,7 +37,7 @@ from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame
 
 REQUEST_TIMEOUT_S = 30.0
 STEADY_AFTER_S = 5.0
-"""A connection that lasted this long was a good one: the next loss is the first again."""
+"""After a connection that lasted this long, attempts and redirects count from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,32 +46,32 @@ class LinkOptions:
     ping_after_s: float = 10.0
     dead_after_s: float = 30.0
     request_timeout_s: float = REQUEST_TIMEOUT_S
-    """How long a request waits for its answer, also while the node is away."""
+    """Seconds that a request waits for its answer, also while the node is away."""
     backoff: Backoff = field(default_factory=Backoff)
     steady_after_s: float = STEADY_AFTER_S
     tls: TlsOptions = field(default_factory=TlsOptions)
     redirects: str = "listed"
-    """Where a node that stops may send its clients (dialling.py)."""
+    """Which successor the link follows when a node stops (dialling.py)."""
 
 
 class Handler(Protocol):
-    """What producers and consumers hear from the link."""
+    """The events that producers and consumers get from the link."""
 
     def on_up(self) -> None:
-        """A new connection is there; nothing of the old one will be answered."""
+        """A new connection is up; nothing sent over the old one will be answered."""
 
     def on_down(self) -> None:
-        """The connection is gone; the link makes a new one."""
+        """The connection is lost; the link makes a new one."""
 
     def on_error(self, error: HeadpondError) -> None:
-        """The node refused something of this handler's."""
+        """The node refused something that this handler sent."""
 
     def on_writable(self) -> None:
-        """Writing was paused and may go on."""
+        """Writing was paused and may continue."""
 
 
 class BlockHandler(Handler, Protocol):
-    """A producer: it hears of the link itself, and the answers to the blocks it registered."""
+    """A producer: it gets the link's events, and the answers to the blocks that it registered."""
 
     def on_ack(self, ack: Ack) -> None: ...
 
@@ -83,42 +82,12 @@ class ConsumerHandler(Handler, Protocol):
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None: ...
 
 
-class Answers:
-    def __init__(self) -> None:
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-
-    @contextmanager
-    def awaited(self, number: int) -> Iterator[asyncio.Future[Any]]:
-        """What to await for the answer; leaving gives it up."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        try:
-            yield answer
-        finally:
-            del self._waiting[number]
-
-    def give(self, number: int, result: Any) -> None:
-        """An answer came; an error is raised to whoever waits."""
-        waiter = self._waiting.get(number)
-        if waiter is None or waiter.done():
-            return
-        if isinstance(result, HeadpondError):
-            waiter.set_exception(result)
-        else:
-            waiter.set_result(result)
-
-    def fail(self, error: HeadpondError) -> None:
-        """None of them will come."""
-        for number in list(self._waiting):
-            self.give(number, error.again())
-
-
 log = logging.getLogger("headpond.client")
 
 FETCHED_BYTES_MAX = 2 * FILE_BODY_BYTES_MAX
-"""What one answer to a fetch may bring: a node sends a few MiB, or a single record."""
-TELL_AFTER_S = 10.0
-"""How often a link that finds no node says so."""
+"""The most bytes in one answer to a fetch: a node sends a few MiB, or a single record."""
+WARN_AFTER_S = 10.0
+"""Seconds between two warnings of a link that finds no node."""
 
 
 class Link:
@@ -131,7 +100,8 @@ class Link:
         self.backoff = options.backoff
         self.request_timeout_s = options.request_timeout_s
         self.welcome: Welcome | None = None
-        self.refusal: AccessRefused | None = None  # why the node does not let this client in: nobody waits then
+        self.refusal: AccessRefused | None = None
+        """Why the node refuses this client, if so; then nobody waits for a connection."""
         self._client = client
         self._token = token
         self._options = options
@@ -140,14 +110,15 @@ class Link:
         self._closed = False
         self._reconnecting: asyncio.Task[None] | None = None
         self._attempts = 0
-        """Connections tried since one that lasted."""
+        """Connections tried since the last one that lasted."""
         self._up_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._blocks: dict[bytes, BlockHandler] = {}
         self._producers: list[BlockHandler] = []
         self._consumers: dict[int, ConsumerHandler] = {}
         self._numbers = 0
-        self._answers = Answers()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        """By the number of a request that waits."""
         self._delivery: tuple[Deliver | Fetched, list[Frame]] | None = None
         self._delivery_bytes = 0
 
@@ -163,7 +134,7 @@ class Link:
 
     @property
     def service(self) -> str:
-        """All addresses, as one URL: the name that a producer's destination goes by."""
+        """All addresses, as one URL: the name of a producer's destination."""
         return service_url(self.addresses)
 
     @property
@@ -174,11 +145,11 @@ class Link:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the node that answers now showed, with TLS."""
+        """With TLS: the certificate of the node that answers now."""
         return self._connection.certificate if self._connection is not None else None
 
     async def open(self, *, wait: bool = True) -> None:
-        """Connects. Without ``wait`` a node that is away is no error: it is tried again for ever."""
+        """Connects. Without ``wait`` a node that is away is no error: the link keeps trying."""
         self._loop = asyncio.get_running_loop()
         try:
             await self._connect()
@@ -189,7 +160,7 @@ class Link:
             self._reconnecting = self._loop.create_task(self._reconnect())
 
     async def open_if_new(self) -> None:
-        """Connects a link that nobody has opened yet; a node that is away is no error."""
+        """Connects a link that is not open yet; a node that is away is no error."""
         if self._loop is None:
             await self.open(wait=False)
 
@@ -202,8 +173,8 @@ class Link:
         self._up.clear()
         if connection is not None:
             await connection.close()
-        self._up.set()  # whoever waits for it learns that it is closed
-        self._answers.fail(Closed("the client was closed"))
+        self._up.set()  # a waiter finds out that the link is closed
+        self._fail_requests(Closed("the client was closed"))
 
     async def wait_up(self) -> None:
         self._check_waiting()
@@ -231,7 +202,7 @@ class Link:
                 self.dialling.heed(address, error)
                 failures.append((address, error))
                 continue
-            if connection.ended is not None:  # welcomed and sent away before this line was reached
+            if connection.ended is not None:  # the node welcomed the client and ended the connection since
                 failures.append((address, connection.ended))
                 continue
             self.welcome, self.refusal = welcome, None
@@ -261,7 +232,7 @@ class Link:
             try:
                 handler.on_up()
             except Exception:
-                log.exception("a producer or consumer failed to go on over a new connection")
+                log.exception("a producer or consumer failed to continue over a new connection")
 
     def _on_down(self, connection: Connection, error: HeadpondError) -> None:
         if self._connection is not connection:
@@ -272,7 +243,7 @@ class Link:
             self._attempts = 0
             self.dialling.lasted()
         self.dialling.heed(connection.address, error)
-        self._answers.fail(error if isinstance(error, AccessRefused) else ConnectionLost(error.message))
+        self._fail_requests(error if isinstance(error, AccessRefused) else ConnectionLost(error.message))
         for handler in self._handlers():
             handler.on_down()
         if isinstance(error, AccessRefused):
@@ -282,17 +253,17 @@ class Link:
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     def _on_refused(self, error: AccessRefused) -> None:
-        """The token is not good any more: readers end with that; what producers have is spilled and kept."""
+        """The node no longer takes the token: readers end; producers spill what they have and keep it."""
         if self.refusal is not None:
             return
         self.refusal = error
-        self._up.set()  # whoever waits for it learns that it is in vain
+        self._up.set()  # a waiter finds out that it waits in vain
         self._up.clear()
         for consumer in list(self._consumers.values()):
             consumer.on_error(error)
 
     async def _reconnect(self) -> None:
-        told_at = asyncio.get_running_loop().time()
+        warned_at = asyncio.get_running_loop().time()
         while not self._closed:
             await asyncio.sleep(self.backoff.delay_s(self._attempts))
             self._attempts += 1
@@ -304,19 +275,19 @@ class Link:
                 if isinstance(error, AccessRefused):
                     self._on_refused(error)
                 now = asyncio.get_running_loop().time()
-                if now - told_at >= TELL_AFTER_S:
-                    told_at = now
+                if now - warned_at >= WARN_AFTER_S:
+                    warned_at = now
                     log.warning("still not connected, trying again: %s", error.message)
             else:
                 log.info("reconnected to %s", self.destination)
                 return
 
     def check_loop(self) -> None:
-        """A client lives on the loop that it was opened on; elsewhere every wait would be for ever."""
+        """Refuses a call on another loop than the client was opened on: there no wait would end."""
         if self._loop not in (None, asyncio.get_running_loop()):
             raise BadRequest(
                 "this client was opened on another event loop",
-                hint="Open a client of its own on each loop, or use headpond.sync across threads.",
+                hint="Open one client per event loop, or use headpond.sync across threads.",
             )
 
     # --- writing ------------------------------------------------------------------------------------
@@ -329,15 +300,15 @@ class Link:
         return True
 
     def send_segments(self, title: bytes, frames: list[bytes]) -> None:
-        """Writes a block's frames, behind its TITLE where the connection last spoke under another."""
-        assert self._connection is not None, "callers look at `writable` first"
+        """Writes a block's frames, after its TITLE unless that was the last one on the connection."""
+        assert self._connection is not None, "callers check `writable` first"
         if self._connection.title != title:
             frames = [title, *frames]
             self._connection.title = title
         self._connection.write(frames)
 
     def send_frames(self, frames: list[bytes]) -> bool:
-        """Writes frames that need no TITLE before them; False while the link is down."""
+        """Writes frames that need no TITLE; False while the link is down."""
         if self._connection is None:
             return False
         self._connection.write(frames)
@@ -373,10 +344,27 @@ class Link:
 
     async def _exchange(self, operation: Control) -> Any:
         number = self.next_number()
-        with self._answers.awaited(number) as answer:
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
             if not self.send(Request(number, cast(Operation, operation))):
                 raise ConnectionLost("the connection was lost")
             return await answer
+        finally:
+            del self._answers[number]
+
+    def _answer(self, number: int, result: Any) -> None:
+        """Gives a waiting request its answer; an error is raised there."""
+        answer = self._answers.get(number)
+        if answer is None or answer.done():
+            return
+        if isinstance(result, HeadpondError):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    def _fail_requests(self, error: HeadpondError) -> None:
+        for number in list(self._answers):
+            self._answer(number, error.again())
 
     def next_number(self) -> int:
         """A number for a request or a consumer, unique on this link."""
@@ -393,7 +381,7 @@ class Link:
         self._blocks = {block: each for block, each in self._blocks.items() if each is not handler}
 
     def add_block(self, block: bytes, handler: BlockHandler) -> None:
-        """Answers to ``block`` are for ``handler``."""
+        """Sends the answers to ``block`` to ``handler``."""
         self._blocks[block] = handler
 
     def remove_block(self, block: bytes) -> None:
@@ -412,7 +400,7 @@ class Link:
         for handler in self._handlers():
             handler.on_writable()
 
-    # --- what the node says -------------------------------------------------------------------------
+    # --- the node's messages ------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
         if self._delivery is not None:
@@ -427,7 +415,7 @@ class Link:
             if (consumer := self._consumers.get(event.consumer)) is not None:
                 consumer.on_control(event)
         elif isinstance(event, Response):
-            self._answers.give(event.number, event.result)
+            self._answer(event.number, event.result)
         elif isinstance(event, Error):
             self._on_error(event)
         else:
@@ -453,21 +441,21 @@ class Link:
             return
         self._delivery = None
         if isinstance(deliver, Fetched):
-            self._answers.give(deliver.number, (deliver, frames))
+            self._answer(deliver.number, (deliver, frames))
         elif (consumer := self._consumers.get(deliver.consumer)) is not None:
             consumer.on_deliver(deliver, frames)
 
     def _on_error(self, event: Error) -> None:
         error = event.as_exception()
         if event.request is not None:
-            self._answers.give(event.request, error)
+            self._answer(event.request, error)
         elif event.consumer is not None and (consumer := self._consumers.get(event.consumer)):
             consumer.on_error(error)
         elif event.block is not None and (block := self._blocks.get(event.block)):
             block.on_error(error)
-        # What is meant may have been closed while this was on its way; then nobody minds.
+        # A producer or consumer may have closed while this was on its way.
 
     def _distrust(self, what: str) -> None:
-        """The stream makes no sense any more: end it, and begin anew."""
+        """Ends a connection whose frames make no sense; the link makes a new one."""
         if self._connection is not None:
             self._connection.abort(ProtocolError(f"the node sent {what}"))

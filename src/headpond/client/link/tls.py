@@ -1,4 +1,4 @@
-"""TLS on the client's side: whom to trust, and what to show."""
+"""TLS on the client's side: which authorities it trusts, and which certificate it presents."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headpond.model.errors import TlsFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """Files in PEM form; what is None comes from the environment."""
+    """PEM files; None takes the file that the environment names."""
 
     ca: str | None = None
-    """The authorities to trust (HEADPOND_CA); else the system's."""
+    """The authorities to trust (HEADPOND_CA); default: the system's."""
     cert: str | None = None
-    """The client's own certificate, where the node asks for one (HEADPOND_CERT)."""
+    """The client's certificate, if the node asks for one (HEADPOND_CERT)."""
     key: str | None = None
     """Its key, unless that is in the same file (HEADPOND_KEY)."""
 
     def context(self) -> ssl.SSLContext:
-        """Read anew for each connection, so that files may be replaced while a program runs."""
+        """Reads the files for each connection, so that they may be replaced while a program runs."""
         ca = self.ca or os.environ.get("HEADPOND_CA") or None
         cert = self.cert or os.environ.get("HEADPOND_CERT") or None
         key = self.key or os.environ.get("HEADPOND_KEY") or None
@@ -42,12 +42,12 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a node showed."""
+    """A node's certificate."""
 
     subject: str
     issuer: str
     names: list[str]
-    """The hosts that it is for."""
+    """The hosts that it is valid for."""
     ends_at: float
     """Seconds since 1970."""
 
@@ -65,7 +65,7 @@ class Certificate:
 
 
 def shown_certificate(shown: Mapping[str, Any] | None) -> Certificate | None:
-    """A certificate as ``ssl`` tells of it; None without TLS."""
+    """A certificate from the dict that ``ssl`` makes of it; None without TLS."""
     if not shown:
         return None
 
@@ -78,7 +78,7 @@ def shown_certificate(shown: Mapping[str, Any] | None) -> Certificate | None:
 
 
 def tls_failure(error: ssl.SSLError) -> TlsFailed:
-    """What went wrong, in words."""
+    """The error of a failed TLS handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailed(f"the node's certificate is not trusted: {error.verify_message}")
     reason = (error.reason or str(error)).replace("_", " ").lower()
