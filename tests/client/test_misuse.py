@@ -147,7 +147,7 @@ def test_what_a_blocking_producer_posted_goes_out_when_the_program_just_ends(
     )
     ended = subprocess.run([sys.executable, "-c", script, shared_url, topic], capture_output=True, timeout=60)
     assert ended.returncode == 0
-    assert b"left open" in ended.stderr
+    assert b"left a headpond client open" in ended.stderr
     with headpond.sync.connect(shared_url) as client:
         info = client.admin.show_topic(topic)
     assert sum(shard.entry_next for shard in info.shard_list) == 1000
