@@ -2,17 +2,16 @@
 
 In reading order::
 
-    app           the table of all commands
-    options       the options that every command takes
-    output        text, JSON, errors and exit codes
-    ask           one question to a node, and one to the person at the terminal
-    completion    names for the shell's TAB
-    stdio         stdin and stdout beside the event loop
-    resources     commands about topics, subscriptions, tokens and the like
-    data          commands that move messages
-    operate       commands to run, watch and examine a node
-    spark         commands that run on Spark
-    spark_jobs    all of these in one group
+    app         the table of all commands
+    command     what every command has in common: three options, one request, errors
+    options     how options are declared, and those that several commands take
+    output      text, tables, JSON, errors and exit codes
+    completion  names for the shell's TAB
+    stdio       stdin and stdout beside the event loop
+    resources   commands about topics, subscriptions, tokens and the like
+    data        commands that move messages
+    operate     commands to run, watch and examine a node
+    spark       commands that run on Spark
 
 A command's module is imported when the command is called, so that ``headpond --help`` answers at once.
 """

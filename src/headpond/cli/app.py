@@ -29,9 +29,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Topics and their users": {
         "topic": Entry("resources.topic:topic_app", "Create, list, change and delete topics."),
         "sub": Entry("resources.sub:sub_app", "Create, list, move, pause and delete subscriptions."),
-        "dead": Entry("resources.dead:dead_app", "List and redeliver messages that failed too often."),
+        "dead": Entry("resources.sub:dead_app", "List and redeliver messages that failed too often."),
         "producer": Entry("resources.producer:producer_app", "Register, list and delete producers of a topic."),
-        "writer": Entry("resources.writer:writer_app", "List and delete writers of staged batches."),
+        "writer": Entry("resources.producer:writer_app", "List and delete writers of staged batches."),
         "refill": Entry("data.refill:refill_app", "Messages on this disk that wait for a node."),
         "tenant": Entry("resources.places:tenant_app", "Create, list, change and delete tenants."),
         "product": Entry("resources.places:product_app", "The same for products (TENANT/PRODUCT)."),
@@ -43,7 +43,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "token": Entry("resources.token:token_app", "Create, list and revoke access tokens."),
         "context": Entry("resources.context:context_app", "Save the URL and token of a node under a name."),
         "peer": Entry("resources.peer:peer_app", "Copy topics from and to other nodes."),
-        "log": Entry("operate.log:log_app", "Print the log of administration."),
+        "log": Entry("resources.token:log_app", "Print the log of administration."),
     },
     "Monitoring and diagnosis": {
         "top": Entry("operate.top:top", "Watch throughput and lag."),
@@ -53,7 +53,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "errors": Entry("operate.errors:errors", "Explain an error code, or list all codes."),
     },
     "Spark": {
-        "spark": Entry("spark_jobs:spark_app", "Run pipelines and jobs on Spark."),
+        "spark": Entry("spark.jobs:spark_app", "Run pipelines and jobs on Spark."),
     },
     "Delivery over faulty links": {
         "explain": Entry("operate.explain:explain", "Predict what a route of pipes delivers."),

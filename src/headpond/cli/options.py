@@ -1,4 +1,4 @@
-"""The options that every command takes; one that connects to no node ignores ``--url`` and ``--token``.
+"""How options and arguments are declared, and those that several commands take.
 
 Without ``--url`` and HEADPOND_URL, a command uses the URL, token and certificates of the current context.
 """
@@ -9,11 +9,11 @@ import os
 import sys
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.completion import starts, topics
+from headpond.cli.completion import Completer, starts, topics
 from headpond.model.address import DEFAULT_URL as DEFAULT_URL
 
 if TYPE_CHECKING:
@@ -69,49 +69,49 @@ def tokens_for(context: typer.Context, url: str, token: str | None, copies: list
     return known if token is None else {**known, url: token}
 
 
+def option(name: str, metavar: str, meaning: str, *more_names: str, **rest: Any) -> Any:
+    """An option with a value."""
+    return typer.Option(name, *more_names, metavar=metavar, help=meaning, **rest)
+
+
+def flag(name: str, meaning: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=meaning, show_default=False)
+
+
+def argument(metavar: str, meaning: str, complete: Completer | None = None, **rest: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=meaning, autocompletion=complete, **rest)
+
+
+def rate(name: str, meaning: str) -> Any:
+    """A probability."""
+    return option(name, "P", meaning, min=0.0, max=1.0)
+
+
+# --- of every command -------------------------------------------------------------------------------
+
+URL_HELP = "The node: headpond://HOST:PORT[,HOST:PORT…], or headponds:// for TLS."
 Url = Annotated[
     str,
-    typer.Option(
-        "--url",
-        envvar="HEADPOND_URL",
-        metavar="URL",
-        help="The node: headpond://HOST:PORT[,HOST:PORT…], or headponds:// for TLS.",
-        callback=_url,
-        is_eager=True,  # the token of a context is used or not depending on it
-    ),
+    # Eager, because it depends on the URL whether the token of a context is used.
+    option("--url", "URL", URL_HELP, envvar="HEADPOND_URL", callback=_url, is_eager=True),
 ]
 Token = Annotated[
-    str | None,
-    typer.Option("--token", envvar="HEADPOND_TOKEN", metavar="TEXT", help="The access token.", callback=_token),
+    str | None, option("--token", "TEXT", "The access token.", envvar="HEADPOND_TOKEN", callback=_token)
 ]
 UnusedUrl = Annotated[str, typer.Option("--url", envvar="HEADPOND_URL", hidden=True)]
 UnusedToken = Annotated[str | None, typer.Option("--token", envvar="HEADPOND_TOKEN", hidden=True)]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print JSON; errors on stderr are JSON too.", show_default=False)
-]
+AsJson = Annotated[bool, flag("--json", "Print JSON; errors on stderr are JSON too.")]
+
+# --- of several commands ----------------------------------------------------------------------------
+
+TOPIC_HELP = "NAME or tenant/product/component/NAME."
+TopicArgument = Annotated[str, argument("TOPIC", TOPIC_HELP, topics)]
+NewTopicArgument = Annotated[str, argument("TOPIC", TOPIC_HELP)]
+TopicFilter = Annotated[str | None, argument("TOPIC", "Only this topic. [default: all topics]", topics)]
 Copies = Annotated[
     list[str] | None,
-    typer.Option("--copy", metavar="URL", help="Another node that holds the same messages. Can be repeated."),
-]
-TopicArgument = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="NAME or tenant/product/component/NAME.", autocompletion=topics),
-]
-NewTopicArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="NAME or tenant/product/component/NAME.")
-]
-TopicFilter = Annotated[
-    str | None,
-    typer.Argument(metavar="TOPIC", help="Only this topic. [default: all topics]", autocompletion=topics),
-]
-StartOption = Annotated[
-    str,
-    typer.Option(
-        "--start",
-        metavar="P",
-        help="Where a new subscription starts: earliest, latest, state, an entry number or an ISO 8601 time.",
-        autocompletion=starts,
-    ),
+    option("--copy", "URL", "Another node that holds the same messages. Can be repeated."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", show_default=False)]
 
@@ -147,6 +147,8 @@ RedeliveryOption = Annotated[
         help="When a refused message is delivered again: after the backlog, or after its backoff.",
     ),
 ]
+START_HELP = "Where a new subscription starts: earliest, latest, state, an entry number or an ISO 8601 time."
+StartOption = Annotated[str, option("--start", "P", START_HELP, autocompletion=starts)]
 
 
 def parse_start(text: str, option: str, *, new: bool = True) -> str | int:

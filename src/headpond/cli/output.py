@@ -6,13 +6,13 @@ pipe (``| head``), the command ends quietly with 0; if the reader of stderr does
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
@@ -29,42 +29,34 @@ EXIT_INTERRUPTED = 130
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
-Parameters = ParamSpec("Parameters")
+Object = Mapping[str, Any]
 Result = TypeVar("Result")
+Part = TypeVar("Part")
 
 
-def reports_errors(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Prints the errors that a command raises, and turns them into its exit code."""
-
-    @functools.wraps(command)
-    def reporting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        try:
-            if sys.stdin is None or sys.stdout is None:
-                raise BadRequest("stdin or stdout is closed", hint="Redirect it from or to /dev/null instead.")
-            with pipe_may_close():
-                command(*args, **kwargs)
-        except HeadpondError as error:
-            print_error(error, as_json=bool(kwargs.get("as_json")))
-            raise typer.Exit(EXIT_ERROR) from None
-        except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            failed = HeadpondError(
-                f"{place}{error.strerror or error}",
-                hint="Check that the file or stream exists and that you may use it.",
-            )
-            print_error(failed, as_json=bool(kwargs.get("as_json")))
-            _discard(sys.stdout)
-            raise typer.Exit(EXIT_ERROR) from None
-        except UnicodeEncodeError as error:  # Python passes on the bytes of an argument that is no text
-            failed = BadRequest(
-                f"{error.object!a:.80} is not UTF-8 text", hint="Write names and values in UTF-8."
-            )
-            print_error(failed, as_json=bool(kwargs.get("as_json")))
-            raise typer.Exit(EXIT_ERROR) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-
-    return reporting
+@contextmanager
+def errors_reported(*, as_json: bool) -> Iterator[None]:
+    """Prints the errors of a command, and turns them into its exit code."""
+    try:
+        if sys.stdin is None or sys.stdout is None:
+            raise BadRequest("stdin or stdout is closed", hint="Redirect it from or to /dev/null instead.")
+        with pipe_may_close():
+            yield
+    except HeadpondError as error:
+        print_error(error, as_json=as_json)
+        raise typer.Exit(EXIT_ERROR) from None
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        hint = "Check that the file or stream exists and that you may use it."
+        print_error(HeadpondError(f"{place}{error.strerror or error}", hint=hint), as_json=as_json)
+        _discard(sys.stdout)
+        raise typer.Exit(EXIT_ERROR) from None
+    except UnicodeEncodeError as error:  # Python passes on the bytes of an argument that is no text
+        message = f"{error.object!a:.80} is not UTF-8 text"
+        print_error(BadRequest(message, hint="Write names and values in UTF-8."), as_json=as_json)
+        raise typer.Exit(EXIT_ERROR) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
@@ -124,6 +116,31 @@ def make_console(**options: Any) -> Console:
     return PipeConsole(highlight=False, **options)
 
 
+@contextmanager
+def live_line(text: Callable[[], str]) -> Iterator[None]:
+    """Shows a text on one line of the terminal, and asks for it again four times a second."""
+    from rich.live import Live
+    from rich.text import Text
+
+    class Line:
+        def __rich__(self) -> Text:
+            return Text(text())
+
+    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
+        yield
+
+
+@contextmanager
+def progress_line(first: str) -> Iterator[Callable[[str], None] | None]:
+    """A function that shows the progress on one line of the terminal; None if there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    lines = [first]
+    with live_line(lambda: lines[-1]):
+        yield lines.append
+
+
 def print_error(error: HeadpondError, *, as_json: bool) -> None:
     note(json_text(error_object(error)) if as_json else redacted(f"error: {error.message}\nhint: {error.hint}"))
 
@@ -136,19 +153,42 @@ def note(text: str) -> None:
         _discard(sys.stderr)
 
 
-def print_json(value: Any) -> None:
-    print(json_text(value))
-
-
-def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """The result of a command as one JSON value, or as text for a person."""
-    print(json_text(value) if as_json else text)
-
-
 def json_text(value: Any) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()
+
+
+@dataclass(frozen=True)
+class Output:
+    """Prints the result of a command: one JSON value for a program, or text for a person."""
+
+    as_json: bool
+
+    def show(self, value: Any, text: str | Callable[[], None]) -> None:
+        """Prints ``value`` as JSON; or ``text``, which can also be a function that prints it."""
+        if self.as_json:
+            print(json_text(value))
+        elif isinstance(text, str):
+            print(text)
+        else:
+            text()
+
+    def table(self, objects: Sequence[Object], columns: str, rows: Sequence[Object] | None = None) -> None:
+        """Prints objects as a JSON list, or as a table; ``rows`` if the table has other values."""
+        self.show(objects, lambda: print_objects(objects if rows is None else rows, columns))
+
+
+def picked(value: Object, names: str) -> list[tuple[str, object]]:
+    """Values of an object with their titles: a word is a key, or TITLE=KEY; a ``_`` in a title is a space."""
+    words = [word.partition("=") for word in names.split()]
+    return [(title.replace("_", " "), value[key or title]) for title, _, key in words]
+
+
+def print_objects(objects: Sequence[Object], columns: str) -> None:
+    """A table of the values that ``columns`` names, as ``picked`` reads it."""
+    headings = [word.partition("=")[0].replace("_", " ").upper() for word in columns.split()]
+    print_table(headings, [[cell for _, cell in picked(each, columns)] for each in objects])
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -162,6 +202,14 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
             for text, width, to_right in zip(line, widths, right, strict=True)
         )
         print("  ".join(shown).rstrip())
+
+
+def print_parts(parts: Iterable[Part], print_part: Callable[[Part], None]) -> None:
+    """Prints the parts of a report with an empty line between them."""
+    for number, part in enumerate(parts):
+        if number:
+            print()
+        print_part(part)
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:

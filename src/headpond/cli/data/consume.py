@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.ask import with_near_names
+from headpond.cli.command import Node, command, with_near_names
 from headpond.cli.completion import subscriptions
 from headpond.cli.options import (
-    DEFAULT_URL,
-    AsJson,
     Copies,
     Kind,
     KindOption,
@@ -26,13 +24,12 @@ from headpond.cli.options import (
     ModeOption,
     RedeliveryOption,
     StartOption,
-    Token,
     TopicArgument,
-    Url,
+    option,
     parse_start,
     tokens_for,
 )
-from headpond.cli.output import note, reports_errors, run
+from headpond.cli.output import note, run
 from headpond.cli.stdio import Writer
 from headpond.model.errors import TopicNotFound
 from headpond.model.policy import Policy
@@ -46,43 +43,28 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 5.0
 """How long an interrupted command waits for an unreachable node."""
+SUBSCRIPTION_HELP = "The subscription to read; it is created if it does not exist."
+DEDUP_HELP = "With --copy: print a message that several nodes deliver only once."
 
 
-@reports_errors
+@command()
 def consume(
+    node: Node,
     context: typer.Context,
     topic: TopicArgument,
     subscription: Annotated[
-        str,
-        typer.Option(
-            "--subscription",
-            "-s",
-            metavar="S",
-            help="The subscription to read; it is created if it does not exist.",
-            autocompletion=subscriptions,
-        ),
+        str, option("--subscription", "S", SUBSCRIPTION_HELP, "-s", autocompletion=subscriptions)
     ],
     kind: KindOption = Kind.unique,
     mode: ModeOption = Mode.non_resilient,
     start: StartOption = "earliest",
     redelivery: RedeliveryOption = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=0, metavar="N", help="Stop after N messages.")
-    ] = None,
+    count: Annotated[int | None, option("--count", "N", "Stop after N messages.", "-n", min=0)] = None,
     idle: Annotated[
-        float | None,
-        typer.Option("--idle", min=0, metavar="S", help="Stop after S seconds without a message."),
+        float | None, option("--idle", "S", "Stop after S seconds without a message.", min=0)
     ] = None,
     copies: Copies = None,
-    dedup: Annotated[
-        bool,
-        typer.Option(
-            "--dedup/--no-dedup", help="With --copy: print a message that several nodes deliver only once."
-        ),
-    ] = True,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    dedup: Annotated[bool, typer.Option("--dedup/--no-dedup", help=DEDUP_HELP)] = True,
 ) -> None:
     """Print the value of each message on a line, or the whole message as JSON, and acknowledge it.
 
@@ -98,8 +80,8 @@ def consume(
         "copies": copies or [],
         "dedup": dedup,
     }
-    tokens = tokens_for(context, url, token, copies or [])
-    run(_consume(topic, options, url, tokens, count=count, idle=idle, as_json=as_json))
+    tokens = tokens_for(context, node.url, node.token, copies or [])
+    run(_consume(topic, options, node.url, tokens, count=count, idle=idle, as_json=node.as_json))
 
 
 async def _consume(

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, Copies, Token, TopicArgument, Url, tokens_for
-from headpond.cli.output import EXIT_ERROR, make_console, note, print_json, reports_errors, run
+from headpond.cli.command import Node, command
+from headpond.cli.options import Copies, TopicArgument, flag, option, tokens_for
+from headpond.cli.output import EXIT_ERROR, json_text, live_line, note, run
 from headpond.cli.stdio import LineCutter, read_blocks
 
 if TYPE_CHECKING:
@@ -32,41 +33,20 @@ CLOSE_SECONDS = 30.0
 """How long the command waits at its end to deliver what earlier runs spilled."""
 LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
 """A segment holds 8 MiB, the other columns of its row and its framing included."""
+SEPARATOR_HELP = "Split each line at the first SEP into key and value; \\t is a tab."
+EMPTY_HELP = "A line with an empty value deletes its key (state topics)."
+PRODUCER_HELP = "The producer name to send as; needed if the token is bound to one."
 
 
-@reports_errors
+@command()
 def produce(
+    node: Node,
     context: typer.Context,
     topic: TopicArgument,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator",
-            metavar="SEP",
-            help="Split each line at the first SEP into key and value; \\t is a tab.",
-        ),
-    ] = None,
-    empty_deletes: Annotated[
-        bool,
-        typer.Option(
-            "--empty-deletes",
-            help="A line with an empty value deletes its key (state topics).",
-            show_default=False,
-        ),
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--producer",
-            metavar="NAME",
-            help="The producer name to send as; needed if the token is bound to one.",
-            show_default=False,
-        ),
-    ] = None,
+    key_separator: Annotated[str | None, option("--key-separator", "SEP", SEPARATOR_HELP)] = None,
+    empty_deletes: Annotated[bool, flag("--empty-deletes", EMPTY_HELP)] = False,
+    name: Annotated[str | None, option("--producer", "NAME", PRODUCER_HELP)] = None,
     copies: Copies = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
 ) -> None:
     """Send each line of stdin as a message, then print how many were stored.
 
@@ -79,22 +59,22 @@ def produce(
         raise typer.BadParameter("it needs --key-separator", param_hint="'--empty-deletes'")
     cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
     tally = Tally()
-    tokens = tokens_for(context, url, token, copies or [])
-    progress = sys.stderr.isatty() and not as_json
+    tokens = tokens_for(context, node.url, node.token, copies or [])
+    progress = sys.stderr.isatty() and not node.as_json
     try:
-        run(_produce(topic, name, cut, url, tokens, copies or [], tally, progress=progress))
+        run(_produce(topic, name, cut, node.url, tokens, copies or [], tally, progress=progress))
     except BaseException:
         if tally.sent:  # after Ctrl-C the summary says how much was stored
-            _print_summary(tally, as_json=as_json)
+            _print_summary(tally, as_json=node.as_json)
         raise
-    _print_summary(tally, as_json=as_json)
+    _print_summary(tally, as_json=node.as_json)
     if not tally.all_safe:
         raise typer.Exit(EXIT_ERROR)
 
 
 def _print_summary(tally: Tally, *, as_json: bool) -> None:
     if as_json:
-        print_json(tally.summary())
+        print(json_text(tally.summary()))
     else:
         note(tally.text())
 
@@ -149,6 +129,9 @@ class Tally:
             "seconds": round(time.monotonic() - self._began, 6),
         }
 
+    def line(self) -> str:
+        return f"sent {self.sent:,}  stored {self.stored:,}  {self.rate:,.0f}/s"
+
     def text(self) -> str:
         unknown = self.sent - self.stored - self.duplicate - self.spilled - self.rejected
         why = f"; spilled because of {', '.join(self.spill_reasons)}" if self.spill_reasons else ""
@@ -178,7 +161,7 @@ async def _produce(
     ):
         if not client.connected:
             note(f"no node answers at {url}: messages are spilled to this disk until one does")
-        with _shown(tally) if progress else nullcontext():
+        with live_line(tally.line) if progress else nullcontext():
             await _send_all(producer, cut, tally)
     if tally.spilled and (left := producer.stats.refill_bytes):
         note(
@@ -222,17 +205,3 @@ def _table(lines: list[bytes], *, separator: bytes | None, empty_deletes: bool) 
         keys.append(key if found else None)
         values.append((None if empty_deletes and not value else value) if found else line)
     return pa.table({"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())})
-
-
-@contextmanager
-def _shown(tally: Tally) -> Iterator[None]:
-    """Shows the counts on a line of the terminal."""
-    from rich.live import Live
-    from rich.text import Text
-
-    class Line:
-        def __rich__(self) -> Text:
-            return Text(f"sent {tally.sent:,}  stored {tally.stored:,}  {tally.rate:,.0f}/s")
-
-    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
-        yield

@@ -12,15 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from headpond.cli import completion
+from headpond.cli.command import command, confirm, group, need_terminal
 from headpond.cli.data.refill_files import Report, all_files, find_files, read_reports, root_of, short_topic
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Yes
+from headpond.cli.options import Token, Yes, argument, flag, option
 from headpond.cli.output import (
     EXIT_ERROR,
+    Output,
+    json_text,
     note,
+    picked,
     print_fields,
-    print_json,
-    print_table,
-    reports_errors,
+    print_objects,
+    print_parts,
     run,
 )
 from headpond.client.contexts import Contexts
@@ -34,126 +37,55 @@ from headpond.producer.refill.refill import Refill, Tally
 from headpond.storage.folder_lock import LOCK_NAME, FolderLock, holder
 from headpond.storage.os_disk import OsDisk
 
-refill_app = typer.Typer(
-    help="Messages that producers spilled to this disk while a node was unreachable.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+refill_app = group("Messages that producers spilled to this disk while a node was unreachable.")
 
-State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        metavar="DIR",
-        help="The state folder. [default: HEADPOND_STATE, else ~/.local/state/headpond]",
-        show_default=False,
-    ),
-]
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|SLOT",
-        help="A file (path, name, or 4 digits of its block), or a slot (one topic and producer name).",
-        autocompletion=completion.slots,
-    ),
-]
+STATE_HELP = "The state folder. [default: HEADPOND_STATE, else ~/.local/state/headpond]"
+TARGET_HELP = "A file (path, name, or 4 digits of its block), or a slot (one topic and producer name)."
+TIMEOUT_HELP = "Give up on a slot after S seconds."
+DUPLICATE_HELP = "Also send files so old that the node may store their messages a second time."
+LATE_HELP = "Also send files of a producer instance that another instance has replaced."
+DESTINATION_HELP = "Give up only the messages for this destination; the others still get theirs."
+State = Annotated[Path | None, option("--state", "DIR", STATE_HELP)]
+Target = Annotated[str, argument("FILE|SLOT", TARGET_HELP, completion.slots)]
 
 
-@refill_app.command("list")
-@reports_errors
-def list_(
-    state: State = None, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
-) -> None:
+@command(refill_app, "list")
+def list_(output: Output, state: State = None) -> None:
     """List refill files: their contents, the process that uses each, and what each destination still lacks."""
     root = root_of(state)
     reports = list(read_reports(all_files(root)))
-    if as_json:
-        print_json([each.as_object() for each in reports])
-        return
-    if not reports:
+    if not output.as_json and not reports:
         note(f"no refill files in {root}" if root is not None else "no refill files: nothing was spilled yet")
         return
-    print_table(
-        (
-            "SLOT",
-            "BLOCK",
-            "TOPIC",
-            "PRODUCER",
-            "CREATED",
-            "SEGMENTS",
-            "ROWS",
-            "BYTES",
-            "USED BY",
-            "DAMAGE",
-            "LATE",
-            "OWED",
-        ),
-        [_row(each) for each in reports],
+    columns = (
+        "slot block topic producer created=created_at segments rows bytes used_by=in_use_by damage late owed"
     )
-    if any(each.late for each in reports):
+    output.table([each.as_object() for each in reports], columns, [_row(each) for each in reports])
+    if not output.as_json and any(each.late for each in reports):
         note("LATE: another producer instance took over; only `headpond refill send --late` sends the file")
 
 
-@refill_app.command()
-@reports_errors
-def show(
-    target: Target,
-    state: State = None,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
-) -> None:
+@command(refill_app)
+def show(output: Output, target: Target, state: State = None) -> None:
     """Show the details of refill files. Exits with 1 if one is damaged or unreadable."""
     reports = list(read_reports(find_files(target, state)))
-    if as_json:
-        print_json([{**each.as_object(), **each.details()} for each in reports])
-    else:
-        for number, report in enumerate(reports):
-            if number:
-                print()
-            _print(report)
+    objects = [{**each.as_object(), **each.details()} for each in reports]
+    output.show(objects, lambda: print_parts(reports, _print))
     if any(each.damaged for each in reports):
         raise typer.Exit(EXIT_ERROR)
 
 
-@refill_app.command()
-@reports_errors
+@command(refill_app)
 def send(
+    output: Output,
     target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SLOT",
-            help="Only this slot. [default: all slots]",
-            show_default=False,
-            autocompletion=completion.slots,
-        ),
+        str | None, argument("SLOT", "Only this slot. [default: all slots]", completion.slots)
     ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="S", min=0.1, max=SECONDS_MAX, help="Give up on a slot after S seconds."
-        ),
-    ] = 600.0,
-    may_duplicate: Annotated[
-        bool,
-        typer.Option(
-            "--may-duplicate",
-            help="Also send files so old that the node may store their messages a second time.",
-            show_default=False,
-        ),
-    ] = False,
-    late: Annotated[
-        bool,
-        typer.Option(
-            "--late",
-            help="Also send files of a producer instance that another instance has replaced.",
-            show_default=False,
-        ),
-    ] = False,
+    timeout: Annotated[float, option("--timeout", "S", TIMEOUT_HELP, min=0.1, max=SECONDS_MAX)] = 600.0,
+    may_duplicate: Annotated[bool, flag("--may-duplicate", DUPLICATE_HELP)] = False,
+    late: Annotated[bool, flag("--late", LATE_HELP)] = False,
     state: State = None,
-    url: UnusedUrl = DEFAULT_URL,
     token: Token = None,
-    as_json: AsJson = False,
 ) -> None:
     """Send refill files to their destinations. Exits with 1 unless everything arrived."""
     root = root_of(state)
@@ -162,10 +94,10 @@ def send(
     results = []
     for slot in _slots_to_send(root, target):
         assert root is not None  # it has slots
-        results.append(_send_one(send, root, slot, live=not as_json and sys.stderr.isatty()))
+        results.append(_send_one(send, root, slot, live=not output.as_json and sys.stderr.isatty()))
         _print_sent(results[-1])
-    if as_json:
-        print_json([each.as_object() for each in results])
+    if output.as_json:
+        print(json_text([each.as_object() for each in results]))
     elif not results:
         note("nothing waits to be sent")
     if not all(each.delivered for each in results):
@@ -217,24 +149,13 @@ def _print_sent(sent: Sent) -> None:
     note(f"{sent.slot}: delivery is not complete{why}; the rest stays on this disk")
 
 
-@refill_app.command()
-@reports_errors
+@command(refill_app)
 def drop(
+    output: Output,
     target: Target,
-    destination: Annotated[
-        str | None,
-        typer.Option(
-            "--destination",
-            metavar="URL",
-            help="Give up only the messages for this destination; the others still get theirs.",
-            show_default=False,
-        ),
-    ] = None,
+    destination: Annotated[str | None, option("--destination", "URL", DESTINATION_HELP)] = None,
     yes: Yes = False,
     state: State = None,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
 ) -> None:
     """Delete refill files, delivered or not. This cannot be undone."""
     paths = find_files(target, state)
@@ -247,8 +168,8 @@ def drop(
             _confirm(dropped, destination)
         for report in reports:
             _drop(report, destination)
-    if as_json:
-        print_json({"destination": destination, "dropped": dropped})
+    if output.as_json:
+        print(json_text({"destination": destination, "dropped": dropped}))
         return
     for each in dropped:
         print(f"dropped {_dropped_text(each, destination)}")
@@ -276,26 +197,15 @@ def _claimed_by(destination: str, reports: list[Report]) -> list[Report]:
 
 def _dropped(report: Report, destination: str | None) -> dict[str, Any]:
     """What a drop deletes: a whole file, or only what one destination still lacks."""
-    refill = report.refill
-    found: dict[str, Any] = {"file": str(report.path), "segments": None, "rows": None, "bytes": report.bytes}
-    if refill is None:
-        return {**found, "undelivered": None}
-    if destination is None:
-        return {
-            **found,
-            "segments": refill.index.count,
-            "rows": refill.index.rows,
-            "undelivered": report.undelivered,
-        }
+    shown, refill = report.as_object(), report.refill
+    found = {name: shown[name] for name in ("file", "segments", "rows", "bytes")}
+    if refill is None or destination is None:
+        return {**found, "undelivered": None if refill is None else refill.undelivered}
     tally = refill.tally(destination)
     totals = [refill.index.totals(*run) for run in refill.pending_runs(destination)]
-    return {
-        "file": str(report.path),
-        "segments": tally.pending + tally.lost,
-        "rows": sum(rows for rows, _ in totals),
-        "bytes": sum(size for _, size in totals),
-        "undelivered": tally.pending + tally.lost,
-    }
+    lacking = tally.pending + tally.lost
+    rows, size = sum(rows for rows, _ in totals), sum(size for _, size in totals)
+    return {**found, "segments": lacking, "rows": rows, "bytes": size, "undelivered": lacking}
 
 
 def _dropped_text(dropped: dict[str, Any], destination: str | None) -> str:
@@ -309,13 +219,10 @@ def _dropped_text(dropped: dict[str, Any], destination: str | None) -> str:
 
 def _confirm(dropped: list[dict[str, Any]], destination: str | None) -> None:
     """Asks a person; a script has to give ``--yes``."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; give --yes", param_hint="'--yes'")
+    need_terminal()
     for each in dropped:
         note(_dropped_text(each, destination))
-    if not typer.confirm("Delete this? It cannot be undone.", err=True):
-        note("nothing was dropped")
-        raise typer.Exit(EXIT_ERROR)
+    confirm("Delete this? It cannot be undone.", refused="nothing was dropped")
 
 
 def _drop(report: Report, destination: str | None) -> None:
@@ -332,28 +239,20 @@ def _drop(report: Report, destination: str | None) -> None:
     refill.close(refill.closed)
 
 
-def _row(report: Report) -> tuple[object, ...]:
-    refill = report.refill
+def _row(report: Report) -> dict[str, Any]:
+    """A file as ``list`` shows it to a person."""
+    shown, refill = report.as_object(), report.refill
     if refill is None:
-        assert report.fault is not None
-        unknown = (None,) * 2
-        place = (report.slot, report.path.name, *unknown, report.created_at, *unknown)
-        return (*place, report.bytes, report.in_use_by, "unreadable", None, report.fault.message)
+        name = report.path.name
+        return {**shown, "block": name, "damage": "unreadable", "late": None, "owed": shown["error"]}
     owed = ((name, refill.tally(name)) for name in refill.destinations)
-    return (
-        report.slot,
-        refill.block.hex()[:8],
-        short_topic(refill.title.topic),
-        refill.title.producer or None,
-        report.created_at,
-        refill.index.count,
-        refill.index.rows,
-        report.bytes,
-        report.in_use_by,
-        f"{len(refill.damage)} places" if refill.damage else None,
-        report.late,
-        "; ".join(f"{name} {t.pending:,} ({_rest(t)})" for name, t in owed),
-    )
+    return {
+        **shown,
+        "block": refill.block.hex()[:8],
+        "topic": short_topic(refill.title.topic),
+        "damage": f"{len(refill.damage)} places" if refill.damage else None,
+        "owed": "; ".join(f"{name} {t.pending:,} ({_rest(t)})" for name, t in owed),
+    }
 
 
 def _rest(tally: Tally) -> str:
@@ -362,49 +261,29 @@ def _rest(tally: Tally) -> str:
 
 
 def _print(report: Report) -> None:
-    refill = report.refill
-    fields: list[tuple[str, object]] = [
-        ("file", report.path),
-        ("bytes", report.bytes),
-        ("created", report.created_at),
-    ]
+    shown, refill = report.as_object(), report.refill
     if refill is None:
-        assert report.fault is not None
-        print_fields([*fields, ("used by", report.in_use_by), ("unreadable", report.fault.message)])
+        print_fields(picked(shown, "file bytes created=created_at used_by=in_use_by unreadable=error"))
         return
-    fields += [
-        ("topic", refill.title.topic),
-        ("producer", refill.title.producer or None),
-        ("block", refill.block.hex()),
-        ("segments", refill.index.count),
-        ("rows", refill.index.rows),
-        ("used by", report.in_use_by),
-        ("continuable", refill.continuable or f"no: {refill.why_not_continuable}"),
-    ]
+    shown["continuable"] = refill.continuable or f"no: {refill.why_not_continuable}"
+    names = "file bytes created=created_at topic producer block segments rows used_by=in_use_by continuable"
+    fields = picked(shown, names)
     if report.late:
         fields.append(("late", "yes: another instance took over; only `headpond refill send --late` sends it"))
     if refill.torn_bytes:
         fields.append(("torn", f"{refill.torn_bytes:,} bytes at the end: an unfinished write"))
     print_fields(fields)
     print()
-    rows = [(name, *refill.tally(name)) for name in refill.destinations]
-    print_table(("DESTINATION", "PENDING", "ACKED", "REFUSED", "LOST"), rows)
-    if refill.index.count:
+    print_objects(shown["destinations"], "destination pending acked refused lost")
+    details = report.details()
+    if details["shard_list"]:
         print()
-        shards = report.details()["shard_list"]
-        print_table(
-            ("SHARD", "SEGMENTS", "ROWS", "BYTES"),
-            [(each["shard"], _runs(each["segments"]), each["rows"], each["bytes"]) for each in shards],
-        )
-    if refill.claims.refusals:
+        shards = [{**each, "segments": _runs(each["segments"])} for each in details["shard_list"]]
+        print_objects(shards, "shard segments rows bytes")
+    if details["refusals"]:
         print()
-        print_table(
-            ("REFUSED BY", "SHARD", "SEGMENTS", "CODE", "WHY"),
-            [
-                (r.destination, r.shard, _runs([[r.first, r.end]]), r.code, r.message)
-                for r in refill.claims.refusals
-            ],
-        )
+        refusals = [{**each, "segments": _runs([each["segments"]])} for each in details["refusals"]]
+        print_objects(refusals, "refused_by=destination shard segments code why=message")
     for damage in refill.damage:
         print(f"\nDAMAGED: {damage}")
 

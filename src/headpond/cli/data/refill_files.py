@@ -114,31 +114,25 @@ class Report:
     def damaged(self) -> bool:
         return self.refill is None or bool(self.refill.damage)
 
-    @property
-    def undelivered(self) -> int:
-        """Segments that at least one destination has neither confirmed nor refused, readable or not."""
-        return 0 if self.refill is None else self.refill.undelivered
-
     def as_object(self) -> Object:
         """What ``list --json`` prints; every file has every key."""
         refill = self.refill
-        title = refill.title if refill is not None else None
         return {
             "file": str(self.path),
             "slot": self.slot,
-            "topic": title.topic if title is not None else None,
-            "producer": (title.producer or None) if title is not None else None,
-            "block": refill.block.hex() if refill is not None else None,
+            "topic": refill and refill.title.topic,
+            "producer": refill and (refill.title.producer or None),
+            "block": refill and refill.block.hex(),
             "created_at": self.created_at,
-            "segments": refill.index.count if refill is not None else None,
-            "rows": refill.index.rows if refill is not None else None,
+            "segments": refill and refill.index.count,
+            "rows": refill and refill.index.rows,
             "bytes": self.bytes,
             "destinations": _destinations(refill) if refill is not None else [],
             "in_use_by": self.in_use_by,
-            "continuable": refill.continuable if refill is not None else False,
+            "continuable": refill is not None and refill.continuable,
             "torn_bytes": refill.torn_bytes if refill is not None else 0,
             "damage": [damage_object(each) for each in refill.damage] if refill is not None else [],
-            "error": self.fault.message if self.fault is not None else None,
+            "error": self.fault and self.fault.message,
             "late": self.late,
         }
 

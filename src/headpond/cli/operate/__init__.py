@@ -8,7 +8,6 @@ In reading order::
     ledger   ``headpond ledger``: accounts for every message of a topic
     inspect  ``headpond inspect``: the contents of a data file, verified
     errors   ``headpond errors``: the catalogue of errors
-    log      ``headpond log admin``: who changed what on a node
     explain  ``headpond explain``: predicts what a route of pipes delivers
     lab      ``headpond lab run|sweep``: simulates a route under faults and compares it with the prediction
     demo     ``headpond demo``: a bad link, a killed node, Spark, and the count of what arrived

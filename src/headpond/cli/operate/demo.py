@@ -15,13 +15,14 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import EXIT_ERROR, note, print_json, print_table, reports_errors, run
+from headpond.cli.command import command
+from headpond.cli.output import EXIT_ERROR, Output, note, print_table, run
 from headpond.model.errors import Unavailable
 from headpond.model.ledger import Ratio
 from headpond.node.lossy_link import Harm, LossyLink
@@ -45,14 +46,12 @@ IDLE_SECONDS = 30.0
 """Longer than the restart of the node and the backoff of the client take on a slow machine."""
 
 
-@reports_errors
+@command()
 def demo(
+    output: Output,
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Also copy the topic through Spark, and audit the copy.")
     ] = True,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
 ) -> None:
     """Send 100,000 messages over a bad link, kill the node halfway, copy them through Spark, and count.
 
@@ -77,10 +76,7 @@ def demo(
             outcome.seconds = time.monotonic() - began
         finally:
             node.stop()
-    if as_json:
-        print_json(outcome.summary())
-    else:
-        _print(outcome)
+    output.show(outcome.summary(), partial(_print, outcome))
     if not outcome.held:
         raise typer.Exit(EXIT_ERROR)
 

@@ -6,42 +6,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, said
-from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors, run
+from headpond.cli.command import Node, command
+from headpond.cli.options import argument, said
+from headpond.cli.output import EXIT_ERROR, print_fields, print_parts, run
 from headpond.client.checkup import check_up
 
 if TYPE_CHECKING:
     from headpond.client.checkup import Checkup
 
 
-@reports_errors
+@command()
 def doctor(
+    node: Node,
     context: typer.Context,
-    where: Annotated[
-        str | None,
-        typer.Argument(metavar="URL", help="The URL of the node, instead of --url.", show_default=False),
-    ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    where: Annotated[str | None, argument("URL", "The URL of the node, instead of --url.")] = None,
 ) -> None:
     """Check every address of a node: does it answer, is the token valid, are clock and disk fine.
 
     Prints advice for each problem. Exits with 1 if no address serves.
     """
-    if where is not None and where != url and not said(context, "token"):
-        token = None  # the token of a context is only for its own URL
-    found = run(check_up(where or url, token))
-    if as_json:
-        print_json(
-            {"ok": any(each.serves for each in found), "addresses": [each.as_object() for each in found]}
-        )
-    else:
-        for number, checkup in enumerate(found):
-            if number:
-                print()
-            _print(checkup)
-    if not any(each.serves for each in found):
+    # The token of a context is only for its own URL.
+    own = where is None or where == node.url or said(context, "token")
+    found = run(check_up(where or node.url, node.token if own else None))
+    serves = any(each.serves for each in found)
+    objects = {"ok": serves, "addresses": [each.as_object() for each in found]}
+    node.show(objects, lambda: print_parts(found, _print))
+    if not serves:
         raise typer.Exit(EXIT_ERROR)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import EXIT_ERROR, print_fields, print_json, reports_errors
+from headpond.cli.command import command
+from headpond.cli.options import argument, flag, option, rate
+from headpond.cli.output import EXIT_ERROR, Output, print_fields
 from headpond.pipes.calculus.chain import ChainPromise, CrashRole, chain_promise_of
 from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Declaration, Fault
@@ -36,42 +37,26 @@ class FaultName(StrEnum):
 CRASHES = (FaultName.RELAY_CRASH, FaultName.WORKER_CRASH)
 
 
-def _rate(name: str, meaning: str) -> Any:
-    return typer.Option(name, min=0.0, max=1.0, metavar="P", help=meaning)
+ROUTE_HELP = (
+    "Pipes, the innermost first: 'resend_many(window=64) | dedup'; hops in a row: 'A -> B'. A hop can start "
+    "with its own rates and end with a worker that fails: 'channel(loss=0.1) | resend | worker(fail=0.2)'."
+)
+LATE_HELP = "How many packets can overtake one packet, at most."
 
 
-@reports_errors
+@command()
 def explain(
-    route: Annotated[
-        str,
-        typer.Argument(
-            metavar="ROUTE",
-            help="Pipes, the innermost first: 'resend_many(window=64) | dedup'; hops in a row: 'A -> B'. "
-            "A hop can start with its own rates and end with a worker that fails: "
-            "'channel(loss=0.1) | resend | worker(fail=0.2)'.",
-        ),
-    ],
-    loss: Annotated[float, _rate("--loss", "The share of packets that are lost.")] = 0.0,
-    duplicate: Annotated[float, _rate("--duplicate", "The share of packets that arrive twice.")] = 0.0,
-    reorder: Annotated[float, _rate("--reorder", "The share of packets that later ones overtake.")] = 0.0,
-    confirm_loss: Annotated[float, _rate("--confirm-loss", "The share of answers that are lost.")] = 0.0,
-    late: Annotated[
-        int,
-        typer.Option(
-            "--late",
-            min=1,
-            max=1 << 24,
-            metavar="N",
-            help="How many packets can overtake one packet, at most.",
-        ),
-    ] = 4096,
-    one_way: Annotated[bool, typer.Option("--one-way", help="The channel carries no answers.")] = False,
+    output: Output,
+    route: Annotated[str, argument("ROUTE", ROUTE_HELP)],
+    loss: Annotated[float, rate("--loss", "The share of packets that are lost.")] = 0.0,
+    duplicate: Annotated[float, rate("--duplicate", "The share of packets that arrive twice.")] = 0.0,
+    reorder: Annotated[float, rate("--reorder", "The share of packets that later ones overtake.")] = 0.0,
+    confirm_loss: Annotated[float, rate("--confirm-loss", "The share of answers that are lost.")] = 0.0,
+    late: Annotated[int, option("--late", "N", LATE_HELP, min=1, max=1 << 24)] = 4096,
+    one_way: Annotated[bool, flag("--one-way", "The channel carries no answers.")] = False,
     fault: Annotated[
         list[FaultName] | None, typer.Option("--fault", help="A failure that can happen. Can be repeated.")
     ] = None,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
 ) -> None:
     """Predict R (share that arrives), UR (share without repeats) and order of a route over a faulty channel.
 
@@ -89,10 +74,7 @@ def explain(
     )
     crashes = frozenset(CrashRole(each.replace("-", " ")) for each in faults if each in CRASHES)
     promise = chain_promise_of(route, channel, crashes)
-    if as_json:
-        print_json(_promise_object(promise, channel, crashes))
-    else:
-        _print(promise, crashes)
+    output.show(_promise_object(promise, channel, crashes), lambda: _print(promise, crashes))
     if not promise.holds:
         raise typer.Exit(EXIT_ERROR)
 

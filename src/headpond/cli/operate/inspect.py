@@ -6,6 +6,7 @@ It only reads, so it can look at the files of a running node; a write in progres
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,10 @@ import typer
 
 from headpond.broker.staging.stage_file import CHUNK_HEADER
 from headpond.broker.staging.stage_file import SUFFIX as STAGES_SUFFIX
+from headpond.cli.command import command
 from headpond.cli.data.refill_files import damage_object
-from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import EXIT_ERROR, iso_time, print_fields, print_json, print_table, reports_errors
+from headpond.cli.options import argument, option
+from headpond.cli.output import EXIT_ERROR, Output, iso_time, print_fields, print_table
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadData, BadFrame, BadRequest, BadSegment, SchemaMismatch
 from headpond.node.data_folder import NODE_FILE
@@ -48,27 +50,18 @@ from headpond.wire.typed.record import is_typed_record, version_of
 from headpond.wire.typed.schema import decode_schema, shown_schema
 
 
-@reports_errors
+@command()
 def inspect(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A log, journal, index or refill file, or SEAL.")
-    ],
-    records: Annotated[
-        int, typer.Option("--records", min=0, metavar="N", help="List the first N records.")
-    ] = 20,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
+    output: Output,
+    file: Annotated[Path, argument("FILE", "A log, journal, index or refill file, or SEAL.")],
+    records: Annotated[int, option("--records", "N", "List the first N records.", min=0)] = 20,
 ) -> None:
     """Show the contents of a data file and verify every checksum. Exits with 1 if the file is damaged.
 
     It only reads. In a file of a running node, the record being written can show as a torn tail.
     """
     findings = _look(file, records)
-    if as_json:
-        print_json(findings.as_object())
-    else:
-        _print(findings)
+    output.show(findings.as_object(), partial(_print, findings))
     if findings.damage:
         raise typer.Exit(EXIT_ERROR)
 

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import (
-    EXIT_ERROR,
-    make_console,
-    note,
-    print_fields,
-    print_json,
-    print_table,
-    reports_errors,
-)
+from headpond.cli.command import command, group
+from headpond.cli.options import flag, option, rate
+from headpond.cli.output import EXIT_ERROR, Output, note, print_fields, print_table, progress_line
 from headpond.model.errors import BadRequest
 from headpond.pipes.lab.faults import Crash, Delay, Faults
 from headpond.pipes.lab.run import run as run_lab
@@ -43,65 +34,38 @@ ENDINGS = {
     "unfinished": "; UNFINISHED: workers still retried, but nothing more arrived",
 }
 
-lab_app = typer.Typer(
-    help="Simulate a route under faults, and compare it with the prediction of `explain`.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+lab_app = group("Simulate a route under faults, and compare it with the prediction of `explain`.")
+
+LOSS_HELP = "The share of messages that are lost."
+DUPLICATE_HELP = "The share of messages that arrive twice."
+REORDER_HELP = "The share of messages that later ones overtake."
+CONFIRM_LOSS_HELP = "The share of answers that are lost."
+ROUTE_HELP = "Pipes, the innermost first: 'resend_many | dedup'; hops in a row: 'A -> B'."
+DELAY_HELP = "fixed:S, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEDIAN,SIGMA, in seconds."
+CRASH_HELP = (
+    "sender, receiver, relay, storage, index, storage-loss, route or worker, once N messages have arrived; "
+    "down for S seconds. Can be repeated."
 )
+RATE_HELP = "Messages per second; 0 means as fast as possible."
+WORK_HELP = "Seconds that the worker needs for each message."
+TRACE_HELP = "Write every event to FILE, one per line."
 
 
-def _rate(name: str, meaning: str) -> Any:
-    return typer.Option(name, min=0.0, max=1.0, metavar="P", help=meaning)
-
-
-@lab_app.command()
-@reports_errors
+@command(lab_app)
 def run(
-    route: Annotated[
-        str,
-        typer.Option(
-            "--route",
-            metavar="ROUTE",
-            help="Pipes, the innermost first: 'resend_many | dedup'; hops in a row: 'A -> B'.",
-        ),
-    ],
-    loss: Annotated[float, _rate("--loss", "The share of messages that are lost.")] = 0.0,
-    duplicate: Annotated[float, _rate("--duplicate", "The share of messages that arrive twice.")] = 0.0,
-    reorder: Annotated[float, _rate("--reorder", "The share of messages that later ones overtake.")] = 0.0,
-    confirm_loss: Annotated[float, _rate("--confirm-loss", "The share of answers that are lost.")] = 0.0,
-    delay: Annotated[
-        str,
-        typer.Option(
-            "--delay",
-            metavar="DELAY",
-            help="fixed:S, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEDIAN,SIGMA, in seconds.",
-        ),
-    ] = "fixed:0.01",
-    crash: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--crash",
-            metavar="ROLE@N[+S]",
-            help="sender, receiver, relay, storage, index, storage-loss, route or worker, once N messages have "
-            "arrived; down for S seconds. Can be repeated.",
-        ),
-    ] = None,
-    rate: Annotated[
-        float,
-        typer.Option("--rate", min=0.0, metavar="N", help="Messages per second; 0 means as fast as possible."),
-    ] = 0.0,
-    work: Annotated[
-        float,
-        typer.Option("--work", min=0.0, metavar="S", help="Seconds that the worker needs for each message."),
-    ] = 0.0,
-    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="Messages to send.")] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The same seed gives the same run.")] = 0,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Write every event to FILE, one per line.")
-    ] = None,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
+    output: Output,
+    route: Annotated[str, option("--route", "ROUTE", ROUTE_HELP)],
+    loss: Annotated[float, rate("--loss", LOSS_HELP)] = 0.0,
+    duplicate: Annotated[float, rate("--duplicate", DUPLICATE_HELP)] = 0.0,
+    reorder: Annotated[float, rate("--reorder", REORDER_HELP)] = 0.0,
+    confirm_loss: Annotated[float, rate("--confirm-loss", CONFIRM_LOSS_HELP)] = 0.0,
+    delay: Annotated[str, option("--delay", "DELAY", DELAY_HELP)] = "fixed:0.01",
+    crash: Annotated[list[str] | None, option("--crash", "ROLE@N[+S]", CRASH_HELP)] = None,
+    messages_s: Annotated[float, option("--rate", "N", RATE_HELP, min=0.0)] = 0.0,
+    work: Annotated[float, option("--work", "S", WORK_HELP, min=0.0)] = 0.0,
+    messages: Annotated[int, option("--messages", "N", "Messages to send.", min=1)] = 10_000,
+    seed: Annotated[int, option("--seed", "N", "The same seed gives the same run.")] = 0,
+    trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None,
 ) -> None:
     """Simulate messages over a route under faults, and compare R, UR and order with the prediction.
 
@@ -114,14 +78,11 @@ def run(
         confirm_loss=confirm_loss,
         delay=Delay.parse(delay),
         crashes=tuple(Crash.parse(each) for each in crash or ()),
-        rate=rate,
+        rate=messages_s,
         work_s=work,
     )
     result = _run(route, faults, messages, seed, trace)
-    if as_json:
-        print_json(result)
-    else:
-        _print(result)
+    output.show(result, partial(_print, result))
     if result.predicted is not None and result.predicted.agrees is False:
         raise typer.Exit(EXIT_ERROR)
     if result.ended == "unfinished" or result.sent < result.messages:
@@ -234,71 +195,45 @@ OUT_DEFAULT = Path("lab-sweep")
 _BETWEEN_ROUTES = re.compile(r",(?![^(]*\))")
 
 
-def _rates(name: str, meaning: str) -> Any:
-    return typer.Option(name, metavar="P,P…", help=meaning)
+ROUTES_HELP = "Routes, with commas between: 'resend_many | dedup, index'. Can be repeated."
+OUT_HELP = "The folder for the results; it is created if needed."
+RATES = "P,P…"
 
 
-@lab_app.command()
-@reports_errors
+@command(lab_app)
 def sweep(
-    routes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--routes",
-            metavar="ROUTE,ROUTE…",
-            help="Routes, with commas between: 'resend_many | dedup, index'. Can be repeated.",
-        ),
-    ] = None,
-    loss: Annotated[str, _rates("--loss", "The share of messages that are lost.")] = "0,0.1,0.2,0.4",
-    duplicate: Annotated[str, _rates("--duplicate", "The share of messages that arrive twice.")] = "0,0.1,0.3",
-    reorder: Annotated[str, _rates("--reorder", "The share of messages that later ones overtake.")] = "0.1",
-    confirm_loss: Annotated[str, _rates("--confirm-loss", "The share of answers that are lost.")] = "0.2",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Runs per combination.")] = 3,
-    messages: Annotated[int, typer.Option("--messages", min=1, metavar="N", help="Messages per run.")] = 5_000,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder for the results; it is created if needed.")
-    ] = OUT_DEFAULT,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the results of an earlier sweep.", show_default=False)
-    ] = False,
-    master: Annotated[
-        str, typer.Option("--master", metavar="MASTER", help="The Spark master to run on.")
-    ] = "local[*]",
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
+    output: Output,
+    routes: Annotated[list[str] | None, option("--routes", "ROUTE,ROUTE…", ROUTES_HELP)] = None,
+    loss: Annotated[str, option("--loss", RATES, LOSS_HELP)] = "0,0.1,0.2,0.4",
+    duplicate: Annotated[str, option("--duplicate", RATES, DUPLICATE_HELP)] = "0,0.1,0.3",
+    reorder: Annotated[str, option("--reorder", RATES, REORDER_HELP)] = "0.1",
+    confirm_loss: Annotated[str, option("--confirm-loss", RATES, CONFIRM_LOSS_HELP)] = "0.2",
+    seeds: Annotated[int, option("--seeds", "N", "Runs per combination.", min=1)] = 3,
+    messages: Annotated[int, option("--messages", "N", "Messages per run.", min=1)] = 5_000,
+    out: Annotated[Path, option("--out", "DIR", OUT_HELP)] = OUT_DEFAULT,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace the results of an earlier sweep.")] = False,
+    master: Annotated[str, option("--master", "MASTER", "The Spark master to run on.")] = "local[*]",
 ) -> None:
     """Run every combination of routes and faults on Spark, and write runs.parquet, R.png and UR.png.
 
     Exits with 1 if a run failed or more runs disagree than chance explains, with 3 if some did not finish.
     """
     rates = {
-        name: _numbers(f"--{name.replace('_', '-')}", text)
-        for name, text in (
-            ("loss", loss),
-            ("duplicate", duplicate),
-            ("reorder", reorder),
-            ("confirm_loss", confirm_loss),
-        )
+        "loss": _numbers("--loss", loss),
+        "duplicate": _numbers("--duplicate", duplicate),
+        "reorder": _numbers("--reorder", reorder),
+        "confirm_loss": _numbers("--confirm-loss", confirm_loss),
     }
-    grid = _grid(_routes(routes), rates, seeds, messages)
+    wanted = _routes(routes)
+    from headpond.spark.sweep.grid import ROUTES, Grid
+
+    grid = Grid(routes=wanted or ROUTES, seeds=seeds, messages=messages, **rates)
     result = _sweep(grid, out, master, overwrite=overwrite)
-    if as_json:
-        print_json(result)
-    else:
-        _print_sweep(result)
+    output.show(result, partial(_print_sweep, result))
     if not result.stands:
         raise typer.Exit(EXIT_ERROR)
     if result.unfinished:
         raise typer.Exit(EXIT_UNFINISHED)
-
-
-def _grid(
-    routes: tuple[str, ...] | None, rates: dict[str, tuple[float, ...]], seeds: int, messages: int
-) -> Grid:
-    from headpond.spark.sweep.grid import ROUTES, Grid
-
-    return Grid(routes=routes or ROUTES, seeds=seeds, messages=messages, **rates)
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:
@@ -329,29 +264,13 @@ def _routes(given: list[str] | None) -> tuple[str, ...] | None:
 def _sweep(grid: Grid, out: Path, master: str, *, overwrite: bool) -> SweepResult:
     from headpond.spark.sweep.sweep import sweep as run_sweep
 
-    if not sys.stderr.isatty():
-        return run_sweep(grid, out, master=master, overwrite=overwrite)
-    with _shown(len(grid)) as progress:
-        return run_sweep(grid, out, master=master, overwrite=overwrite, progress=progress)
+    with progress_line(f"starting Spark for {len(grid):,} runs") as show:
 
+        def progress(done: int, all_: int) -> None:
+            if show is not None:
+                show(f"about {done:,} of {all_:,} runs")
 
-@contextmanager
-def _shown(runs: int) -> Iterator[Callable[[int, int], None]]:
-    """Shows the progress on a line of the terminal, from the start of Spark."""
-    from rich.live import Live
-    from rich.text import Text
-
-    line = [f"starting Spark for {runs:,} runs"]
-
-    class Line:
-        def __rich__(self) -> Text:
-            return Text(line[0])
-
-    def progress(done: int, all_: int) -> None:
-        line[0] = f"about {done:,} of {all_:,} runs"
-
-    with Live(Line(), console=make_console(stderr=True), refresh_per_second=4, transient=True):
-        yield progress
+        return run_sweep(grid, out, master=master, overwrite=overwrite, progress=show and progress)
 
 
 def _print_sweep(result: SweepResult) -> None:

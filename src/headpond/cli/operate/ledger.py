@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headpond.cli.ask import ask
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, TopicArgument, Url
-from headpond.cli.output import EXIT_ERROR, iso_time, print_json, print_table, reports_errors
+from headpond.cli.command import Node, command
+from headpond.cli.options import TopicArgument, flag, option
+from headpond.cli.output import EXIT_ERROR, iso_time, print_table
 from headpond.model.ledger import balance
 from headpond.shapes.resources import ledger_object
 
@@ -34,34 +34,23 @@ _COPIES = (
 )
 
 
-@reports_errors
+@command()
 def ledger(
+    node: Node,
     topic: TopicArgument,
-    producer: Annotated[
-        str | None, typer.Option("--producer", metavar="NAME", help="Only this producer.")
-    ] = None,
-    subscription: Annotated[
-        str | None, typer.Option("--subscription", metavar="NAME", help="Only this subscription.")
-    ] = None,
-    blocks: Annotated[bool, typer.Option("--blocks", help="List every block of a producer.")] = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    producer: Annotated[str | None, option("--producer", "NAME", "Only this producer.")] = None,
+    subscription: Annotated[str | None, option("--subscription", "NAME", "Only this subscription.")] = None,
+    blocks: Annotated[bool, flag("--blocks", "List every block of a producer.")] = False,
 ) -> None:
     """Account for every segment and entry of a topic, with R and UR of both hops.
 
     R is the share of messages that arrived, UR the share of arrivals that were no repeats. Exits with 1 if an
     account does not balance.
     """
-    info = ask(
-        url,
-        token,
-        lambda admin: admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks),
+    info = node.ask(
+        lambda admin: admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks)
     )
-    if as_json:
-        print_json(ledger_object(info))
-    else:
-        print_ledger(info, blocks=blocks)
+    node.show(ledger_object(info), lambda: print_ledger(info, blocks=blocks))
     if not info.balanced:
         raise typer.Exit(EXIT_ERROR)
 

@@ -6,71 +6,33 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from headpond.cli.command import command
+from headpond.cli.options import flag, option
+from headpond.cli.output import Output, json_text, note
 
-from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import json_text, note, reports_errors
+DATA_HELP = "The data folder. [default: ~/.local/share/headpond]"
+LISTEN_HELP = "The address to serve; port 0 picks a free port. [default: 127.0.0.1:7411]"
+HTTP_HELP = "Serve HTTP at this address too, for example 127.0.0.1:7412."
+CONFIG_HELP = "Settings from a file; options override them."
+CERT_HELP = "Serve TLS with this PEM certificate; SIGHUP reloads it."
+KEY_HELP = "The key of the certificate, unless it is in the same file."
+CLIENT_CA_HELP = "Accept only clients with a certificate from these authorities."
+INSECURE_HELP = "Allow other machines to connect without a token or TLS."
+SUCCESSOR_HELP = "The node that clients switch to when this node stops."
 
 
-@reports_errors
+@command()
 def node(
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="The data folder. [default: ~/.local/share/headpond]"),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="The address to serve; port 0 picks a free port. [default: 127.0.0.1:7411]",
-        ),
-    ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            "--http", metavar="HOST:PORT", help="Serve HTTP at this address too, for example 127.0.0.1:7412."
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE.toml", help="Settings from a file; options override them."),
-    ] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-cert", metavar="FILE", help="Serve TLS with this PEM certificate; SIGHUP reloads it."
-        ),
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-key", metavar="FILE", help="The key of the certificate, unless it is in the same file."
-        ),
-    ] = None,
-    tls_client_ca: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-client-ca",
-            metavar="FILE",
-            help="Accept only clients with a certificate from these authorities.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow other machines to connect without a token or TLS.", show_default=False
-        ),
-    ] = False,
-    successor: Annotated[
-        str | None,
-        typer.Option(
-            "--successor", metavar="URL", help="The node that clients switch to when this node stops."
-        ),
-    ] = None,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
+    output: Output,
+    data: Annotated[Path | None, option("--data", "DIR", DATA_HELP)] = None,
+    listen: Annotated[str | None, option("--listen", "HOST:PORT", LISTEN_HELP)] = None,
+    http: Annotated[str | None, option("--http", "HOST:PORT", HTTP_HELP)] = None,
+    config: Annotated[Path | None, option("--config", "FILE.toml", CONFIG_HELP)] = None,
+    tls_cert: Annotated[str | None, option("--tls-cert", "FILE", CERT_HELP)] = None,
+    tls_key: Annotated[str | None, option("--tls-key", "FILE", KEY_HELP)] = None,
+    tls_client_ca: Annotated[str | None, option("--tls-client-ca", "FILE", CLIENT_CA_HELP)] = None,
+    insecure: Annotated[bool, flag("--insecure", INSECURE_HELP)] = False,
+    successor: Annotated[str | None, option("--successor", "URL", SUCCESSOR_HELP)] = None,
 ) -> None:
     """Run a node until SIGTERM or Ctrl-C.
 
@@ -101,10 +63,8 @@ def node(
     note(f"data in {settings.data}")
 
     def on_ready(url: str, http_url: str | None) -> None:
-        if as_json:
-            print(json_text({"ready": url, "http": http_url}), flush=True)
-        else:
-            print("\n".join([f"ready {url}", *([f"http {http_url}"] if http_url else [])]), flush=True)
+        lines = f"ready {url}" + (f"\nhttp {http_url}" if http_url else "")
+        print(json_text({"ready": url, "http": http_url}) if output.as_json else lines, flush=True)
 
     run(settings, on_ready)
 

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 import headpond
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url
-from headpond.cli.output import json_text, make_console, note, reports_errors, run
+from headpond.cli.command import Node, command
+from headpond.cli.options import flag, option
+from headpond.cli.output import json_text, make_console, note, run
 from headpond.model.errors import HeadpondError
 from headpond.model.names import TopicName
 from headpond.shapes.top import Rate, Sample, SubscriptionRates, TopicRates, sample, top_object
@@ -30,37 +30,27 @@ ASK_S_MAX = 5.0
 """After this long without an answer the screen says so, and the request is repeated."""
 
 
-@reports_errors
+INTERVAL_HELP = "Seconds between two samples."
+TOPIC_HELP = "Only topics that match; * and ? are wildcards."
+LIMIT_HELP = "Show at most N topics and N subscriptions."
+
+
+@command()
 def top(
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="S", min=0.1, max=3600.0, help="Seconds between two samples.")
-    ] = 1.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print one sample and exit.", show_default=False)
-    ] = False,
-    topic: Annotated[
-        str,
-        typer.Option("--topic", metavar="PATTERN", help="Only topics that match; * and ? are wildcards."),
-    ] = "",
-    limit: Annotated[
-        int,
-        typer.Option(
-            "--limit", metavar="N", min=1, max=1000, help="Show at most N topics and N subscriptions."
-        ),
-    ] = 50,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
+    node: Node,
+    interval: Annotated[float, option("--interval", "S", INTERVAL_HELP, min=0.1, max=3600.0)] = 1.0,
+    once: Annotated[bool, flag("--once", "Print one sample and exit.")] = False,
+    topic: Annotated[str, option("--topic", "PATTERN", TOPIC_HELP)] = "",
+    limit: Annotated[int, option("--limit", "N", LIMIT_HELP, min=1, max=1000)] = 50,
 ) -> None:
     """Watch throughput and lag until Ctrl-C; what lags most comes first."""
-    run(_watch(url, token, topic, limit, interval, once=once, as_json=as_json))
+    run(_watch(node, topic, limit, interval, once=once))
 
 
-async def _watch(
-    url: str, token: str | None, topic: str, limit: int, interval: float, *, once: bool, as_json: bool
-) -> None:
-    show = _JsonLines() if as_json else _Plain() if once or not sys.stdout.isatty() else _Screen(url)
-    reader = _Reader(url, token, topic, limit)
+async def _watch(node: Node, topic: str, limit: int, interval: float, *, once: bool) -> None:
+    live = sys.stdout.isatty() and not once
+    show = _JsonLines() if node.as_json else _Screen(node.url) if live else _Plain()
+    reader = _Reader(node.url, node.token, topic, limit)
     before: TopInfo | None = None
     try:
         with show:
@@ -117,20 +107,6 @@ class _Reader:
 # --- where it goes ----------------------------------------------------------------------------------
 
 
-class _JsonLines:
-    """One JSON object per sample, on a line."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exc: object) -> None: ...
-
-    def sample(self, sample: Sample) -> None:
-        print(json_text(top_object(sample)), flush=True)
-
-    def waiting(self, why: str) -> None:
-        note(f"no answer, trying ({why})")
-
-
 class _Plain:
     """One screen after the other, for a file, a pipe, or a single look."""
 
@@ -148,7 +124,14 @@ class _Plain:
         note(f"no answer, trying ({why})")
 
 
-class _Screen:
+class _JsonLines(_Plain):
+    """One JSON object per sample, on a line."""
+
+    def sample(self, sample: Sample) -> None:
+        print(json_text(top_object(sample)), flush=True)
+
+
+class _Screen(_Plain):
     """The whole terminal, redrawn with every sample."""
 
     def __init__(self, url: str) -> None:

@@ -5,47 +5,32 @@ from __future__ import annotations
 import sys
 from getpass import getpass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-
-from headpond.cli.options import DEFAULT_URL, AsJson, UnusedToken, UnusedUrl
-from headpond.cli.output import note, print_fields, print_json, print_result, print_table, reports_errors
+from headpond.cli.command import command, group
+from headpond.cli.options import argument, option
+from headpond.cli.output import Output, note, print_fields
 from headpond.client.contexts import Context, Contexts
 from headpond.model.address import parse_addresses
 from headpond.model.errors import BadContext
 
-context_app = typer.Typer(
-    help="Save the URL, token and certificates of a node under a name, in a file that only you can read.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+context_app = group(
+    "Save the URL, token and certificates of a node under a name, in a file that only you can read."
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the context.")]
+Name = Annotated[str, argument("NAME", "The name of the context.")]
+CERT_HELP = "The client certificate, for a node that asks for one."
 
 
-def _file(option: str, what: str) -> typer.models.OptionInfo:
-    info: typer.models.OptionInfo = typer.Option(option, metavar="FILE", help=what, show_default=False)
-    return info
-
-
-@context_app.command()
-@reports_errors
+@command(context_app)
 def add(
+    output: Output,
     name: Name,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The URL of the node.", show_default=False)],
-    token: Annotated[
-        str | None,
-        typer.Option(
-            "--token", metavar="TEXT", help="The access token; - reads it from stdin.", show_default=False
-        ),
-    ] = None,
-    ca: Annotated[Path | None, _file("--ca", "Trusted certificate authorities (PEM).")] = None,
-    cert: Annotated[
-        Path | None, _file("--cert", "The client certificate, for a node that asks for one.")
-    ] = None,
-    key: Annotated[Path | None, _file("--key", "The key of the client certificate.")] = None,
-    as_json: AsJson = False,
+    url: Annotated[str, option("--url", "URL", "The URL of the node.")],
+    token: Annotated[str | None, option("--token", "TEXT", "The access token; - reads it from stdin.")] = None,
+    ca: Annotated[Path | None, option("--ca", "FILE", "Trusted certificate authorities (PEM).")] = None,
+    cert: Annotated[Path | None, option("--cert", "FILE", CERT_HELP)] = None,
+    key: Annotated[Path | None, option("--key", "FILE", "The key of the client certificate.")] = None,
 ) -> None:
     """Add or replace a context. The first one is used from then on; HEADPOND_CONTEXT selects another."""
     parse_addresses(url)
@@ -56,70 +41,52 @@ def add(
     contexts.add(name, Context(url, token or None, *files))
     contexts.save()
     used = " (in use)" if contexts.current == name else ""
-    print_result(
-        {"context": name, **contexts.get(name).shown()}, f"context {name} is {url}{used}", as_json=as_json
-    )
+    output.show({"context": name, **contexts.get(name).shown()}, f"context {name} is {url}{used}")
 
 
-@context_app.command()
-@reports_errors
-def use(name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
+@command(context_app)
+def use(output: Output, name: Name) -> None:
     """Use this context for commands without --url."""
     contexts = Contexts()
     contexts.use(name)
     contexts.save()
-    print_result(
-        {"context": name, **contexts.get(name).shown()},
-        f"using {name}: {contexts.get(name).url}",
-        as_json=as_json,
-    )
+    used = contexts.get(name)
+    output.show({"context": name, **used.shown()}, f"using {name}: {used.url}")
 
 
-@context_app.command("list")
-@reports_errors
-def list_(url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False) -> None:
+@command(context_app, "list")
+def list_(output: Output) -> None:
     """List the contexts, without the secrets of their tokens."""
     contexts = Contexts()
-    items = [(name, name == contexts.current, each.shown()) for name, each in sorted(contexts.all.items())]
-    if as_json:
-        print_json([{"context": name, "in_use": used, **shown} for name, used, shown in items])
-    elif not items:
-        note("there are no contexts; `headpond context add NAME --url URL` adds one")
+    objects = [_object(contexts, name) for name in sorted(contexts.all)]
+    if objects or output.as_json:
+        output.table(objects, "context in_use url token")
     else:
-        rows = [(name, used, shown["url"], shown["token"]) for name, used, shown in items]
-        print_table(("CONTEXT", "IN USE", "URL", "TOKEN"), rows)
+        note("there are no contexts; `headpond context add NAME --url URL` adds one")
 
 
-@context_app.command()
-@reports_errors
+@command(context_app)
 def show(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name of the context. [default: the one in use]")
-    ] = None,
-    url: UnusedUrl = DEFAULT_URL,
-    token: UnusedToken = None,
-    as_json: AsJson = False,
+    output: Output,
+    name: Annotated[str | None, argument("NAME", "The name of the context. [default: the one in use]")] = None,
 ) -> None:
     """Show a context, without the secret of its token."""
     contexts = Contexts()
-    name = name or contexts.current
-    shown = contexts.get(name).shown()
-    if as_json:
-        print_json({"context": name, "in_use": name == contexts.current, **shown})
-    else:
-        print_fields([("context", name), ("in use", name == contexts.current), *shown.items()])
+    shown = _object(contexts, name or contexts.current)
+    output.show(shown, lambda: print_fields([(key.replace("_", " "), each) for key, each in shown.items()]))
 
 
-@context_app.command()
-@reports_errors
-def remove(
-    name: Name, url: UnusedUrl = DEFAULT_URL, token: UnusedToken = None, as_json: AsJson = False
-) -> None:
+def _object(contexts: Contexts, name: str) -> dict[str, Any]:
+    return {"context": name, "in_use": name == contexts.current, **contexts.get(name).shown()}
+
+
+@command(context_app)
+def remove(output: Output, name: Name) -> None:
     """Remove a context. The token stays valid until `headpond token revoke`."""
     contexts = Contexts()
     contexts.remove(name)
     contexts.save()
-    print_result({"context": name, "removed": True}, f"removed context {name}", as_json=as_json)
+    output.show({"context": name, "removed": True}, f"removed context {name}")
 
 
 def read_token() -> str:

@@ -2,170 +2,93 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headpond.cli import completion
-from headpond.cli.ask import ask, confirm
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, Yes
-from headpond.cli.output import (
-    iso_time,
-    note,
-    print_fields,
-    print_json,
-    print_result,
-    print_table,
-    reports_errors,
-)
+from headpond.cli.command import Node, command, confirm, group
+from headpond.cli.options import Yes, argument, flag
+from headpond.cli.output import note, picked, print_fields
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import place_deleted_object, place_object
 
 if TYPE_CHECKING:
-    from headpond.client.admin import Admin
-    from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo
+    import typer
 
+    from headpond.client.admin import Admin
+    from headpond.wire.control.catalog import PlaceInfo
 
 SHOWN_MAX = 20
-NewPlace = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="The full name; parts that are left out are `default`."),
-]
-PlaceName = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="The full name; parts that are left out are `default`.",
-        autocompletion=completion.places,
-    ),
-]
-Recursive = Annotated[
-    bool, typer.Option("--recursive", help="Also delete everything in it.", show_default=False)
-]
+NAME_HELP = "The full name; parts that are left out are `default`."
+NewPlace = Annotated[str, argument("NAME", NAME_HELP)]
+PlaceName = Annotated[str, argument("NAME", NAME_HELP, completion.places)]
+Recursive = Annotated[bool, flag("--recursive", "Also delete everything in it.")]
 
 
 def place_app(level: str, form: str) -> typer.Typer:
     """The commands of one level; ``form`` is how its names are written."""
-    app = typer.Typer(
-        help=f"Create, list, change and delete {level}s ({form}).",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+    app = group(f"Create, list, change and delete {level}s ({form}).")
 
-    @app.command(help=f"Create a {level}.")
-    @reports_errors
-    def create(
-        place: NewPlace,
-        settings: SetOption = None,
-        url: Url = DEFAULT_URL,
-        token: Token = None,
-        as_json: AsJson = False,
-    ) -> None:
+    def call(admin: Admin, verb: str, noun: str = level) -> Any:
+        """``admin.create_tenant`` and the like: the three levels differ only in their names."""
+        return getattr(admin, f"{verb}_{noun}")
+
+    @command(app, help_text=f"Create a {level}.")
+    def create(node: Node, place: NewPlace, settings: SetOption = None) -> None:
         values = read_assignments(settings)
-        info = ask(url, token, lambda admin: _call(admin, "create", level)(place, settings=values))
-        print_result(place_object(info), f"created {info.level} {info.place}", as_json=as_json)
+        info = node.ask(lambda admin: call(admin, "create")(place, settings=values))
+        node.show(place_object(info), f"created {info.level} {info.place}")
 
-    @app.command("list", help=f"List all {level}s.")
-    @reports_errors
-    def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-        infos: list[PlaceInfo] = ask(url, token, lambda admin: _call(admin, "list", f"{level}s")())
-        if as_json:
-            print_json([place_object(info) for info in infos])
-            return
-        rows = [(info.place, info.places, info.topics, iso_time(info.created_at_us)) for info in infos]
-        print_table((level.upper(), "PLACES", "TOPICS", "CREATED"), rows)
+    @command(app, "list", help_text=f"List all {level}s.")
+    def list_(node: Node) -> None:
+        infos = node.ask(lambda admin: call(admin, "list", f"{level}s")())
+        node.table([place_object(info) for info in infos], f"{level} places topics created=created_at")
 
-    @app.command(help=f"Show a {level}: what it contains, and every setting with its origin.")
-    @reports_errors
-    def show(place: PlaceName, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-        info: PlaceInfo = ask(url, token, lambda admin: _call(admin, "show", level)(place))
-        if as_json:
-            print_json(place_object(info, whole=True))
-        else:
-            _print(info)
+    @command(app, help_text=f"Show a {level}: what it contains, and every setting with its origin.")
+    def show(node: Node, place: PlaceName) -> None:
+        info = node.ask(lambda admin: call(admin, "show")(place))
+        node.show(place_object(info, whole=True), partial(_print, info))
 
-    @app.command(
-        "set", help=f"Change settings of a {level}; its topics inherit them. The value `none` removes a limit."
+    @command(
+        app,
+        "set",
+        help_text=f"Change settings of a {level}; its topics inherit them. The value `none` removes a limit.",
     )
-    @reports_errors
-    def set_(
-        place: PlaceName,
-        assignments: Assignments,
-        url: Url = DEFAULT_URL,
-        token: Token = None,
-        as_json: AsJson = False,
-    ) -> None:
+    def set_(node: Node, place: PlaceName, assignments: Assignments) -> None:
         values = read_assignments(assignments)
-        info = ask(url, token, lambda admin: _call(admin, "set", level)(place, **values))
-        print_result(
-            place_object(info), f"set {', '.join(values)} at {info.level} {info.place}", as_json=as_json
-        )
+        info = node.ask(lambda admin: call(admin, "set")(place, **values))
+        node.show(place_object(info), f"set {', '.join(values)} at {info.level} {info.place}")
 
-    @app.command(help=f"Remove settings from a {level}, so that it inherits them again.")
-    @reports_errors
-    def unset(
-        place: PlaceName,
-        names: Names,
-        url: Url = DEFAULT_URL,
-        token: Token = None,
-        as_json: AsJson = False,
-    ) -> None:
-        info = ask(url, token, lambda admin: _call(admin, "unset", level)(place, *names))
-        print_result(
-            place_object(info), f"unset {', '.join(names)} at {info.level} {info.place}", as_json=as_json
-        )
+    @command(app, help_text=f"Remove settings from a {level}, so that it inherits them again.")
+    def unset(node: Node, place: PlaceName, names: Names) -> None:
+        info = node.ask(lambda admin: call(admin, "unset")(place, *names))
+        node.show(place_object(info), f"unset {', '.join(names)} at {info.level} {info.place}")
 
-    @app.command(help=f"Delete a {level}; with contents only if --recursive is given. This cannot be undone.")
-    @reports_errors
-    def delete(
-        place: PlaceName,
-        recursive: Recursive = False,
-        yes: Yes = False,
-        url: Url = DEFAULT_URL,
-        token: Token = None,
-        as_json: AsJson = False,
-    ) -> None:
+    @command(
+        app, help_text=f"Delete a {level}; with contents only if --recursive is given. This cannot be undone."
+    )
+    def delete(node: Node, place: PlaceName, recursive: Recursive = False, yes: Yes = False) -> None:
         if recursive and not yes:
-            _confirm(ask(url, token, lambda admin: _call(admin, "show", level)(place)))
-        gone = ask(url, token, lambda admin: _call(admin, "delete", level)(place, recursive=recursive))
-        _print_deleted(gone, as_json)
+            _confirm(node.ask(lambda admin: call(admin, "show")(place)))
+        gone = node.ask(lambda admin: call(admin, "delete")(place, recursive=recursive))
+        counts = f" with {len(gone.places):,} places and {len(gone.topics):,} topics"
+        below = counts if gone.topics or gone.places else ""
+        node.show(place_deleted_object(gone), f"deleted {gone.level} {gone.place}{below}")
 
     return app
 
 
-def _call(admin: Admin, verb: str, noun: str) -> Any:
-    """``admin.create_tenant`` and the like: the three levels differ only in their names."""
-    return getattr(admin, f"{verb}_{noun}")
-
-
 def _print(info: PlaceInfo) -> None:
-    print_fields(
-        [
-            (info.level, info.place),
-            ("created", iso_time(info.created_at_us)),
-            ("places in it", info.places),
-            ("topics", info.topics),
-            ("entries", info.entries),
-            ("bytes", info.bytes),
-            ("subscriptions", info.subscriptions),
-            ("producers", info.producers),
-            *([] if info.level != "tenant" else _usage(info)),
-        ]
-    )
-    for title, names in (("places in it", info.place_list), ("topics", info.topic_list)):
-        if names:
+    names = f"{info.level} created=created_at places_in_it=places topics entries bytes subscriptions producers"
+    if info.level == "tenant":
+        names += " connections slowed_by_quota=quota_slowed refused_by_quota=quota_refused"
+    print_fields(picked(place_object(info, whole=True), names))
+    for title, places in (("places in it", info.place_list), ("topics", info.topic_list)):
+        if places:
             print(f"\n{title}")
-            print(_listed(names))
+            print(_listed(places))
     print()
     print_settings(info.settings)
-
-
-def _usage(info: PlaceInfo) -> list[tuple[str, object]]:
-    return [
-        ("connections", info.connections),
-        ("slowed by quota", info.quota_slowed),
-        ("refused by quota", info.quota_refused),
-    ]
 
 
 def _listed(names: list[str]) -> str:
@@ -183,18 +106,6 @@ def _confirm(info: PlaceInfo) -> None:
         if names:
             note(_listed(names))
     confirm(f"Delete {info.place} with all of this?")
-
-
-def _print_deleted(gone: PlaceDeleted, as_json: bool) -> None:
-    if as_json:
-        print_json(place_deleted_object(gone))
-        return
-    below = (
-        f" with {len(gone.places):,} places and {len(gone.topics):,} topics"
-        if gone.topics or gone.places
-        else ""
-    )
-    print(f"deleted {gone.level} {gone.place}{below}")
 
 
 tenant_app = place_app("tenant", "TENANT")

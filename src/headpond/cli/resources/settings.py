@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headpond.cli.completion import assignments, setting_names
+from headpond.cli.options import argument, option
 from headpond.cli.output import print_table
 from headpond.model.topic_settings import SETTINGS
 
@@ -15,27 +16,15 @@ if TYPE_CHECKING:
     from headpond.model.topic_settings import Value
     from headpond.wire.control.catalog import SettingInfo
 
-Assignments = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SETTING=VALUE…",
-        help="For example hard_ttl=7d, max_bytes=10GiB or durability=os.",
-        autocompletion=assignments,
-    ),
-]
-Names = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SETTING…", help="Names of settings, for example hard_ttl.", autocompletion=setting_names
-    ),
-]
+ASSIGNMENTS_HELP = "For example hard_ttl=7d, max_bytes=10GiB or durability=os."
+Assignments = Annotated[list[str], argument("SETTING=VALUE…", ASSIGNMENTS_HELP, assignments)]
+Names = Annotated[list[str], argument("SETTING…", "Names of settings, for example hard_ttl.", setting_names)]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--set",
-        metavar="SETTING=VALUE",
-        help="A setting, for example hard_ttl=7d. Can be repeated.",
-        show_default=False,
+        "SETTING=VALUE",
+        "A setting, for example hard_ttl=7d. Can be repeated.",
         autocompletion=assignments,
     ),
 ]

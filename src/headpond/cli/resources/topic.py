@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headpond.cli.ask import ask, confirm
-from headpond.cli.options import DEFAULT_URL, AsJson, NewTopicArgument, Token, TopicArgument, Url, Yes
-from headpond.cli.output import iso_time, print_fields, print_json, print_result, print_table, reports_errors
+from headpond.cli.command import Node, command, confirm, group
+from headpond.cli.options import NewTopicArgument, TopicArgument, Yes, flag, option
+from headpond.cli.output import picked, print_fields, print_objects, print_table
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
-from headpond.shapes.resources import bytes_of, columns_object, compaction_object, entries_of, topic_object
+from headpond.shapes.resources import bytes_of, compaction_object, entries_of, topic_object
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,115 +20,70 @@ if TYPE_CHECKING:
     from headpond.client.admin import Admin
     from headpond.wire.control.catalog import TopicInfo
 
-topic_app = typer.Typer(
-    help="Create, list, change and delete topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+topic_app = group("Create, list, change and delete topics.")
 
-SchemaFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--schema",
-        metavar="FILE",
-        help="The columns, from a JSON or TOML list of names and types, or from an Arrow or Parquet file.",
-    ),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="NAME:TYPE",
-        help="A column, for example 'price:float64' or 'id:int64 not null'. Can be repeated.",
-    ),
-]
+SHARDS_HELP = "The number of shards: a power of two, fixed for the life of the topic."
+SCHEMA_HELP = "The columns, from a JSON or TOML list of names and types, or from an Arrow or Parquet file."
+COLUMN_HELP = "A column, for example 'price:float64' or 'id:int64 not null'. Can be repeated."
+SchemaFile = Annotated[Path | None, option("--schema", "FILE", SCHEMA_HELP)]
+Columns = Annotated[list[str] | None, option("--column", "NAME:TYPE", COLUMN_HELP)]
 
 
-@topic_app.command()
-@reports_errors
+@command(topic_app)
 def create(
+    node: Node,
     topic: NewTopicArgument,
-    shards: Annotated[
-        int,
-        typer.Option(
-            "--shards",
-            min=1,
-            metavar="N",
-            help="The number of shards: a power of two, fixed for the life of the topic.",
-        ),
-    ] = 1,
+    shards: Annotated[int, option("--shards", "N", SHARDS_HELP, min=1)] = 1,
     schema_file: SchemaFile = None,
     columns: Columns = None,
-    state: Annotated[
-        bool,
-        typer.Option("--state", help="A state topic: it keeps the latest value per key.", show_default=False),
-    ] = False,
+    state: Annotated[bool, flag("--state", "A state topic: it keeps the latest value per key.")] = False,
     settings: SetOption = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a topic. With columns it is a typed topic."""
     schema = _schema(schema_file, columns)
     values = read_assignments(settings)
-    info = ask(
-        url,
-        token,
-        lambda admin: admin.create_topic(topic, shards=shards, schema=schema, state=state, settings=values),
+    info = node.ask(
+        lambda admin: admin.create_topic(topic, shards=shards, schema=schema, state=state, settings=values)
     )
-    if as_json:
-        print_json(topic_object(info))
-    else:
-        typed = f" and {len(schema)} column{'s' if len(schema) > 1 else ''}" if schema is not None else ""
-        kind = "state topic " if info.state else ""
-        print(f"created {kind}{info.topic} with {info.shards} shard{'s' if info.shards > 1 else ''}{typed}")
+    typed = f" and {len(schema)} column{'s' if len(schema) > 1 else ''}" if schema is not None else ""
+    kind = "state topic " if info.state else ""
+    counts = f"{info.shards} shard{'s' if info.shards > 1 else ''}{typed}"
+    node.show(topic_object(info), f"created {kind}{info.topic} with {counts}")
 
 
-@topic_app.command()
-@reports_errors
-def alter(
-    topic: TopicArgument,
-    schema_file: SchemaFile = None,
-    columns: Columns = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
-) -> None:
+@command(topic_app)
+def alter(node: Node, topic: TopicArgument, schema_file: SchemaFile = None, columns: Columns = None) -> None:
     """Change the columns of a typed topic: --column adds or widens one, --schema replaces the list.
 
     Columns that are added must be nullable, and numbers can only become wider. Producers with the older columns
     keep working.
     """
-    if schema_file is None and not columns:
-        raise typer.BadParameter("give --column or --schema", param_hint="'--column'")
     given = _schema(schema_file, columns)
-    assert given is not None
+    if given is None:
+        raise typer.BadParameter("give --column or --schema", param_hint="'--column'")
 
     async def change(admin: Admin) -> tuple[int | None, TopicInfo]:
         before = await admin.show_topic(topic)
         whole = given if schema_file is not None else _changed(before, given)
         return before.schema_version, await admin.alter_topic(topic, schema=whole)
 
-    version, info = ask(url, token, change)
-    if as_json:
-        print_json(topic_object(info))
-    elif version == info.schema_version:
-        print(f"{info.topic} has these columns already (schema version {info.schema_version})")
-    else:
-        print(f"altered {info.topic}: schema version {info.schema_version}")
+    version, info = node.ask(change)
+    same = f"{info.topic} has these columns already (schema version {info.schema_version})"
+    other = f"altered {info.topic}: schema version {info.schema_version}"
+    node.show(topic_object(info), same if version == info.schema_version else other)
 
 
 def _schema(file: Path | None, columns: list[str] | None) -> pa.Schema | None:
     """The schema from one of the two options; None for a plain topic."""
+    if file is not None and columns:
+        raise typer.BadParameter("--schema and --column cannot both be given", param_hint="'--column'")
+    if file is None and not columns:
+        return None
     import pyarrow as pa
 
     from headpond.shapes.columns import parse_column, read_schema
 
-    if file is not None and columns:
-        raise typer.BadParameter("--schema and --column cannot both be given", param_hint="'--column'")
-    if file is not None:
-        return read_schema(file)
-    return pa.schema([parse_column(text) for text in columns]) if columns else None
+    return read_schema(file) if file is not None else pa.schema([parse_column(text) for text in columns or ()])
 
 
 def _changed(info: TopicInfo, given: pa.Schema) -> pa.Schema:
@@ -145,49 +101,36 @@ def _changed(info: TopicInfo, given: pa.Schema) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-@topic_app.command("list")
-@reports_errors
-def list_(url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+@command(topic_app, "list")
+def list_(node: Node) -> None:
     """List all topics."""
-    infos = sorted(ask(url, token, lambda admin: admin.list_topics()), key=lambda info: info.topic)
-    if as_json:
-        print_json([topic_object(info) for info in infos])
-        return
-    rows = [
-        (info.topic, info.shards, info.durability, info.schema_version, iso_time(info.created_at_us))
-        for info in infos
-    ]
-    print_table(("TOPIC", "SHARDS", "DURABILITY", "SCHEMA", "CREATED"), rows)
+    infos = sorted(node.ask(lambda admin: admin.list_topics()), key=lambda info: info.topic)
+    columns = "topic shards durability schema=schema_version created=created_at"
+    node.table([topic_object(info) for info in infos], columns)
 
 
-@topic_app.command()
-@reports_errors
-def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+@command(topic_app)
+def show(node: Node, topic: TopicArgument) -> None:
     """Show a topic: its columns, its shards with their entries, bytes and damage, and its settings."""
-    info = ask(url, token, lambda admin: admin.show_topic(topic))
-    if as_json:
-        print_json(topic_object(info))
-        return
-    print_fields(
-        [
-            ("topic", info.topic),
-            ("uuid", info.uuid.hex()),
-            ("created", iso_time(info.created_at_us)),
-            ("durability", info.durability),
-            ("shards", info.shards),
-            ("schema", f"version {info.schema_version}" if info.schema_version is not None else None),
-            ("kind", "state topic: the latest value a key" if info.state else None),
-            ("entries", entries_of(info)),
-            ("compacted", _compacted(info) if info.state else None),
-            ("bytes", bytes_of(info)),
-        ]
-    )
+    info = node.ask(lambda admin: admin.show_topic(topic))
+    node.show(topic_object(info), partial(_print, info))
+
+
+def _print(info: TopicInfo) -> None:
+    shown = topic_object(info)
+    values = {
+        **shown,
+        "schema": f"version {info.schema_version}" if info.schema_version is not None else None,
+        "kind": "state topic: the latest value a key" if info.state else None,
+        "entries": entries_of(info),
+        "compacted": sum(each.compacted for each in info.shard_list) if info.state else None,
+        "bytes": bytes_of(info),
+    }
+    names = "topic uuid created=created_at durability shards schema kind entries compacted bytes"
+    print_fields(picked(values, names))
     print()
-    if info.schema is not None:
-        print_table(
-            ("COLUMN", "TYPE", "NULLABLE"),
-            [(each["name"], each["type"], each["nullable"]) for each in columns_object(info.schema)],
-        )
+    if shown["schema"] is not None:
+        print_objects(shown["schema"], "column=name type nullable")
         print()
     rows = [
         (each.shard, each.entry_first, each.entry_next, each.bytes, each.incarnation, _spans(each.damaged))
@@ -199,65 +142,40 @@ def show(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_j
         print_settings(info.settings)
 
 
-@topic_app.command("set")
-@reports_errors
-def set_(
-    topic: TopicArgument,
-    assignments: Assignments,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
-) -> None:
+def _spans(spans: list[tuple[int, int]]) -> str | None:
+    return ", ".join(f"{start}–{end - 1}" for start, end in spans) or None
+
+
+@command(topic_app, "set")
+def set_(node: Node, topic: TopicArgument, assignments: Assignments) -> None:
     """Change settings of a topic; they override inherited ones. The value `none` removes a limit."""
     values = read_assignments(assignments)
-    info = ask(url, token, lambda admin: admin.set_topic(topic, **values))
-    print_result(topic_object(info), f"set {', '.join(values)} at topic {info.topic}", as_json=as_json)
+    info = node.ask(lambda admin: admin.set_topic(topic, **values))
+    node.show(topic_object(info), f"set {', '.join(values)} at topic {info.topic}")
 
 
-@topic_app.command()
-@reports_errors
-def unset(
-    topic: TopicArgument, names: Names, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False
-) -> None:
+@command(topic_app)
+def unset(node: Node, topic: TopicArgument, names: Names) -> None:
     """Remove settings from a topic, so that it inherits them again."""
-    info = ask(url, token, lambda admin: admin.unset_topic(topic, *names))
-    print_result(topic_object(info), f"unset {', '.join(names)} at topic {info.topic}", as_json=as_json)
+    info = node.ask(lambda admin: admin.unset_topic(topic, *names))
+    node.show(topic_object(info), f"unset {', '.join(names)} at topic {info.topic}")
 
 
-@topic_app.command()
-@reports_errors
-def compact(topic: TopicArgument, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+@command(topic_app)
+def compact(node: Node, topic: TopicArgument) -> None:
     """Remove superseded messages from the files of a state topic now, and wait until that is done."""
-    result = ask(url, token, lambda admin: admin.compact_topic(topic))
-    if as_json:
-        print_json(compaction_object(result))
-        return
+    result = node.ask(lambda admin: admin.compact_topic(topic))
     gone = sum(each.compacted for each in result.shards)
-    before, after = (
-        sum(getattr(each, name) for each in result.shards) for name in ("bytes_before", "bytes_after")
-    )
-    print(f"compacted {result.topic}: {gone:,} entries taken out, {before:,} bytes are {after:,} now")
+    before = sum(each.bytes_before for each in result.shards)
+    after = sum(each.bytes_after for each in result.shards)
+    text = f"compacted {result.topic}: {gone:,} entries taken out, {before:,} bytes are {after:,} now"
+    node.show(compaction_object(result), text)
 
 
-@topic_app.command()
-@reports_errors
-def delete(
-    topic: TopicArgument,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
-) -> None:
+@command(topic_app)
+def delete(node: Node, topic: TopicArgument, yes: Yes = False) -> None:
     """Delete a topic with its messages and subscriptions. This cannot be undone."""
     if not yes:
         confirm(f"Delete {topic} with all its messages and subscriptions?")
-    ask(url, token, lambda admin: admin.delete_topic(topic))
-    print_result({"deleted": topic}, f"deleted {topic}", as_json=as_json)
-
-
-def _compacted(info: TopicInfo) -> int:
-    return sum(each.compacted for each in info.shard_list)
-
-
-def _spans(spans: list[tuple[int, int]]) -> str | None:
-    return ", ".join(f"{start}–{end - 1}" for start, end in spans) or None
+    node.ask(lambda admin: admin.delete_topic(topic))
+    node.show({"deleted": topic}, f"deleted {topic}")

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, Url, said
-from headpond.cli.output import make_console, note, print_json, reports_errors
+from headpond.cli.command import Node, command
+from headpond.cli.options import argument, flag, option, said
+from headpond.cli.output import json_text, make_console, note
 from headpond.model.errors import BadSetting
 from headpond.storage.folder_lock import state_folder
 
@@ -31,27 +32,18 @@ LOOK_S = 0.5
 
 Update = Callable[["PipelineRun", dict[str, "BatchSample | None"]], None]
 
-spark_app = typer.Typer(help="Pipelines and jobs on Spark.", no_args_is_help=True)
-
-File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A pipeline's file.", show_default=False)]
-Master = Annotated[
-    str | None, typer.Option("--master", metavar="MASTER", help="The Spark master; default: the file's.")
-]
+File = Annotated[Path, argument("FILE.toml", "A pipeline's file.")]
+Master = Annotated[str | None, option("--master", "MASTER", "The Spark master; default: the file's.")]
+ONCE_HELP = "Process the rows that are there, then end, whatever the trigger."
 
 
-@spark_app.command()
-@reports_errors
+@command()
 def check(
+    node: Node,
     context: typer.Context,
     file: File,
-    offline: Annotated[
-        bool,
-        typer.Option("--offline", help="Check the file alone, without Spark or a node."),
-    ] = False,
+    offline: Annotated[bool, flag("--offline", "Check the file alone, without Spark or a node.")] = False,
     master: Master = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
 ) -> None:
     """Check a pipeline's file without running it."""
     from headpond.spark.pipeline.pipeline import Pipeline
@@ -61,37 +53,25 @@ def check(
     if not offline:
         from headpond.spark.pipeline.run import analyse
 
-        node = _node(context, plan, url, token)
-        _note_unfinished(analyse(pipeline.definition, _session(plan, master), node=node))
+        target = _node(context, plan, node.url, node.token)
+        _note_unfinished(analyse(pipeline.definition, _session(plan, master), node=target))
     parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
-    if as_json:
-        print_json({"pipeline": plan.name, **parts, "tried": not offline})
-        return
-    print(f"{file}: pipeline {plan.name} is in order{' as far as the file tells' if offline else ''}")
-    for part, names in parts.items():
-        print(f"  {part}: {', '.join(names) or 'none'}")
+    lines = [f"{file}: pipeline {plan.name} is in order{' as far as the file tells' if offline else ''}"]
+    lines += [f"  {part}: {', '.join(names) or 'none'}" for part, names in parts.items()]
+    node.show({"pipeline": plan.name, **parts, "tried": not offline}, "\n".join(lines))
 
 
-@spark_app.command()
-@reports_errors
+@command()
 def run(
+    node: Node,
     context: typer.Context,
     file: File,
-    once: Annotated[
-        bool, typer.Option("--once", help="Process the rows that are there, then end, whatever the trigger.")
-    ] = False,
-    idle: Annotated[
-        str | None,
-        typer.Option("--idle", metavar="TIME", help="End after this time without rows: 30s, 5m."),
-    ] = None,
+    once: Annotated[bool, flag("--once", ONCE_HELP)] = False,
+    idle: Annotated[str | None, option("--idle", "TIME", "End after this time without rows: 30s, 5m.")] = None,
     metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there."),
+        str | None, option("--metrics", "HOST:PORT", "Serve metrics for Prometheus there.")
     ] = None,
     master: Master = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until it ends or is stopped; the next run continues where it was.
 
@@ -108,14 +88,14 @@ def run(
     plan = pipeline.plan
     page = _metrics(plan.name, metrics)
     log = state_folder() / "spark" / f"{plan.name}.log"
-    if not as_json:
+    if not node.as_json:
         note(f"starting Spark for {plan.name}; its own output is in {log}")
     try:
         with _signals() as signals:
             with _stderr_to(log):
                 spark = _session(plan, master)
-            work = start(pipeline.definition, spark, node=_node(context, plan, url, token))
-            _follow(work, signals, page, idle_s=idle_s, as_json=as_json)
+            work = start(pipeline.definition, spark, node=_node(context, plan, node.url, node.token))
+            _follow(work, signals, page, idle_s=idle_s, as_json=node.as_json)
     finally:
         if page is not None:
             page.close()
@@ -251,8 +231,7 @@ def _report(sample: BatchSample, page: Metrics | None, *, as_json: bool, live: b
     if page is not None:
         page.take(sample)
     if as_json:
-        print_json(sample)
-        sys.stdout.flush()
+        print(json_text(sample), flush=True)
     elif not live and sample.rows:
         note(line(sample))
 
