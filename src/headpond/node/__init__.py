@@ -4,10 +4,11 @@
 
 In reading order::
 
-    data_folder  The data folder: whose it is and which version wrote it
-    bootstrap    The first admin token, made in the data folder itself: whoever may write there owns the node
-    tls          TLS on the node's side: its certificate, and whether clients must show one
-    server       The node's shell: sockets, worker threads, timers and signals around the core
-    process      A node's process: its folder, its signals, and serving until it is told to stop
-    lossy_link   A link between a client and a node that behaves badly on purpose, and counts what it did
+    process           A node's process: its folder, its signals, and serving until a signal stops it
+    data_folder       The data folder: its owner, and the version that wrote it
+    bootstrap         The first admin token, written to the data folder of a node that does not run
+    tls               TLS on the node's side: its certificate, and whether clients must show one
+    server            The node's shell: sockets, worker threads and timers around the core
+    memory_transport  A connection between a client and its node in one process
+    lossy_link        A connection between a client and a node that fails on purpose, for tests and the demo
 """

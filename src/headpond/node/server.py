@@ -10,27 +10,31 @@ import asyncio
 import contextlib
 import errno
 import logging
-import socket
 import ssl
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from headpond.broker.catalog.topics import TOPICS_FOLDER
 from headpond.broker.core import NodeCore
 from headpond.broker.effects import Close, Commit, Effect, Fetch, RemoveTree, Send
+from headpond.broker.operations import LocalRequest
 from headpond.broker.session import Session
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
 from headpond.node.links.links import Peers
+from headpond.node.memory_transport import MemoryTransport, connect_in_memory
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import is_disk_full
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.codec import encode_control
-from headpond.wire.control.greeting import Ping
+from headpond.wire.control.greeting import Control, Ping
+from headpond.wire.control.producing import Ack
+from headpond.wire.frame import Frame
 
 logger = logging.getLogger("headpond.node")
 
@@ -54,11 +58,12 @@ def clock_us() -> int:
 
 
 class Connection(asyncio.Protocol):
-    """One client. Knows its socket and its clocks; everything else is the core's."""
+    """One client: its transport and its clocks. ``take_ack`` is of a client in this process."""
 
-    def __init__(self, server: Server, number: int) -> None:
+    def __init__(self, server: Server, number: int, take_ack: Callable[[Ack], None] | None = None) -> None:
         self._server = server
         self.number = number
+        self.take_ack = take_ack
         self.transport: asyncio.Transport | None = None
         self.session: Session | None = None
         self.opened_s = self.heard_s = self.frame_s = self.pinged_s = 0.0
@@ -80,6 +85,20 @@ class Connection(asyncio.Protocol):
         self._server.count_partial(self)
         self._server.drain()
         self._server.check_window(self)
+
+    def take(self, *events: Frame | Control | LocalRequest) -> None:
+        """A client in this process sends objects instead of bytes."""
+        self.heard_s = time.monotonic()
+        assert self.session is not None
+        self._server.core.take(self.session, events)
+        self._server.drain()
+        self._server.check_window(self)
+
+    async def wait_reading(self) -> None:
+        """Returns when the node takes more from a client in this process, or the connection has ended."""
+        if not self.reading:
+            assert isinstance(self.transport, MemoryTransport)
+            await self.transport.wait_reading()
 
     def pause_writing(self) -> None:
         self._server.core.set_writable(self.number, False)
@@ -185,15 +204,18 @@ class Server:
         self._numbers += 1
         return Connection(self, self._numbers)
 
-    async def accept(self, ours: socket.socket) -> None:
-        """Takes the node's end of a pair of sockets for a connection like any other."""
-        await self._loop.connect_accepted_socket(self._accept, ours)
+    def attach(self, client: asyncio.Protocol, take_ack: Callable[[Ack], None]) -> Connection:
+        """Connects a client in this process; its connection counts like any other."""
+        self._numbers += 1
+        connection = Connection(self, self._numbers, take_ack)
+        connect_in_memory(client, connection)
+        return connection
 
     # --- connections --------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
         self._connections[connection.number] = connection
-        connection.session = self.core.connected(connection.number)
+        connection.session = self.core.connected(connection.number, connection.take_ack)
         limit = self._settings.limits.connections
         if len(self._connections) > limit:
             error = LimitReached(f"this node takes at most {limit} connections (limits.connections)")

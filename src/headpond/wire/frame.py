@@ -92,6 +92,12 @@ def encode(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> bytes
     return b"".join((header, body, TRAILER.pack(extend(value(header), body))))
 
 
+def frame_of(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> Frame:
+    """The frame that ``encode`` and ``decode_at`` would make, for a receiver in the same process."""
+    crc: int = extend(value(HEADER.pack(type, shard, segment, len(body))), body)
+    return Frame(type, shard, segment, body, crc)
+
+
 def decode_at(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
     """The frame at ``at``, or None if the bytes end before it does. Faults are ``BadFrame``."""
     if len(data) - at < HEADER_BYTES:

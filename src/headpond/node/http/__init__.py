@@ -12,7 +12,8 @@ In reading order::
     callers  One caller per token: its session at the node, its producers and its consumers
     bodies   Messages in the body of a request: JSON, JSON lines, an Arrow stream, or one raw value
     publish  Messages of a request on their way to the node: under a key, through a lane, or under a name
-    lane     Requests of one caller to one topic that share a segment
+    lane        Segments of a block, and lanes: requests of one caller to one topic share segments
+    local_link  A link to the node of the same process: requests and segments go as objects
     held     A consumer that a caller holds between its requests
     routes   The routes, one file per group
 """

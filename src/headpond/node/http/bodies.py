@@ -158,6 +158,8 @@ class Rows:
     """Bytes of the body that they came in."""
     headers_count: int = 0
     """Of all messages."""
+    timed: bool = False
+    """Whether a message says when it was sent."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -179,12 +181,14 @@ class Rows:
         self.ids.append(message.id)
         self.headers.append(headers or None)
         self.sent_at.append(None if message.sent_at is None else _micros(message.sent_at))
+        self.timed = self.timed or message.sent_at is not None
 
     def to_batch(self, schema: pa.Schema | None, sent_at_us: int) -> pa.RecordBatch:
         """As columns; a fault names the message."""
         times = [sent_at_us if each is None else each for each in self.sent_at]
-        keys = self.keys if any(each is not None for each in self.keys) else None
-        ids = self.ids if any(each is not None for each in self.ids) else None
+        count = len(self.values)
+        keys = self.keys if self.keys.count(None) < count else None
+        ids = self.ids if self.ids.count(None) < count else None
         headers = self.headers if any(self.headers) else None
         if schema is None:
             values = [_plain(value, number) for number, value in enumerate(self.values)]
@@ -341,8 +345,8 @@ SMALL_BYTES = 64 * 1024
 _thread = ThreadPoolExecutor(1, "http-bodies")
 
 
-async def aside(size: int, work: Callable[[], Result]) -> Result:
-    """What ``work`` on a body of ``size`` bytes makes."""
+async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+    """The result of ``work`` on a body of ``size`` bytes."""
     if size <= SMALL_BYTES:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_thread, work)
+        return work(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(_thread, work, *arguments)

@@ -1,7 +1,7 @@
-"""Callers: for each token a connection to the node, kept for a while, and what is open through it.
+"""Callers: one per token, with its session at the node and what it has open there.
 
-A token that is revoked, or whose time is over, loses its connection at once, as with any client of the node;
-the next request with it asks the node anew and is told why. What is kept of a token is a digest of it.
+When a token is revoked or expires, the node ends its session at once, as with any client; the next request
+with it opens another, and gets the node's refusal. A caller is found by a digest of its token.
 """
 
 from __future__ import annotations
@@ -9,79 +9,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TypeVar
 
 from headpond.broker.settings import HttpLimits
-from headpond.client.connect import Client
-from headpond.client.link.connection import Connection
-from headpond.client.link.link import Link, LinkOptions
 from headpond.client.produce.producer import Producer
-from headpond.model.address import DEFAULT_URL, Address
 from headpond.model.errors import HeadpondError, LimitReached, SubscriptionNotFound, TopicNotFound
 from headpond.node.http.held import HeldConsumer, parse_start
 from headpond.node.http.lane import Lane
-from headpond.wire.connection import ClientSide
+from headpond.node.http.local_link import LocalClient, LocalLink
+from headpond.node.server import Server
 from headpond.wire.control.access import ShowAccess
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.consuming import ShowSubscription
 from headpond.wire.control.greeting import OperationOf
-
-# A client of the node in the same process: the same conversation, through a pair of sockets instead of a
-# port.
-#
-# So the node knows the door's callers as it knows any client, by their token, with nothing to configure: no
-# address, no certificate, no port that might be taken.
-
-Accept = Callable[[socket.socket], Awaitable[None]]
-"""What a node does with its end of a pair of sockets."""
-
-
-class InsideConnection(Connection):
-    accept: Accept
-
-    async def _dial(self) -> None:
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
-        try:
-            await self.accept(theirs)
-            await self._loop.create_unix_connection(lambda: self, sock=ours)
-        except BaseException:
-            ours.close()
-            theirs.close()
-            raise
-
-
-class InsideLink(Link):
-    accept: Accept
-
-    def _new_connection(self, address: Address) -> Connection:
-        connection = InsideConnection(
-            address,
-            ClientSide(client=self._client, token=self._token),
-            on_event=self._on_event,
-            on_end=lambda error: self._on_down(connection, error),
-            on_writable=self._on_writable,
-        )
-        connection.accept = self.accept
-        return connection
-
-
-class InsideClient(Client):
-    """Opened like any client: ``async with InsideClient(accept, token, "http") as client``."""
-
-    def __init__(self, accept: Accept, token: str | None, name: str) -> None:
-        super().__init__(DEFAULT_URL, token, name, LinkOptions())  # an address stands for the one node there is
-        self._accept = accept
-
-    def _new_link(self, addresses: Sequence[Address]) -> Link:
-        link = InsideLink(addresses, client=self._name, token=self._token_for(addresses), options=self._options)
-        link.accept = self._accept
-        return link
-
 
 logger = logging.getLogger("headpond.http")
 
@@ -109,18 +51,26 @@ Check = Callable[[], Awaitable[None]]
 class Caller:
     """One token's connection, its producers and its consumers."""
 
-    def __init__(self, client: InsideClient, digest: bytes) -> None:
+    def __init__(self, client: LocalClient, digest: bytes) -> None:
         self.client = client
+        self.link: LocalLink = client.link
+        """For the client's own classes: ``Admin``, ``Reader``, ``Producer``, ``Consumer``."""
         self.digest = digest
         self.used_at = monotonic()
         self.streams = 0
-        """Streams of events that are open."""
+        """Open streams of events."""
         self.consumers: dict[ConsumerKey, HeldConsumer] = {}
+        self.lanes: dict[str, Lane] = {}
+        """By topic: the way that requests without a producer's name share."""
         self._producers: dict[tuple[str, str], tuple[Producer, float]] = {}
-        self._lanes: dict[str, Lane] = {}
         self._name: str | None = None
         self.opening = asyncio.Lock()
-        """Held while a producer or a consumer is opened, so that it is opened once."""
+        """Held while a lane, a producer or a consumer is opened, so that it is opened once."""
+
+    @property
+    def over(self) -> bool:
+        """Whether its session has ended."""
+        return not self.link.up or self.link.refusal is not None
 
     async def name(self) -> str:
         """The token's name, or its id where it has none; nothing on an open node."""
@@ -129,14 +79,9 @@ class Caller:
             self._name = info.name or info.token
         return self._name
 
-    @property
-    def link(self) -> Link:
-        """For the client's own classes: ``Admin``, ``Reader``, ``Producer``, ``Consumer``."""
-        return self.client.link
-
     async def ask(self, operation: OperationOf[Result], timeout_s: float | None = None) -> Result:
         """Has the node carry out an operation; returns its answer."""
-        return await self.client.link.ask(operation, timeout_s=timeout_s)
+        return await self.link.ask(operation, timeout_s=timeout_s)
 
     async def topic(self, topic: str, check: Check) -> TopicInfo:
         """What a topic is like, to send to it; it is made if the node allows that and ``check`` does."""
@@ -146,21 +91,14 @@ class Caller:
             await check()
             return await self.ask(OpenTopic(topic, create=True))
 
-    async def lane(self, topic: str, check: Check) -> Lane:
-        """The way into a topic that this caller's requests share."""
-        found = self._lanes.get(topic)
-        if found is None:
-            async with self.opening:
-                found = self._lanes.get(topic)
-                if found is None:
-                    self._make_room()
-                    found = self._lanes[topic] = Lane(self.client.link, await self.topic(topic, check))
-        return found
-
-    def _make_room(self) -> None:
-        idle = [topic for topic, lane in self._lanes.items() if lane.idle]
-        if len(self._lanes) >= LANES_MAX and idle:
-            self._lanes.pop(min(idle, key=lambda topic: self._lanes[topic].used_at)).close()
+    async def open_lane(self, topic: str, check: Check) -> Lane:
+        async with self.opening:
+            if (found := self.lanes.get(topic)) is None:
+                idle = [name for name, lane in self.lanes.items() if lane.idle]
+                if len(self.lanes) >= LANES_MAX and idle:
+                    self.lanes.pop(min(idle, key=lambda name: self.lanes[name].used_at)).close()
+                found = self.lanes[topic] = Lane(self.link, await self.topic(topic, check))
+            return found
 
     async def producer(self, topic: str, name: str, check: Check) -> Producer:
         """An open producer of ``topic`` under a name."""
@@ -179,9 +117,9 @@ class Caller:
             self._producers[key] = (producer, monotonic())
             return producer
 
-    async def drop_ways(self, topic: str, name: str) -> None:
-        """The topic is not what it was: the next message finds out anew."""
-        self._lanes.pop(topic, None)
+    async def forget_topic(self, topic: str, name: str) -> None:
+        """The topic was deleted, or created again: the next message opens it."""
+        self.lanes.pop(topic, None)
         if (found := self._producers.pop((topic, name), None)) is not None:
             await self._close(found[0])
 
@@ -191,9 +129,9 @@ class Caller:
             if now - used_at > PRODUCER_IDLE_S:
                 del self._producers[key]
                 await self._close(producer)
-        for topic, lane in list(self._lanes.items()):
+        for topic, lane in list(self.lanes.items()):
             if now - lane.used_at > LANE_IDLE_S:
-                del self._lanes[topic]
+                del self.lanes[topic]
                 lane.close()
         for place, held in list(self.consumers.items()):
             if held.over or (not held.busy and now - held.used_at > consumer_idle_s):
@@ -204,7 +142,7 @@ class Caller:
         for held in list(self.consumers.values()):
             await held.close()
         self.consumers.clear()
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             lane.close()
         try:
             await self.client.close()
@@ -219,11 +157,9 @@ class Caller:
 
 
 class Callers:
-    def __init__(self, accept: Accept, limits: HttpLimits, is_guarded: Callable[[], bool]) -> None:
+    def __init__(self, node: Server, limits: HttpLimits) -> None:
         self.limits = limits
-        self.is_guarded = is_guarded
-        """Whether the node asks for tokens."""
-        self._accept = accept
+        self._node = node
         self._callers: dict[bytes, Caller] = {}
         self._opening: dict[bytes, asyncio.Future[Caller]] = {}
         self._sweeper: asyncio.Task[None] | None = None
@@ -314,7 +250,7 @@ class Callers:
         """The caller with this token; an error says why the node does not let it in."""
         digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
         caller = self._callers.get(digest)
-        if caller is not None and caller.client.connected and caller.client.link.refusal is None:
+        if caller is not None and not caller.over:
             caller.used_at = monotonic()
             return caller
         if caller is not None:
@@ -339,7 +275,7 @@ class Callers:
     async def _open(self, token: str | None, digest: bytes) -> Caller:
         if len(self._callers) >= self.limits.callers:
             await self._make_room()
-        client = await InsideClient(self._accept, token, CLIENT).open()
+        client = await LocalClient(self._node, token, CLIENT).open()
         caller = self._callers[digest] = Caller(client, digest)
         return caller
 
@@ -368,8 +304,7 @@ class Callers:
             for caller in list(self._callers.values()):
                 try:
                     await caller.sweep(now, self.limits.consumer_idle_s)
-                    refused = caller.client.link.refusal is not None
-                    if refused or self._is_idle(caller, now, self.limits.caller_idle_s):
+                    if caller.link.refusal is not None or self._is_idle(caller, now, self.limits.caller_idle_s):
                         await self._drop(caller)
                 except Exception:
                     logger.exception("looking after a caller's connection failed")

@@ -1,8 +1,8 @@
-"""A caller's way into a topic, without a key: requests that come together share a segment.
+"""Segments of a block, and lanes: requests of one caller to one topic share segments.
 
-While one flight is under way the requests behind it gather, and go together in the next. A lane has one
-block, so that a day of requests is one run of a producer, not one each. A refusal ends the
-block, and so does a fault: what comes next begins another, and whoever was refused is told at once.
+While segments of a lane are on their way, requests gather and go together in the next ones. A lane has one
+block, so that a day of requests is one run of a producer. Any refusal ends the block, and so does a fault: the
+next request begins another. Nothing is sent again: every request hears of a refusal at once, and decides.
 """
 
 from __future__ import annotations
@@ -10,157 +10,109 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from time import monotonic
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from headpond.client.link.link import Link
 from headpond.client.produce.tables import check_state_table
 from headpond.model.errors import Conflict, HeadpondError, TimedOut, from_code
 from headpond.model.identity import BLOCK_BYTES, Identity
 from headpond.model.receipt import Durability, Outcome, Receipt
-from headpond.producer.encoder import Encoder, PlainEncoder, TypedEncoder
+from headpond.node.http.local_link import LocalLink
 from headpond.producer.sharder import Sharder
 from headpond.wire.control.catalog import TopicInfo
-from headpond.wire.control.producing import Ack, AckItem, BlockEnd
-from headpond.wire.frame import SEGMENT_BYTES_MAX, FrameType, encode
+from headpond.wire.control.producing import AckItem, BlockEnd
+from headpond.wire.frame import SEGMENT_BYTES_MAX, Frame, FrameType, frame_of
 from headpond.wire.plain.columns import table_to_batches
+from headpond.wire.plain.segment import encode_plain
 from headpond.wire.title import Title, encode_title
-from headpond.wire.typed.rows import messages_of
+from headpond.wire.typed.codec import RowEncoder
+from headpond.wire.typed.rows import messages_of, row_schema, to_rows
 from headpond.wire.typed.schema import decode_schema
 
-# Segments of one block on their way to the node, until each is answered.
-#
-# A flight is not tried again after a refusal, whatever the reason: whoever asked is told, and decides. After
-# a lost connection what is not answered is sent again, as a producer does: what the node has is a duplicate.
+logger = logging.getLogger("headpond.http")
 
 ANSWER_S_MAX = 30.0
-
-
-class Piece(NamedTuple):
-    shard: int
-    segment: int
-    places: list[int]
-    """Where each row stood among those that were sent together."""
-    frame: bytes
+FLIGHT_BYTES_MAX = 4 * 1024 * 1024
+"""Requests share a segment up to this size; a larger one goes alone."""
 
 
 class Block:
-    """A block that is sent to: its title, and an encoder a shard that numbers segments."""
+    """A block under way: numbers and encodes its segments."""
 
-    def __init__(self, info: TopicInfo, producer: str, block: bytes, turn: int) -> None:
-        self.info = info
+    def __init__(self, link: LocalLink, info: TopicInfo, producer: str, block: bytes, turn: int) -> None:
+        self._link = link
+        self._topic = info.topic
+        self.state = info.state
         self.block = block
         self.schema = None if info.schema is None else decode_schema(info.schema)
         power = info.shards.bit_length() - 1
         title = Title(info.topic, info.uuid, producer, 0, info.schema)
-        self.title = encode(FrameType.TITLE, encode_title(block, power, title))
+        self._title = frame_of(FrameType.TITLE, encode_title(block, power, title))
         self._sharder = Sharder(power, turn=turn)
-        self._encoders: dict[int, Encoder] = {}
+        self._segments_next: dict[int, int] = {}
+        self._encoders: dict[int, RowEncoder] = {}
 
     def rows(self, table: pa.Table | pa.RecordBatch, sent_at_us: int) -> pa.RecordBatch:
-        """A table as the topic's rows; what is wrong with it is told here."""
+        """A caller's table as rows of the topic; an error says what is wrong with it."""
         if self.schema is None:
-            check_state_table(table, self.info.state)
+            check_state_table(table, self.state)
             batches = table_to_batches(table, sent_at_us, SEGMENT_BYTES_MAX)
         else:
-            batches = messages_of(table, self.schema, sent_at_us, state=bool(self.info.state))
+            batches = messages_of(table, self.schema, sent_at_us, state=bool(self.state))
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
-    def cut(self, rows: pa.RecordBatch) -> list[Piece]:
-        """A segment a shard. Rows without a key stay together."""
-        pieces = []
-        for shard, part, places in self._sharder.split(rows):
-            encoder = self._encoders.get(shard) or self._encoder(shard)
-            frame, _ = encoder.encode(part)
-            stood = list(range(part.num_rows)) if places is None else places.to_pylist()
-            pieces.append(Piece(shard, encoder.last_segment, stood, frame))
-        return pieces
-
-    def _encoder(self, shard: int) -> Encoder:
-        made: Encoder = PlainEncoder(shard) if self.schema is None else TypedEncoder(self.schema, shard)
-        self._encoders[shard] = made
-        return made
-
-    def end(self, link: Link, refused: Collection[int] = ()) -> None:
-        """Nothing follows: it is forgotten in a day. The last segment of ``refused`` shards does not count."""
-        ends = {shard: each.last_segment + (shard not in refused) for shard, each in self._encoders.items()}
-        link.send(BlockEnd(self.block, ends))
-
-
-class Flight:
-    """Heard by the link as a producer is."""
-
-    def __init__(self, link: Link, block: Block, pieces: Sequence[Piece]) -> None:
-        self._link = link
-        self._block = block
-        self._pieces = {(piece.shard, piece.segment): piece for piece in pieces}
-        self._answers: dict[tuple[int, int], tuple[AckItem, str]] = {}
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def send(self) -> list[Receipt]:
-        """A receipt a row, once the node has answered for all of them."""
-        self._link.add_producer(self)
-        self._link.add_block(self._block.block, self)
+    async def send(self, rows: pa.RecordBatch) -> list[Receipt]:
+        """Sends rows as one segment per shard; returns a receipt per row. Rows without a key stay together."""
+        parts = self._sharder.split(rows)
+        segments = [self._encode(shard, part) for shard, part, _ in parts]
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
-                await self._link.wait_up()
-                self.on_up()
-                await self._done
+                answers = await self._link.publish(self._title, self.block, segments)
         except TimeoutError:
             raise TimedOut(
-                f"the messages were not answered for within {ANSWER_S_MAX:g} s",
+                f"the node did not answer for the messages within {ANSWER_S_MAX:g} s",
                 hint="They may have been stored all the same; with an Idempotency-Key a repeat is harmless.",
             ) from None
-        finally:
-            self._link.remove_producer(self)
-        return self._receipts()
+        receipts: dict[int, Receipt] = {}
+        for segment, (_, part, places) in zip(segments, parts, strict=True):
+            numbers = range(part.num_rows) if places is None else places.to_pylist()
+            item, durability = answers[segment.shard, segment.segment]
+            for row, place in enumerate(numbers):
+                receipts[place] = self._receipt(segment, row, item, durability)
+        return list(receipts.values()) if len(parts) == 1 else [receipts[place] for place in sorted(receipts)]
 
-    def _receipts(self) -> list[Receipt]:
-        found: dict[int, Receipt] = {}
-        for key, piece in self._pieces.items():
-            item, durability = self._answers[key]
-            error = _error(item) if item.outcome == "rejected" else None
-            for row, place in enumerate(piece.places):
-                found[place] = Receipt(
-                    Outcome(item.outcome),
-                    self._link.destination,
-                    self._block.info.topic,
-                    Identity(self._block.block, piece.shard, piece.segment, row),
-                    None if item.first_entry is None else item.first_entry + row,
-                    None if error is not None else Durability(durability),
-                    error,
-                )
-        return [found[place] for place in sorted(found)]
+    def _encode(self, shard: int, rows: pa.RecordBatch) -> Frame:
+        number = self._segments_next.get(shard, 0)
+        if self.schema is None:
+            body = encode_plain(rows)
+        else:
+            encoder = self._encoders.get(shard)
+            if encoder is None:
+                encoder = self._encoders[shard] = RowEncoder(row_schema(self.schema), shard)
+            body = encoder.encode(to_rows(rows, self.schema))[0].body
+        self._segments_next[shard] = number + 1
+        return frame_of(FrameType.SEGMENT, body, shard=shard, segment=number)
 
-    # --- what the link tells ------------------------------------------------------------------------
+    def _receipt(self, segment: Frame, row: int, item: AckItem, durability: str) -> Receipt:
+        rejected = item.outcome == Outcome.REJECTED
+        return Receipt(
+            Outcome(item.outcome),
+            "",
+            self._topic,
+            Identity(self.block, segment.shard, segment.segment, row),
+            None if item.first_entry is None else item.first_entry + row,
+            None if rejected else Durability(durability),
+            _error(item) if rejected else None,
+        )
 
-    def on_up(self) -> None:
-        if self._link.up and not self._done.done():
-            left = [piece.frame for key, piece in self._pieces.items() if key not in self._answers]
-            self._link.send_segments(self._block.title, left)
-
-    def on_down(self) -> None:
-        if self._link.refusal is not None:
-            self.on_error(self._link.refusal)
-
-    def on_writable(self) -> None:
-        """One flight's frames are few."""
-
-    def on_error(self, error: HeadpondError) -> None:
-        if not self._done.done():
-            self._done.set_exception(error.again())
-
-    def on_ack(self, ack: Ack) -> None:
-        for item in ack.items:
-            if (ack.shard, item.segment) in self._pieces:
-                self._answers[ack.shard, item.segment] = (item, ack.durability)
-        if len(self._answers) == len(self._pieces) and not self._done.done():
-            self._done.set_result(None)
+    def end(self, refused: Collection[int] = ()) -> None:
+        """No segment follows: the node forgets the block in a day. ``refused`` shards lack their last one."""
+        ends = {shard: number - (shard in refused) for shard, number in self._segments_next.items()}
+        self._link.take(BlockEnd(self.block, ends))
 
 
 def _error(item: AckItem) -> HeadpondError:
@@ -172,66 +124,59 @@ def _error(item: AckItem) -> HeadpondError:
     return from_code(item.code, item.message)
 
 
-logger = logging.getLogger("headpond.http")
-
-FLIGHT_BYTES_MAX = 4 * 1024 * 1024
-"""Requests share a segment up to this size; a larger one goes alone."""
-
-
 class Waiting(NamedTuple):
     rows: pa.RecordBatch
     answer: asyncio.Future[list[Receipt]]
 
 
 class Lane:
-    def __init__(self, link: Link, info: TopicInfo) -> None:
+    def __init__(self, link: LocalLink, info: TopicInfo) -> None:
         self.used_at = monotonic()
         self.info = info
         self._link = link
-        self._block = self._new_block()
+        self.block = self._new_block()
         self._waiting: deque[Waiting] = deque()
-        self._flying: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
 
-    async def send(self, table: pa.Table | pa.RecordBatch) -> list[Receipt]:
-        """A receipt a row."""
+    async def send(self, rows: pa.RecordBatch) -> list[Receipt]:
+        """Sends rows of the topic; returns a receipt per row."""
         self.used_at = monotonic()
-        rows = self._block.rows(table, time.time_ns() // 1000)
         answer: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
         self._waiting.append(Waiting(rows, answer))
-        if self.idle:
-            self._flying = asyncio.ensure_future(self._fly())
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send())
         return await asyncio.shield(answer)
 
     @property
     def idle(self) -> bool:
-        return self._flying is None or self._flying.done()
+        return self._sending is None
 
     def close(self) -> None:
-        """Ends its block. Nothing is under way then: a lane is closed when it is idle."""
-        self._block.end(self._link)
+        """Ends its block; only an idle lane is closed."""
+        self.block.end()
 
     def _new_block(self) -> Block:
         turn = secrets.randbelow(self.info.shards)
-        return Block(self.info, "", secrets.token_bytes(BLOCK_BYTES), turn)
+        return Block(self._link, self.info, "", secrets.token_bytes(BLOCK_BYTES), turn)
 
-    async def _fly(self) -> None:
-        while self._waiting:
-            together = self._take()
-            try:
-                await self._send(together)
-            except HeadpondError as error:
-                self._fail(together, error)
-            except Exception:
-                logger.exception("sending to %s failed", self.info.topic)
-                self._fail(together, HeadpondError("the node failed to do this; its log says why"))
+    async def _send(self) -> None:
+        """Sends what waits, until nothing does."""
+        try:
+            while self._waiting:
+                await self._send_some(self._take())
+        finally:
+            self._sending = None
 
-    def _fail(self, together: list[Waiting], error: HeadpondError) -> None:
-        self._block = self._new_block()
-        for each in (*together, *self._waiting):
-            if not each.answer.done():
-                each.answer.set_exception(error.again())
-                each.answer.exception()  # whoever asked may have gone
-        self._waiting.clear()
+    async def _send_some(self, together: list[Waiting]) -> None:
+        try:
+            batches = [each.rows for each in together]
+            receipts = await self.block.send(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+            self._answer(together, receipts)
+        except HeadpondError as error:
+            self._fail(together, error)
+        except Exception:
+            logger.exception("sending to %s failed", self.info.topic)
+            self._fail(together, HeadpondError("the node failed to do this; its log says why"))
 
     def _take(self) -> list[Waiting]:
         together = [self._waiting.popleft()]
@@ -244,16 +189,22 @@ class Lane:
             together.append(self._waiting.popleft())
         return together
 
-    async def _send(self, together: list[Waiting]) -> None:
-        batches = [each.rows for each in together]
-        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        receipts = await Flight(self._link, self._block, self._block.cut(rows)).send()
-        if not all(receipt.stored for receipt in receipts):
-            passing = {each.shard for each in receipts if each.error is not None and each.error.retryable}
-            self._block.end(self._link, refused=passing)
-            self._block = self._new_block()
+    def _answer(self, together: list[Waiting], receipts: list[Receipt]) -> None:
+        refused = [each for each in receipts if each.error is not None]
+        if refused:
+            passing = {each.shard for each in refused if each.error is not None and each.error.retryable}
+            self.block.end(refused=passing)
+            self.block = self._new_block()
         at = 0
         for each in together:
             if not each.answer.done():
                 each.answer.set_result(receipts[at : at + each.rows.num_rows])
             at += each.rows.num_rows
+
+    def _fail(self, together: list[Waiting], error: HeadpondError) -> None:
+        self.block = self._new_block()
+        for each in (*together, *self._waiting):
+            if not each.answer.done():
+                each.answer.set_exception(error.again())
+                each.answer.exception()  # its request may have ended
+        self._waiting.clear()

@@ -139,7 +139,7 @@ class HttpServer:
         self._stopping = asyncio.Event()
         self._listener: asyncio.Server | None = None
         tokens = node.core.stores.tokens
-        self._callers = Callers(node.accept, settings.http_limits, lambda: tokens.guarded)
+        self._callers = Callers(node, settings.http_limits)
         app = make_app(HttpState(self._callers, self._stopping, self._hindrance, self._gauges))
         names = OwnNames(address[0], settings.http_names)
         self._gate = Gate(app, settings.http_limits, lambda: tokens.guarded, names)

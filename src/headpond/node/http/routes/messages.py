@@ -116,7 +116,7 @@ async def publish_messages(
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     told = RawMessage(key, id, ttl)
     body = await request.body()
-    messages = await aside(len(body), lambda: read_body(media, body, told, request.headers))
+    messages = await aside(len(body), read_body, media, body, told, request.headers)
     await answer_of(request).expect(RECEIPT_BYTES * len(messages))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
     made = _published(name, receipts)
@@ -192,7 +192,7 @@ async def fetch_messages(
         if arrow:
             return _arrow(part, count)
         answer_bytes = state_of(request).callers.limits.answer_bytes
-        made: Any = await aside(part.nbytes, lambda: _json(reader, shard, part, count, answer_bytes))
+        made: Any = await aside(part.nbytes, _json, reader, shard, part, count, answer_bytes)
         return Response(made, media_type=MediaType.JSON)
 
 
