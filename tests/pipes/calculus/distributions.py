@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from headpond.pipes.calculus.copies import Copies, Finite, bernoulli, geometric, resent
+from headpond.pipes.calculus.copies import Copies, Finite, Number, bernoulli, resent
 
 PARTS = 12
 
@@ -18,6 +18,11 @@ def fractions(low: int = 0, high: int = PARTS) -> st.SearchStrategy[Fraction]:
 def normalised(weights: list[int]) -> Finite:
     total = sum(weights)
     return Finite(tuple(Fraction(weight, total) for weight in weights))
+
+
+def geometric(stop: Number) -> Copies:
+    """1, 2, 3, … copies, each of them the last with probability ``stop``."""
+    return resent(bernoulli(1), stop)
 
 
 finites = st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any).map(normalised)

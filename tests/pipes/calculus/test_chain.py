@@ -7,13 +7,11 @@ from fractions import Fraction
 import pytest
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.chain import CrashRole, chain_promise_of
-from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Fault
-from headpond.pipes.calculus.delivery import DeliveryMode
+from headpond.pipes.calculus.delivery import Channel, DeliveryMode
 from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.orders import Order
-from headpond.pipes.calculus.promise import promise_of
+from headpond.pipes.calculus.promise import CrashRole, chain_promise_of, promise_of
 
 LOSSY = Channel(loss=0.2, confirm_loss=0.1)
 ONE = RateBounds(Fraction(1), Fraction(1))

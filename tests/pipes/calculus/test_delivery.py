@@ -142,7 +142,7 @@ def test_the_four_modes() -> None:
 def test_in_its_relaxed_meaning_a_mode_takes_near_for_there() -> None:
     nearly = delivery(retry(channel(loss=0.01), 3))
     assert nearly.mode is DeliveryMode.AT_MOST_ONCE
-    assert nearly.mode_within(0.001) is DeliveryMode.EXACTLY_ONCE
+    assert mode_of(nearly.reliability, nearly.uniqueness, 0.001) is DeliveryMode.EXACTLY_ONCE
 
 
 # --- wrapping ---------------------------------------------------------------------------------------

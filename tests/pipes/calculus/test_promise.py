@@ -10,10 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.channel import UNRATED, Channel
 from headpond.pipes.calculus.copies import finite, resent
 from headpond.pipes.calculus.declarations import DECLARATIONS, Fault, Need, Tactic
-from headpond.pipes.calculus.delivery import DeliveryMode, delivery
+from headpond.pipes.calculus.delivery import UNRATED, Channel, DeliveryMode, delivery
 from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.interval import tally_messages
 from headpond.pipes.calculus.orders import Order, OrderCheck, implies
@@ -108,7 +107,7 @@ def test_bounds_hold_for_whatever_a_dropping_pipe_may_have_dropped() -> None:
     """However much of it the index drops, resending over the rest is no less unique than promised."""
     low = promise_of("index(strict=false) | resend", WORST).outlook.uniqueness.low
     assert 0 < low <= Fraction(9, 10)
-    doubled = WORST.copies.pmf(2)
+    doubled = WORST.copies.probabilities[2]
     for arrives in (WORST.prompt, Fraction(3, 4), 1 - WORST.copies.lost):
         for twice in (Fraction(0), doubled / 2, doubled):
             left = finite((1 - arrives, arrives - twice, twice))

@@ -10,10 +10,10 @@ import typer
 from headpond.cli.command import command
 from headpond.cli.options import argument, flag, option, rate
 from headpond.cli.output import EXIT_ERROR, Output, print_fields
-from headpond.pipes.calculus.chain import ChainPromise, CrashRole, chain_promise_of
-from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.declarations import Declaration, Fault
+from headpond.pipes.calculus.delivery import Channel
 from headpond.pipes.calculus.orders import held_orders
+from headpond.pipes.calculus.promise import ChainPromise, CrashRole, chain_promise_of
 
 if TYPE_CHECKING:
     from headpond.pipes.calculus.flow import RateBounds

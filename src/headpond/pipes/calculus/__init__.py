@@ -4,12 +4,10 @@ In reading order::
 
     orders        the four orders of received indices, and how they relate
     copies        how many copies a hop makes of one message, as a generating function
-    delivery      R and UR, the delivery modes, and the laws by which hops combine
+    delivery      R and UR, the delivery modes, the laws by which hops combine, and the channel beneath a route
     declarations  what each pipe needs, keeps, gives and tolerates
     route         the text of a route, ``resend_many(window=64) | dedup``, and which pipes can stand over which
-    channel       the channel beneath a route: rates per packet, and faults without a rate
     flow          the flow of copies up to some pipe, and the effect of one more pipe
-    promise       the promise of a route end to end
-    chain         routes in a row, ``A -> B``, with a relay between them
+    promise       the promise of a route end to end, and of routes in a row with a relay between them
     interval      what a measured run says about R and UR, and whether it agrees with the promise
 """

@@ -132,18 +132,6 @@ class Copies(ABC):
         """G′(1): the mean number of copies."""
         return self.of(Series.around(1, 2))[1]
 
-    @property
-    def variance(self) -> Fraction:
-        """G″(1) + G′(1) − G′(1)²."""
-        _, mean, half = self.of(Series.around(1, 3)).coefficients
-        return 2 * half + mean - mean * mean
-
-    def pmf(self, count: int) -> Fraction:
-        """The probability of exactly ``count`` copies."""
-        if count < 0:
-            return Fraction(0)
-        return self.head(count + 1).probabilities[count]
-
     def head(self, length: int) -> DistributionHead:
         """The probabilities of 0, 1, … copies, ``length`` of them, and the rest."""
         if not 1 <= length <= HEAD_MAX:
@@ -167,16 +155,6 @@ class Finite(Copies):
         for each in reversed(self.probabilities):
             total = total * argument + each
         return total
-
-
-@dataclass(frozen=True, slots=True)
-class Geometric(Copies):
-    """1, 2, 3, … copies, each of them the last with probability ``stop``: q z / (1 − (1 − q) z)."""
-
-    stop: Fraction
-
-    def of(self, argument: Series) -> Series:
-        return (argument * self.stop) / (1 - argument * (1 - self.stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +213,6 @@ def bernoulli(arrives: Number) -> Finite:
     """One copy or none."""
     found = probability(arrives, "the probability to arrive")
     return Finite((1 - found, found))
-
-
-def geometric(stop: Number) -> Geometric:
-    """Copies until one of them stops it, which each does with probability ``stop``."""
-    found = probability(stop, "the probability to stop")
-    if not found:
-        raise BadRequest("copies that never stop have no distribution", hint="Give a probability above 0.")
-    return Geometric(found)
 
 
 def resent(hop: Copies, confirm: Number, retries: int | None = None) -> Resent:

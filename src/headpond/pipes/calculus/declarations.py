@@ -3,10 +3,10 @@
 The calculus folds declarations into the promise of a whole route. Every fault has exactly one place in a
 declaration:
 
-- ``tolerates``: the gift of the pipe still holds when the fault happens;
-- ``does_not_tolerate``: it does not hold, with the reason;
+- ``does_not_tolerate``: the gift of the pipe does not hold when the fault happens, with the reason;
 - ``left_to_route``: the route beneath, as the pipe needs it, removes the fault;
-- ``untouched_by``: the pipe has no such part (no confirms, no storage).
+- ``untouched_by``: the pipe has no such part (no confirms, no storage);
+- ``tolerates``: all others. The gift still holds when they happen.
 
 The directory speaks of workers and routes. Its consequences for loss, duplication and reordering follow from
 how each pipe works; they are written out here. Deduplication has no table in the directory: its rows follow
@@ -23,7 +23,7 @@ for, not to carry a lossy route.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headpond.pipes.calculus.orders import Order
@@ -144,30 +144,43 @@ class Declaration:
 
     name: str
     """The pipe as a route writes it, with the parameter that makes this variant: ``index(strict=false)``."""
-    pipe: str
-    """The pipe without its parameters: ``index``."""
     summary: str
-    needs: tuple[Need, ...]
+    needs: tuple[Need, ...] = (Need.BACKTRACEABLE, Need.ACCESSIBLE)
+    """The directory asks for the first, and tolerates failures as long as the receiver is accessible."""
     state: tuple[PipeState, ...]
     gives: Gift
-    order: Order | None
+    order: Order | None = None
     """The order it gives by itself; None where it gives none."""
     tactic: Tactic
-    tolerates: frozenset[Fault]
     does_not_tolerate: Mapping[Fault, str]
     """Each fault with why: a sentence without its full stop."""
     left_to_route: frozenset[Fault] = frozenset()
-    untouched_by: frozenset[Fault] = frozenset()
-    variant: Mapping[str, bool | str | range]
+    variant: Mapping[str, bool | str | range] = field(default_factory=dict)
     """The parameters that choose this declaration among those of the same pipe: a value, or a range of them."""
     parameters: tuple[Parameter, ...] = ()
     room: SizeNeed | None = None
     """The room it needs for messages that come early, if it has a bound there."""
 
     @property
+    def pipe(self) -> str:
+        """The pipe without its parameters: ``index``."""
+        return self.name.partition("(")[0]
+
+    @property
     def confirms(self) -> bool:
         """Whether its receiver answers, so that a lost answer matters."""
-        return Fault.CONFIRM_LOSS not in self.untouched_by
+        return Need.BACKTRACEABLE in self.needs
+
+    @property
+    def untouched_by(self) -> frozenset[Fault]:
+        faults = set() if self.confirms else {Fault.CONFIRM_LOSS}
+        if not any(each.side is Side.STREAM for each in self.state):
+            faults |= {Fault.STORAGE_CRASH, Fault.STORAGE_LOSS}
+        return frozenset(faults)
+
+    @property
+    def tolerates(self) -> frozenset[Fault]:
+        return frozenset(Fault) - {*self.does_not_tolerate} - self.left_to_route - self.untouched_by
 
     def chosen_by(self, settings: Mapping[str, int | bool | str]) -> bool:
         """Whether these settings of its pipe mean this declaration."""
@@ -176,9 +189,6 @@ class Declaration:
             for name, value in self.variant.items()
         )
 
-
-STORAGE_FAULTS = frozenset({Fault.STORAGE_CRASH, Fault.STORAGE_LOSS})
-CHANNEL_FAULTS = frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.ROUTE_FAILURE})
 
 WINDOW_DEFAULT = 1024
 
@@ -230,21 +240,15 @@ _LOST_BUFFER = "the messages that were not confirmed are lost with it"
 
 RESEND = Declaration(
     name="resend",
-    pipe="resend",
     summary="The sender sends a message again until its id is confirmed; others wait in a buffer behind it.",
-    # The directory asks for the first, and tolerates failures as long as the receiver is accessible.
-    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
         PipeState(Side.SENDER, "a route to the receiver"),
         PipeState(Side.SENDER, "the unconfirmed message and its id"),
         PipeState(Side.SENDER, "a buffer of messages that wait for the confirm"),
     ),
     gives=Gift.AT_LEAST_ONCE,
-    order=None,
     tactic=Tactic.RESEND_ONE,
-    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH},
     does_not_tolerate={Fault.SENDER_CRASH: _LOST_BUFFER},
-    untouched_by=STORAGE_FAULTS,
     variant={"tries": UNTIL_CONFIRMED},
     parameters=(BUFFER, CONFIRM, TIMEOUT, TRIES),
 )
@@ -261,7 +265,6 @@ RESEND_TRIES = replace(
     name="resend(tries=2)",
     summary="As resend, but a message is given up after so many tries, and the sender reports it.",
     gives=Gift.FEWER_LOST,
-    tolerates=frozenset({Fault.LOSS, Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
     does_not_tolerate=_TRIED_FAULTS,
     variant={"tries": SO_MANY_TRIES},
 )
@@ -269,7 +272,6 @@ RESEND_TRIES = replace(
 RESEND_MANY = replace(
     RESEND,
     name="resend_many",
-    pipe="resend_many",
     summary="As resend, but many messages may be unconfirmed at a time.",
     state=(
         PipeState(Side.SENDER, "a route to the receiver"),
@@ -282,7 +284,6 @@ RESEND_MANY = replace(
 RESEND_MANY_TRIES = replace(
     RESEND_TRIES,
     name="resend_many(tries=2)",
-    pipe="resend_many",
     summary="As resend_many, but a message is given up after so many tries, and the sender reports it.",
     state=RESEND_MANY.state,
     tactic=RESEND_MANY.tactic,
@@ -291,9 +292,7 @@ RESEND_MANY_TRIES = replace(
 
 STREAM = Declaration(
     name="stream",
-    pipe="stream",
     summary="The sender sends again until the stream has stored the message; the receiver reads it by index.",
-    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
         PipeState(Side.SENDER, "a route to the stream"),
         PipeState(Side.SENDER, "the messages that the stream has not confirmed"),
@@ -304,14 +303,11 @@ STREAM = Declaration(
         PipeState(Side.INDEX_STORAGE, "the index of the last message sent on", optional=True),
     ),
     gives=Gift.AT_LEAST_ONCE,
-    order=None,
     tactic=Tactic.RESEND_MANY,
-    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS, Fault.RECEIVER_CRASH, Fault.STORAGE_CRASH},
     does_not_tolerate={
         Fault.SENDER_CRASH: "the messages that the stream has not confirmed are lost with it",
         Fault.STORAGE_LOSS: "the sender has dropped the messages that the stream confirmed, so nobody has them",
     },
-    variant={},
     parameters=(
         WINDOW,
         SPARE,
@@ -326,9 +322,7 @@ STREAM = Declaration(
 
 SEQUENTIAL = Declaration(
     name="sequential",
-    pipe="sequential",
     summary="The sender sends a message again until it is confirmed, then the next; repeats are dropped.",
-    needs=(Need.BACKTRACEABLE, Need.ACCESSIBLE),
     state=(
         PipeState(Side.SENDER, "a route to the receiver"),
         PipeState(Side.SENDER, "the unconfirmed message and a buffer of unsent ones"),
@@ -337,13 +331,10 @@ SEQUENTIAL = Declaration(
     gives=Gift.EXACTLY_ONCE,
     order=Order.ABSOLUTE,
     tactic=Tactic.WAIT_FOR_CONFIRM,
-    tolerates=CHANNEL_FAULTS | {Fault.CONFIRM_LOSS},
     does_not_tolerate={
         Fault.SENDER_CRASH: "its buffer of unsent messages is lost with it",
         Fault.RECEIVER_CRASH: "it forgets the last index, and a copy of the last message passes again",
     },
-    untouched_by=STORAGE_FAULTS,
-    variant={},
     parameters=(BUFFER, CONFIRM, TIMEOUT),
 )
 
@@ -356,16 +347,13 @@ _INDEX_FORGOTTEN = "it forgets the last index, and late and repeated messages pa
 
 INDEX = Declaration(
     name="index",
-    pipe="index",
     summary="The receiver sends a message on only if its index is above the last one.",
     needs=(Need.ACCESSIBLE,),
     state=_INDEX_STATE,
     gives=Gift.UNIQUE,
     order=Order.STRICT,
     tactic=Tactic.DROP_LATE,
-    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
     does_not_tolerate={Fault.RECEIVER_CRASH: _INDEX_FORGOTTEN},
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"strict": True},
     parameters=(_STRICT,),
 )
@@ -388,7 +376,6 @@ _CONTINUOUS_STATE = (
 _QUEUE_LOST = "its send queue and its current index are lost with it"
 CONTINUOUS = Declaration(
     name="continuous",
-    pipe="continuous",
     summary="The receiver sends on the next index only; it asks for missing messages, and early ones wait.",
     needs=(Need.AT_LEAST_ONCE, Need.BACKTRACEABLE),
     state=(
@@ -398,14 +385,12 @@ CONTINUOUS = Declaration(
     gives=Gift.EXACTLY_ONCE,
     order=Order.ABSOLUTE,
     tactic=Tactic.ASK_GAPS,
-    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER, Fault.CONFIRM_LOSS}),
     does_not_tolerate={
         Fault.SENDER_CRASH: "the messages that its receiver may still ask for are lost with it",
         Fault.RECEIVER_CRASH: _QUEUE_LOST,
     },
     # "At least once" beneath takes these away.
     left_to_route=frozenset({Fault.LOSS, Fault.ROUTE_FAILURE}),
-    untouched_by=STORAGE_FAULTS,
     variant={"gaps": True, "strict": True},
     parameters=(
         _STRICT,
@@ -437,12 +422,10 @@ CONTINUOUS_SILENT = replace(
     needs=(Need.AT_LEAST_ONCE,),
     state=_CONTINUOUS_STATE,
     tactic=Tactic.HOLD_GAPS,
-    tolerates=frozenset({Fault.DUPLICATION, Fault.REORDER}),
     does_not_tolerate={
         Fault.SENDER_CRASH: "the messages behind a gap of its earlier session are dropped with that session",
         Fault.RECEIVER_CRASH: _QUEUE_LOST,
     },
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"gaps": False, "strict": True},
     room=SizeNeed(
         "queue",
@@ -481,7 +464,6 @@ _DEDUP_PARAMETERS = (
 
 DEDUP_BY_ID = Declaration(
     name="dedup",
-    pipe="dedup",
     summary="The sender gives each message a unique id; the receiver drops ids that it knows.",
     needs=(Need.ACCESSIBLE,),
     state=(
@@ -489,14 +471,11 @@ DEDUP_BY_ID = Declaration(
         PipeState(Side.RECEIVER, "the ids it has passed on, a bounded set"),
     ),
     gives=Gift.UNIQUE,
-    order=None,
     tactic=Tactic.DROP_SEEN,
-    # A restarted sender keeps nothing that it could repeat, and its ids stay unique.
-    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH},
+    # It tolerates a crash of the sender: that one keeps nothing that it could repeat, and its ids stay unique.
     does_not_tolerate={
         Fault.RECEIVER_CRASH: "it forgets the ids it has passed on, and their copies pass again"
     },
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
     variant={"by": "id"},
     parameters=_DEDUP_PARAMETERS,
     room=SizeNeed(
@@ -509,7 +488,6 @@ DEDUP_BY_ID = Declaration(
 DEDUP_BY_INDEX = replace(
     INDEX,
     name="dedup(by=index)",
-    pipe="dedup",
     summary="The sender gives each message the next index; the receiver drops it unless it is above the last.",
     variant={"by": "index"},
     parameters=_DEDUP_PARAMETERS,
@@ -519,17 +497,12 @@ DEDUP_BY_INDEX = replace(
 
 BARE = Declaration(
     name="bare",
-    pipe="bare",
     summary="The sender sends each message once; the receiver passes on every copy that arrives.",
     needs=(Need.ACCESSIBLE,),
     state=(PipeState(Side.SENDER, "a route to the receiver"),),
     gives=Gift.AS_BENEATH,
-    order=None,
     tactic=Tactic.PASS,
-    tolerates=CHANNEL_FAULTS | {Fault.SENDER_CRASH, Fault.RECEIVER_CRASH},
     does_not_tolerate={},
-    untouched_by=STORAGE_FAULTS | {Fault.CONFIRM_LOSS},
-    variant={},
 )
 
 DECLARATIONS: tuple[Declaration, ...] = (

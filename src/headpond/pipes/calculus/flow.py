@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from headpond.pipes.calculus.channel import Channel
 from headpond.pipes.calculus.copies import Copies, bernoulli, resent
 from headpond.pipes.calculus.declarations import Fault, Tactic, span_of
-from headpond.pipes.calculus.delivery import delivery
+from headpond.pipes.calculus.delivery import Channel, delivery
 from headpond.pipes.calculus.orders import Order, order_of
 from headpond.pipes.calculus.route import RouteStage
 

@@ -15,6 +15,7 @@ judged.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -107,21 +108,17 @@ class CopyTally:
 
 def tally(copies: Mapping[int, int]) -> CopyTally:
     """The tally of a histogram: how many messages (values) had how many copies (keys), 0 included."""
-    items = [(count, messages) for count, messages in copies.items() if messages]
     return CopyTally(
-        sent=sum(messages for _, messages in items),
-        unique=sum(messages for count, messages in items if count),
-        received=sum(count * messages for count, messages in items),
-        squares=sum(count * count * messages for count, messages in items),
+        sent=sum(copies.values()),
+        unique=sum(messages for count, messages in copies.items() if count),
+        received=sum(count * messages for count, messages in copies.items()),
+        squares=sum(count * count * messages for count, messages in copies.items()),
     )
 
 
 def tally_messages(copies: Iterable[int]) -> CopyTally:
     """The tally of the number of copies of each message."""
-    histogram: dict[int, int] = {}
-    for count in copies:
-        histogram[count] = histogram.get(count, 0) + 1
-    return tally(histogram)
+    return tally(Counter(copies))
 
 
 def wilson(

@@ -21,9 +21,8 @@ strongest order with all that it implies, or none (``None``), and the orders are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
-from itertools import pairwise
 
 
 class Order(StrEnum):
@@ -41,34 +40,6 @@ class Order(StrEnum):
     def gaps(self) -> bool:
         """Whether it allows a gap."""
         return self in (Order.MONOTONIC, Order.STRICT)
-
-
-# --- the predicates ---------------------------------------------------------------------------------
-
-
-def is_monotonic(indices: Sequence[int]) -> bool:
-    return all(before <= after for before, after in pairwise(indices))
-
-
-def is_strict(indices: Sequence[int]) -> bool:
-    return all(before < after for before, after in pairwise(indices))
-
-
-def is_continuous(indices: Sequence[int], first: int = 0) -> bool:
-    return not indices or (indices[0] == first and all(b - a in (0, 1) for a, b in pairwise(indices)))
-
-
-def is_absolute(indices: Sequence[int], first: int = 0) -> bool:
-    return all(index == expected for expected, index in enumerate(indices, first))
-
-
-def holds(order: Order, indices: Sequence[int], first: int = 0) -> bool:
-    """Whether the received indices have the order; an empty sequence has all of them."""
-    if order is Order.MONOTONIC:
-        return is_monotonic(indices)
-    if order is Order.STRICT:
-        return is_strict(indices)
-    return is_continuous(indices, first) if order is Order.CONTINUOUS else is_absolute(indices, first)
 
 
 class OrderCheck:
@@ -141,51 +112,16 @@ def implies(stronger: Order | None, weaker: Order | None) -> bool:
 
 
 def meet(one: Order | None, other: Order | None) -> Order | None:
-    """The strongest order that both imply: it holds when either of the two does."""
-    return _combine(one, other, lambda mine, theirs: mine or theirs)
+    """The strongest order that both imply: it holds when either of the two does.
 
-
-def join(one: Order | None, other: Order | None) -> Order | None:
-    """The weakest order that implies both: what holds when both hold."""
+    It is also the order of two hops in a row, the second counting what the first one delivered: a second hop
+    can repeat, skip or reorder messages that came in order, and never repairs the order.
+    """
     if one is None or other is None:
-        return other if one is None else one
-    return _combine(one, other, lambda mine, theirs: mine and theirs)
+        return None
+    return order_of(falls=False, repeats=one.repeats or other.repeats, gaps=one.gaps or other.gaps)
 
 
 def held_orders(order: Order | None) -> tuple[Order, ...]:
     """All the orders that hold when this one does, the weakest first."""
     return tuple(each for each in Order if order is not None and implies(order, each))
-
-
-def _combine(one: Order | None, other: Order | None, choose: Callable[[bool, bool], bool]) -> Order | None:
-    if one is None or other is None:
-        return None
-    repeats, gaps = choose(one.repeats, other.repeats), choose(one.gaps, other.gaps)
-    return order_of(falls=False, repeats=repeats, gaps=gaps)
-
-
-# --- the order after a change -----------------------------------------------------------------------
-
-
-def then(first: Order | None, second: Order | None) -> Order | None:
-    """The order end to end of two hops in a row, the second counting what the first one delivered.
-
-    It is the meet: a second hop can repeat, skip or reorder messages that came in order, and never repairs
-    the order, because it counts from there.
-    """
-    return meet(first, second)
-
-
-def after_loss(order: Order | None) -> Order | None:
-    """The order when some messages are dropped: gaps come in, nothing else changes."""
-    return order and order_of(falls=False, repeats=order.repeats, gaps=True)
-
-
-def after_repeats(order: Order | None) -> Order | None:
-    """The order when some messages are repeated on the spot."""
-    return order and order_of(falls=False, repeats=True, gaps=order.gaps)
-
-
-def after_dedup(order: Order | None) -> Order | None:
-    """The order when only the first of equal indices passes."""
-    return order and order_of(falls=False, repeats=False, gaps=order.gaps)

@@ -9,6 +9,8 @@ Two more words describe the ends of the pipes, for the calculus and the lab:
 - ``channel(loss=0.1, duplicate=0, reorder=0, late=64, confirm_loss=0)`` stands first and gives this route its
   own rates. A channel alone is ``bare`` over it.
 - ``worker(fail=0.1)`` stands last: the worker behind the pipes fails that share of its messages.
+
+Routes in a row are a chain, ``A -> B``.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
+from itertools import pairwise
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import probability
 from headpond.pipes.calculus.declarations import DECLARATIONS, Declaration, Gift, Parameter
 
 STAGES_MAX = 8
+HOPS_MAX = 8
 TEXT_MAX = 2000
 
 Value = int | bool | str
@@ -133,6 +137,22 @@ def check_composition(route: Route) -> None:
                 f"over {stage.pipe}(confirm=settled) stands a pipe that would drop what failed and comes again",
                 hint="Only dedup by id can stand over it; or give confirm=settled to the outermost pipe.",
             )
+
+
+def parse_chain(text: str) -> tuple[Route, ...]:
+    """The routes of a text, in the order a message passes them."""
+    parts = text.split("->")
+    if len(parts) > HOPS_MAX:
+        raise BadRequest(f"the route has {len(parts)} hops, and {HOPS_MAX} are allowed")
+    return tuple(parse_route(part.strip()) for part in parts)
+
+
+def check_cascade(hops: Sequence[Route]) -> None:
+    """``BadRequest`` where a route would wait for confirms that the next one does not have."""
+    for before, after in pairwise(hops):
+        if before.settles and not after.confirms:
+            hint = "Put resend, resend_many or sequential into it, or leave confirm=settled out before it."
+            raise BadRequest(f"confirms cannot cascade over {after}, which has none", hint=hint)
 
 
 def _bears_failure(stage: RouteStage) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.chain import check_cascade
+from headpond.pipes.calculus.route import check_cascade
 from headpond.pipes.drivers.receiver import PipeItem, PipeReceiver
 from headpond.pipes.drivers.sender import PipeSender
 from headpond.pipes.machines.compose import parse_drivable

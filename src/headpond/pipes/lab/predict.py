@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import msgspec
 
-from headpond.pipes.calculus.chain import ChainPromise, CrashRole, chain_promise_of
-from headpond.pipes.calculus.channel import LATE_MAX, Channel
 from headpond.pipes.calculus.declarations import Fault
+from headpond.pipes.calculus.delivery import LATE_MAX, Channel
 from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.interval import CopyTally
 from headpond.pipes.calculus.orders import Order, implies, meet
+from headpond.pipes.calculus.promise import ChainPromise, CrashRole, chain_promise_of
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.lab.faults import Faults
 from headpond.pipes.lab.world import BURST_MAX

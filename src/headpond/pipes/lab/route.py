@@ -13,8 +13,7 @@ from fractions import Fraction
 from itertools import compress, pairwise
 from random import Random
 
-from headpond.pipes.calculus.chain import check_cascade, parse_chain
-from headpond.pipes.calculus.route import Route, check_composition
+from headpond.pipes.calculus.route import Route, check_cascade, check_composition, parse_chain
 from headpond.pipes.machines.compose import Relay, Work, receiver_of, sender_of
 from headpond.pipes.machines.machine import Counts, Machine
 from headpond.pipes.machines.packet import Kind, Run
