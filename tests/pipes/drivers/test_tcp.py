@@ -27,7 +27,7 @@ from headpond.pipes.drivers.connection import (
     encode_packets,
     shape_of,
 )
-from headpond.pipes.drivers.runner import new_epoch
+from headpond.pipes.drivers.end import new_epoch
 from headpond.pipes.drivers.sender import PAYLOAD_BYTES_MAX
 from headpond.pipes.machines.packet import Kind, Packet, decode_packet
 from headpond.wire.frame import FrameReader, encode

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
 
-from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError
+from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, RouteMismatch, VersionUnsupported
 from headpond.pipes.calculus.route import Route, RouteStage
 from headpond.pipes.machines.packet import Packet, decode_packet, encode_packet, payload_bytes
 from headpond.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, Frame, FrameReader, FrameType, encode
@@ -81,6 +81,14 @@ def decode_hello(body: bytes) -> PipeHello:
     return hello
 
 
+def check_hello(hello: PipeHello, shape: str, peer: str) -> None:
+    """Raises where the two ends of the pipe do not fit; ``peer`` is the side that greets."""
+    if hello.version != VERSION:
+        raise VersionUnsupported(f"the {peer} speaks version {hello.version}, this side {VERSION}")
+    if hello.shape != shape:
+        raise RouteMismatch(f"this end is {shape!r}, the {peer}'s is {hello.shape!r}")
+
+
 def shape_of(route: Route) -> str:
     """The part of a route that both sides must have in common: all but local settings."""
     return str(Route(tuple(_shared(stage) for stage in route.stages)))
@@ -120,49 +128,47 @@ STUCK_AFTER_S = 120
 """The same while bytes are on their way; the kernel counts one that is there and does not read as well."""
 
 
+class ConnectionOwner(Protocol):
+    """The sender's way or the listener, to which a connection belongs."""
+
+    faults: int
+    malformed: int
+
+    def on_open(self, connection: PipeConnection) -> None: ...
+
+    def on_frame(self, connection: PipeConnection, frame: Frame) -> None:
+        """A frame that is no packet."""
+
+    def on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None: ...
+
+    def on_writable(self, connection: PipeConnection, writable: bool) -> None: ...
+
+    def on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
+        """Once, with the reason."""
+
+
 class PipeConnection(asyncio.Protocol):
-    """``on_frame`` gets all frames but packets, ``on_packets`` those; ``on_end`` hears once why it ended.
+    """``limits`` says which frames may come; ``allow`` replaces it. ``pipes`` is how many the route has, which
+    says in how many envelopes a payload comes."""
 
-    ``limits`` says which frames may come; ``allow`` replaces it. ``pipes`` is how
-    many the route has, which says in how many envelopes a payload comes.
-    """
-
-    def __init__(
-        self,
-        limits: Mapping[int, int],
-        *,
-        pipes: int,
-        on_open: Callable[[PipeConnection], None],
-        on_frame: Callable[[PipeConnection, Frame], None],
-        on_packets: Callable[[PipeConnection, list[Packet]], None],
-        on_end: Callable[[PipeConnection, HeadpondError], None],
-        on_writable: Callable[[PipeConnection, bool], None],
-    ) -> None:
-        self.malformed = 0
+    def __init__(self, owner: ConnectionOwner, limits: Mapping[int, int], pipes: int) -> None:
         self.faulty = False
         """Whether it ended because of bytes that are not a pipe's."""
         self.writable = False
-        self.lost = 0
-        """Packets dropped because the other side did not read."""
+        self._owner = owner
         self._pipes = pipes
         self._limits = dict(limits)
         self._reader = FrameReader(self._limits)
-        self._on_open = on_open
-        self._on_frame = on_frame
-        self._on_packets = on_packets
-        self._on_end = on_end
-        self._on_writable = on_writable
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._ended: HeadpondError | None = None
         self._closed = asyncio.Event()
 
-    # --- what the owner does with it ----------------------------------------------------------------
-
-    @property
     def is_ended(self) -> bool:
         """Whether it ignores everything that comes."""
         return self._ended is not None
+
+    # --- called by the owner ------------------------------------------------------------------------
 
     def allow(self, limits: Mapping[int, int]) -> None:
         """Which frames may come from now on."""
@@ -177,10 +183,8 @@ class PipeConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
-            self.lost += len(packets)
-            return
-        transport.writelines(encode_packets(packets))
+        if transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES_MAX:
+            transport.writelines(encode_packets(packets))
 
     def set_reading(self, reading: bool) -> None:
         if self._transport is None or reading == self._reading or self._transport.is_closing():
@@ -191,28 +195,22 @@ class PipeConnection(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    def end(self, error: HeadpondError, *, faulty: bool = False) -> None:
-        """Ends it at once."""
+    def end(self, error: HeadpondError, *, faulty: bool = False, after_writing: bool = False) -> None:
+        """Reads nothing more, and ends it at once or when everything written is out."""
         if self._ended is None:
             self._ended = error
             self.faulty = faulty
         if self._transport is not None:
-            self._transport.abort()
-
-    def end_after_writing(self, error: HeadpondError, *, faulty: bool = False) -> None:
-        """Reads nothing more, and ends it when everything written is out."""
-        if self._ended is None:
-            self._ended = error
-            self.faulty = faulty
-        if self._transport is not None:
-            self._transport.close()
+            if after_writing:
+                self._transport.close()
+            else:
+                self._transport.abort()
 
     async def close(self) -> None:
         """Writes the rest and ends it."""
-        self._ended = self._ended or ConnectionLost("this side closed the connection")
+        self.end(ConnectionLost("this side closed the connection"), after_writing=True)
         if self._transport is None:
             return
-        self._transport.close()
         try:
             async with asyncio.timeout(1.0):
                 await self._closed.wait()
@@ -220,7 +218,7 @@ class PipeConnection(asyncio.Protocol):
             self._transport.abort()  # the other side does not read
             await self._closed.wait()
 
-    # --- what the loop calls ------------------------------------------------------------------------
+    # --- called by the loop -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -230,44 +228,41 @@ class PipeConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self.writable = True
-        self._on_open(self)
+        self._owner.on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.is_ended:
+        if self.is_ended():
             return
         packets: list[Packet] = []
         for frame in self._reader.feed(data):
             if frame.type != PipeFrame.PACKET:
-                if not self._hear(frame):
+                self._owner.on_frame(self, frame)
+                if self.is_ended():
                     return
             elif (packet := decode_packet(frame.body, self._pipes)) is not None:
                 packets.append(packet)
             else:
-                self.malformed += 1
+                self._owner.malformed += 1
         if packets:
-            self._on_packets(self, packets)
+            self._owner.on_packets(self, packets)
         if self._reader.fault is not None:
             self.end(self._reader.fault, faulty=True)
 
-    def _hear(self, frame: Frame) -> bool:
-        """Returns whether the connection still lives after the frame."""
-        self._on_frame(self, frame)
-        return not self.is_ended
-
     def pause_writing(self) -> None:
         self.writable = False
-        self._on_writable(self, False)
+        self._owner.on_writable(self, False)
 
     def resume_writing(self) -> None:
         self.writable = True
-        self._on_writable(self, True)
+        self._owner.on_writable(self, True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable = False
         self._closed.set()
-        error = self._ended or ConnectionLost(str(exc) if exc else "the other side closed the connection")
-        self._ended = error
-        self._on_end(self, error)
+        if self._ended is None:
+            self._ended = ConnectionLost(str(exc) if exc else "the other side closed the connection")
+        self._owner.faults += self.faulty
+        self._owner.on_end(self, self._ended)
 
 
 def _find_out_when_dead(sock: socket.socket | None) -> None:

@@ -7,12 +7,13 @@ receiver in one worker.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.runner import Runner
+from headpond.pipes.drivers.end import Prefix, Runner
 from headpond.pipes.machines.compose import ReceiverStack, receiver_of
 from headpond.pipes.machines.machine import (
     ROOM_ENDLESS,
@@ -21,7 +22,6 @@ from headpond.pipes.machines.machine import (
     Effects,
     Fail,
     Input,
-    Machine,
     Notice,
     Settle,
     Token,
@@ -133,9 +133,8 @@ SESSIONS_PER_MACHINE = 1024
 Carry = Callable[[list[Packet]], None]
 
 
-class ReceiverMachine(Machine, Protocol):
-    @property
-    def settles(self) -> bool: ...
+def lose(packets: list[Packet]) -> None:
+    """There is no way to the sender now; its timers send again."""
 
 
 class Delivery(NamedTuple):
@@ -164,21 +163,6 @@ class Inbox(Protocol):
         """A pipe had no room for these, and nothing beneath it can bring them again."""
 
 
-def new_storage() -> tuple[Entries, ReaderPosition]:
-    """The state of a stream's storage beside its receiver."""
-    return Entries(capacity=STORED_MAX), ReaderPosition()
-
-
-def receiver_machine(
-    route: Route, *, epoch: int, entries: Entries, position: ReaderPosition
-) -> ReceiverMachine:
-    """The receiving side of a route, with its storage if it is a stream."""
-    receiver = receiver_of(route, epoch=epoch, jitter=random.random)
-    if route.stages[0].pipe != "stream":
-        return receiver
-    return StoredReceiver(receiver, entries, position)
-
-
 class LaneTotals(NamedTuple):
     """The counts of lanes that are closed."""
 
@@ -195,11 +179,9 @@ class LaneTotals(NamedTuple):
 
 
 class SenderLane:
-    def __init__(
-        self, name: str, make: Callable[[], ReceiverMachine], inbox: Inbox, carry: Carry = lambda _: None
-    ) -> None:
+    def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox) -> None:
         self.name = name
-        self.carry = carry
+        self.carry: Carry = lose
         """Takes answers to the sender, or loses them while there is no way to it."""
         self.session = -1
         """The sender's current session, as far as it said."""
@@ -207,16 +189,24 @@ class SenderLane:
         self.delivered = 0
         self.absent_since = 0.0
         """When its sender was last there; its source sets it."""
-        self._sessions = 0
-        self._make = make
+        self._route = route
+        self._epoch = epoch
         self._inbox = inbox
+        self._sessions = 0
         self._past = Counts()
-        machine = make()
+        machine = self._new_machine()
         self.settles = machine.settles
         """Whether the pipe waits for the program."""
         self.stored = isinstance(machine, StoredReceiver)
         """Whether its messages stay in a storage until they are committed."""
         self._runner = Runner(machine, self._on_effects)
+
+    def _new_machine(self) -> ReceiverStack | StoredReceiver:
+        """The receiving side of the route, with its storage if it is a stream."""
+        receiver = receiver_of(self._route, epoch=self._epoch, jitter=random.random)
+        if self._route.stages[0].pipe != "stream":
+            return receiver
+        return StoredReceiver(receiver, Entries(capacity=STORED_MAX), ReaderPosition())
 
     @property
     def counts(self) -> Counts:
@@ -233,7 +223,7 @@ class SenderLane:
                 self._past = self.counts
                 self._past.restarts += 1
                 self._runner.close()
-                self._runner = Runner(self._make(), self._on_effects)
+                self._runner = Runner(self._new_machine(), self._on_effects)
         return True
 
     def arrive(self, packets: list[Packet]) -> None:
@@ -276,3 +266,47 @@ class SenderLane:
             self._inbox.deliver(deliveries)
         if effects.packets:
             self.carry(effects.packets)
+
+
+class CommitLane(SenderLane):
+    """A stream's lane whose commits wait until the program is done.
+
+    The machine commits the index that it has passed on. Here that becomes a mark: *when the program is done
+    with the first so many payloads, this index may be committed*. The program may finish in any order; the
+    index follows the first payload that is not done.
+    """
+
+    def __init__(
+        self, name: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
+    ) -> None:
+        """Calls ``commit`` when the program is done with every entry below an index."""
+        super().__init__(name, route, epoch, inbox)
+        self._commit = commit
+        self.settles = self.stored = True
+        self._exact = len(route.stages) == 1
+        """Whether every delivered payload is one entry."""
+        self._marks: deque[tuple[int, int]] = deque()
+        """Payloads delivered so far, and the index to commit when the program is done with all of them."""
+        self._done = Prefix()
+
+    def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        self._done.add(places)
+        self._commit_reached()
+
+    def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
+        """It is not done, so the index does not go past it, and it comes again to the next receiver."""
+
+    def _mark(self, index: int) -> None:
+        """``index`` may be committed when the program is done with all that was delivered up to now."""
+        self._marks.append((self.delivered, index))
+        self._commit_reached()
+
+    def _commit_reached(self) -> None:
+        done, marks = self._done.floor, self._marks
+        index = None
+        while marks and marks[0][0] <= done:
+            index = marks.popleft()[1]
+        if self._exact and marks:
+            index = marks[0][1] - (marks[0][0] - done)
+        if index is not None:
+            self._commit(index)

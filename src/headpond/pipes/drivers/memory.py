@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headpond.pipes.drivers.lane import LaneTotals, SenderLane, new_storage, receiver_machine
-from headpond.pipes.drivers.receiver import PipeReceiver
-from headpond.pipes.drivers.runner import new_epoch
-from headpond.pipes.drivers.sender import PipeSender
+from headpond.pipes.drivers.end import new_epoch
+from headpond.pipes.drivers.lane import SenderLane
+from headpond.pipes.drivers.receiver import LaneSource, PipeReceiver
+from headpond.pipes.drivers.sender import PipeSender, Way
 from headpond.pipes.machines.compose import parse_drivable
 from headpond.pipes.machines.packet import Packet
 
@@ -26,8 +26,8 @@ QUEUE_MAX = 65536
 
 def pair(route: str, *, between: Between | None = None) -> tuple[PipeSender, PipeReceiver]:
     """The two ends of a new pipe, to be opened: ``async with receiver, sender``."""
-    middle = _Middle(route, between)
-    return PipeSender(route, middle.way), PipeReceiver(route, middle)
+    source = _MemorySource(route, between)
+    return PipeSender(route, _MemoryWay(source)), PipeReceiver(route, source)
 
 
 class _MemoryWire:
@@ -69,30 +69,20 @@ class _MemoryWire:
             self._deliver(packets)
 
 
-class _Middle:
-    """The receiver's source; its ``way`` is the sender's."""
-
-    faults = malformed = 0
-    address = None
-    retired = LaneTotals()
+class _MemorySource(LaneSource):
+    """The receiver's lane, and the wires between it and the sender."""
 
     def __init__(self, route: str, between: Between | None) -> None:
+        self.forth = _MemoryWire(self._arrive, between)
+        self._back = _MemoryWire(self._answer, between)
         self._route = parse_drivable(route)
         self._sender: PipeSender | None = None
         self._lane: SenderLane | None = None
         self._reading = False
-        self._forth = _MemoryWire(self._arrive, between)
-        self._back = _MemoryWire(self._answer, between)
-        self.way = _MemoryWay(self)
 
     async def open(self, receiver: PipeReceiver) -> None:
-        epoch, (entries, position) = new_epoch(), new_storage()
-        self._lane = SenderLane(
-            "",
-            lambda: receiver_machine(self._route, epoch=epoch, entries=entries, position=position),
-            receiver,
-            self._back.carry,
-        )
+        self._lane = SenderLane("", self._route, new_epoch(), receiver)
+        self._lane.carry = self._back.carry
         self.set_reading(True)
 
     async def close(self) -> None:
@@ -100,16 +90,13 @@ class _Middle:
         if self._lane is not None:
             self._lane.close()
 
-    async def flush(self) -> None:
-        """Confirms are on their way at once."""
-
     @property
     def lanes(self) -> Sequence[SenderLane]:
         return () if self._lane is None else (self._lane,)
 
     def set_reading(self, reading: bool) -> None:
         self._reading = reading
-        self._forth.set_open(reading)
+        self.forth.set_open(reading)
         if self._lane is not None:
             self._lane.on_route(reading and self._sender is not None)
         if self._sender is not None:
@@ -120,9 +107,6 @@ class _Middle:
         self._back.set_open(sender is not None)
         self.set_reading(self._reading)
 
-    def carry(self, packets: list[Packet]) -> None:
-        self._forth.carry(packets)
-
     def _arrive(self, packets: list[Packet]) -> None:
         if self._lane is not None:
             self._lane.arrive(packets)
@@ -132,17 +116,15 @@ class _Middle:
             self._sender.on_packets(packets)
 
 
-class _MemoryWay:
-    reconnects = faults = malformed = 0
-
-    def __init__(self, middle: _Middle) -> None:
-        self._middle = middle
+class _MemoryWay(Way):
+    def __init__(self, source: _MemorySource) -> None:
+        self._source = source
 
     async def open(self, sender: PipeSender) -> None:
-        self._middle.attach(sender)
+        self._source.attach(sender)
 
     def carry(self, packets: list[Packet]) -> None:
-        self._middle.carry(packets)
+        self._source.forth.carry(packets)
 
     async def close(self) -> None:
-        self._middle.attach(None)
+        self._source.attach(None)

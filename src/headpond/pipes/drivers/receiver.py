@@ -17,50 +17,49 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from headpond.model.errors import BadRequest, Closed, HeadpondError, PipeFull
+from headpond.pipes.drivers.end import PipeEnd
 from headpond.pipes.drivers.lane import Delivery, LaneTotals, SenderLane
-from headpond.pipes.machines.machine import Counts, Notice, Token
+from headpond.pipes.machines.machine import Counts, Token
 
 INBOX_MAX = 4096
 INBOX_BYTES_MAX = 16 * 1024 * 1024
 SETTLE_MAX = 1024
-NOTICES_KEPT = 64
 
 
-class LaneSource(Protocol):
+class LaneSource:
     """Where a receiver's lanes come from."""
 
-    async def open(self, receiver: PipeReceiver) -> None: ...
+    faults = 0
+    """Connections that ended because of bytes that are not a pipe's."""
+    malformed = 0
+    """Frames that were whole and held no packet."""
+    address: tuple[str, int] | None = None
+    """Where senders find it, if it is a place on the network."""
+    retired = LaneTotals()
+    """The counts of lanes that made room for others."""
 
-    async def close(self) -> None: ...
+    @property
+    def lanes(self) -> Sequence[SenderLane]:
+        raise NotImplementedError
+
+    async def open(self, receiver: PipeReceiver) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
 
     async def flush(self) -> None:
-        """Returns when confirmations are as safe as this source can make them."""
+        """Returns when confirmations are as safe as this source can make them; mostly they are on their way."""
 
     def set_reading(self, reading: bool) -> None:
         """Whether the program has room for more."""
-
-    @property
-    def lanes(self) -> Sequence[SenderLane]: ...
-
-    @property
-    def retired(self) -> LaneTotals:
-        """The counts of lanes that made room for others."""
-
-    @property
-    def faults(self) -> int: ...
-
-    @property
-    def malformed(self) -> int: ...
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Where senders find it, if it is a place on the network."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +103,17 @@ class PipeItem(NamedTuple):
     lane: SenderLane
 
 
-class PipeReceiver:
-    """The end of a pipe, or of several. Open it with ``async with``, or ``await`` it and ``close`` it."""
+class PipeReceiver(PipeEnd):
+    """The end of one pipe, or of several: each sender has its lane."""
 
     def __init__(self, route: str, source: LaneSource) -> None:
-        self.route = route
-        self.notices: list[Notice] = []
-        """The last notices: messages given up, late or refused."""
+        super().__init__(route, "receiver")
         self._source = source
         self._inbox: deque[Delivery] = deque()
         self._inbox_count = 0
         self._inbox_bytes = 0
         self._reading = True
         self._arrived = asyncio.Event()
-        self._opened = False
-        self._error: HeadpondError | None = Closed("the receiver is not open")
         self._current: deque[PipeItem] = deque()
         self._last: PipeItem | None = None
         self._settled: list[tuple[SenderLane, int, Sequence[int], Sequence[int]]] = []
@@ -127,19 +122,8 @@ class PipeReceiver:
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def open(self) -> Self:
-        """Begins to take messages; ``async with`` and ``await`` do this."""
-        if self._error is None:
-            return self
-        self._loop = asyncio.get_running_loop()
-        self._opened = True
-        self._error = None
-        try:
-            await self._source.open(self)
-        except BaseException:
-            self._error = Closed("the receiver could not be opened")
-            raise
-        return self
+    async def _start(self) -> None:
+        await self._source.open(self)
 
     async def close(self) -> None:
         """Sends the confirms that wait, and takes nothing more. Unread messages are dropped."""
@@ -152,12 +136,6 @@ class PipeReceiver:
         if not isinstance(failed, Closed):
             self._send_settled()
         await self._source.close()
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self.open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -299,9 +277,6 @@ class PipeReceiver:
             self._reading = False
             self._source.set_reading(False)
         self._arrived.set()
-
-    def notice(self, notices: list[Notice]) -> None:
-        self.notices = (self.notices + notices)[-NOTICES_KEPT:]
 
     def refuse(self, lane: SenderLane, tokens: list[Token]) -> None:
         """Stops where a storage still has the message: to read on would be to lose it."""

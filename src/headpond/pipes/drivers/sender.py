@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
 
 from headpond.model.errors import BadRequest, Closed, HeadpondError, SegmentTooLarge, TimedOut
-from headpond.pipes.drivers.commit_marks import Prefix
-from headpond.pipes.drivers.runner import Runner, check_epoch, new_epoch
+from headpond.pipes.drivers.end import PipeEnd, Prefix, Runner, check_epoch, new_epoch
 from headpond.pipes.machines.compose import sender_of
-from headpond.pipes.machines.machine import Arrive, Effects, Notice, Submit
+from headpond.pipes.machines.machine import Arrive, Effects, Submit
 from headpond.pipes.machines.packet import NUMBER_MAX, Kind, Packet
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 
@@ -25,29 +23,29 @@ PAYLOAD_BYTES_MAX = SEGMENT_BYTES_MAX - 64 * 1024
 RUN_MAX = 1024
 """Payloads that may wait for the end of the loop's turn."""
 RUN_BYTES_MAX = 1024 * 1024
-NOTICES_KEPT = 64
 
 
-class Way(Protocol):
+class Way:
     """Carries a sender's packets, and calls its ``on_route`` and ``on_packets``, or ``fail``."""
 
-    async def open(self, sender: PipeSender) -> None: ...
+    faults = 0
+    """Connections that ended because of bytes that are not a pipe's."""
+    malformed = 0
+    """Frames that were whole and held no packet."""
+
+    @property
+    def reconnects(self) -> int:
+        return 0
+
+    async def open(self, sender: PipeSender) -> None:
+        raise NotImplementedError
 
     def carry(self, packets: list[Packet]) -> None:
         """Takes them towards the other side, or loses them."""
+        raise NotImplementedError
 
-    async def close(self) -> None: ...
-
-    @property
-    def reconnects(self) -> int: ...
-
-    @property
-    def faults(self) -> int:
-        """Connections that ended because of bytes that are not a pipe's."""
-
-    @property
-    def malformed(self) -> int:
-        """Frames that were whole and held no packet."""
+    async def close(self) -> None:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +73,16 @@ class SenderStats:
     """Connections that ended because of bytes that are not a pipe's."""
 
 
-class PipeSender:
-    """One end of a pipe. Open it with ``async with``, or ``await`` it and ``close`` it."""
-
+class PipeSender(PipeEnd):
     def __init__(self, route: str, way: Way, *, name: str = "", epoch: int | None = None) -> None:
-        self.route = route
+        super().__init__(route, "sender")
         self.name = name
         self._may_rise = epoch is None
         self.epoch = new_epoch() if epoch is None else check_epoch(epoch)
         """The number of this session; it is larger each time a sender starts."""
-        self.notices: list[Notice] = []
-        """The last notices."""
         self._machine = sender_of(route, epoch=self.epoch, jitter=random.random)
         self._way = way
         self._runner: Runner
-        self._opened = False
-        self._error: HeadpondError | None = Closed("the sender is not open")
         self._writable = False
         self._waiting: list[bytes] = []
         """Taken, and not yet submitted to the machine."""
@@ -111,21 +103,13 @@ class PipeSender:
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def open(self) -> Self:
-        """Reaches the other side, or raises why not; ``async with`` and ``await`` do this."""
-        if self._error is None:
-            return self
-        self._loop = asyncio.get_running_loop()
+    async def _start(self) -> None:
         self._runner = Runner(self._machine, self._on_effects)
-        self._opened = True
-        self._error = None
         try:
             await self._way.open(self)
         except BaseException:
-            self._error = Closed("the sender could not be opened")
             self._runner.close()
             raise
-        return self
 
     def start_above(self, epoch: int) -> bool:
         """Makes this the later session, unless its number was chosen or something was sent in it."""
@@ -163,12 +147,6 @@ class PipeSender:
         if self._opened:
             self._runner.close()
             await self._way.close()
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self.open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -326,18 +304,20 @@ class PipeSender:
             )
             self._way.carry(effects.packets)
         if effects.notices:
-            self.notices = (self.notices + effects.notices)[-NOTICES_KEPT:]
-        for token in effects.confirmed:
-            self._confirmed += len(token.numbers)
-            self._done.add(token.numbers)
-            self.on_done(token.numbers, True)
-        for token in effects.abandoned:
-            self._given_up += len(token.numbers)
-            self._done.add(token.numbers)
-            self.on_done(token.numbers, False)
+            self.notice(effects.notices)
         if effects.confirmed or effects.abandoned:
+            for token in effects.confirmed:
+                self._confirmed += len(token.numbers)
+                self._end_messages(token.numbers, confirmed=True)
+            for token in effects.abandoned:
+                self._given_up += len(token.numbers)
+                self._end_messages(token.numbers, confirmed=False)
             self._submit()
             self._wake_waiting()
+
+    def _end_messages(self, numbers: Sequence[int], *, confirmed: bool) -> None:
+        self._done.add(numbers)
+        self.on_done(numbers, confirmed)
 
 
 def _check(payloads: Sequence[bytes]) -> None:

@@ -22,8 +22,7 @@ import msgspec
 
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.commit_marks import CommitMarks
-from headpond.pipes.drivers.lane import STORED_MAX, Inbox, SenderLane, StoredReceiver
+from headpond.pipes.drivers.lane import STORED_MAX, CommitLane, Inbox, StoredReceiver
 from headpond.pipes.machines.compose import receiver_of
 from headpond.pipes.machines.machine import Effects
 from headpond.pipes.machines.packet import payload_bytes
@@ -179,8 +178,9 @@ class DurableEntries(Entries):
 
     def done(self, index: int) -> None:
         """The program is done with everything below."""
-        self._store.stage("done", self._sender, index)
-        self.forget(index)
+        if index > self.first:
+            self._store.stage("done", self._sender, index)
+            self.forget(index)
 
     def restore(self, first: int, payloads: Sequence[Any]) -> None:
         end = self.first + len(self.payloads)
@@ -210,7 +210,7 @@ class DurableEntries(Entries):
             yield first + at, payloads[at:]
 
 
-class DurableLane(SenderLane):
+class DurableLane(CommitLane):
     """A sender's lane whose messages are in a store.
 
     Effects wait for the sync, the position for the program, and deliveries for room in the program; the
@@ -219,26 +219,20 @@ class DurableLane(SenderLane):
 
     def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox, store: StreamStore) -> None:
         self._store = store
-        self._entries = entries = store.entries_of(name)
+        self._entries = store.entries_of(name)
         self._position = ReaderPosition()
-        self._position.incarnation, self._position.index = entries.incarnation, entries.first
-        self._machine = StoredReceiver(
-            receiver_of(route, epoch=epoch, jitter=random.random), entries, self._position, paced=True
-        )
-        self._marks = CommitMarks(exact=len(route.stages) == 1)
+        self._position.incarnation, self._position.index = self._entries.incarnation, self._entries.first
         self._reading = True
-        super().__init__(name, lambda: self._machine, inbox)
-        self.settles = True
+        super().__init__(name, route, epoch, inbox, self._entries.done)
+
+    def _new_machine(self) -> StoredReceiver:
+        receiver = receiver_of(self._route, epoch=self._epoch, jitter=random.random)
+        self._machine = StoredReceiver(receiver, self._entries, self._position, paced=True)
+        return self._machine
 
     def set_reading(self, reading: bool) -> None:
         self._reading = reading
         self._ask()
-
-    def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        self._move(self._marks.done(places))
-
-    def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        """It is not done, so it comes again in the next process."""
 
     def _on_effects(self, effects: Effects) -> None:
         index = self._position.index
@@ -246,14 +240,10 @@ class DurableLane(SenderLane):
 
     def _act(self, effects: Effects, index: int) -> None:
         super()._on_effects(effects)
-        self._move(self._marks.add(self.delivered, index))
+        self._mark(index)
         if effects.delivered:
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask(self) -> None:
         if self._reading and (question := self._machine.ask()) is not None:
             self._runner.step(question)
-
-    def _move(self, index: int | None) -> None:
-        if index is not None and index > self._entries.first:
-            self._entries.done(index)

@@ -33,7 +33,6 @@ from headpond.model.errors import (
     SessionOver,
     TimedOut,
     Unavailable,
-    VersionUnsupported,
 )
 from headpond.pipes.calculus.route import Route, check_composition
 from headpond.pipes.drivers.connection import (
@@ -45,14 +44,15 @@ from headpond.pipes.drivers.connection import (
     PipeConnection,
     PipeFrame,
     PipeHello,
+    check_hello,
     decode_hello,
     encode_hello,
     shape_of,
 )
-from headpond.pipes.drivers.lane import LaneTotals, SenderLane, new_storage, receiver_machine
-from headpond.pipes.drivers.receiver import PipeReceiver
-from headpond.pipes.drivers.runner import check_epoch, new_epoch
-from headpond.pipes.drivers.sender import PipeSender
+from headpond.pipes.drivers.end import check_epoch, new_epoch
+from headpond.pipes.drivers.lane import SenderLane, lose
+from headpond.pipes.drivers.receiver import LaneSource, PipeReceiver
+from headpond.pipes.drivers.sender import PipeSender, Way
 from headpond.pipes.drivers.store import DurableLane, StreamStore
 from headpond.pipes.machines.compose import parse_drivable
 from headpond.pipes.machines.machine import Notice
@@ -68,7 +68,7 @@ TRY_S = 5.0
 """How long one attempt to connect and be greeted may take."""
 
 
-class TcpRoute:
+class TcpRoute(Way):
     """The sender's way over TCP: one connection after the other."""
 
     def __init__(
@@ -81,8 +81,7 @@ class TcpRoute:
         backoff: Backoff,
         context: ssl.SSLContext | None,
     ) -> None:
-        self.reconnects = 0
-        self.faults = 0
+        self._reconnects = 0
         self._route = route
         self._shape = shape_of(route)
         self._host = host
@@ -93,15 +92,14 @@ class TcpRoute:
         self._sender: PipeSender
         self._connection: PipeConnection | None = None
         self._greeted: asyncio.Future[None] | None = None
-        self._malformed_before = 0
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
         self._known = 0
         """The highest session of this sender that its receiver named."""
 
     @property
-    def malformed(self) -> int:
-        return self._malformed_before + (self._connection.malformed if self._connection else 0)
+    def reconnects(self) -> int:
+        return self._reconnects
 
     async def open(self, sender: PipeSender) -> None:
         """Tries until the receiver is there, for as long as ``connect_timeout`` says."""
@@ -149,15 +147,7 @@ class TcpRoute:
         """One attempt; on success the sender continues."""
         loop = asyncio.get_running_loop()
         greeted = self._greeted = loop.create_future()
-        connection = PipeConnection(
-            FROM_RECEIVER,
-            pipes=len(self._route.stages),
-            on_open=self._greet,
-            on_frame=self._on_frame,
-            on_packets=self._on_packets,
-            on_end=self._on_end,
-            on_writable=self._on_writable,
-        )
+        connection = PipeConnection(self, FROM_RECEIVER, len(self._route.stages))
         try:
             async with asyncio.timeout(TRY_S):
                 await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._context)
@@ -175,10 +165,10 @@ class TcpRoute:
         self._connection = connection
         self._sender.on_route(connection.writable, lost=True)
 
-    def _greet(self, connection: PipeConnection) -> None:
+    def on_open(self, connection: PipeConnection) -> None:
         connection.write(encode_hello(PipeHello(VERSION, self._shape, self._sender.name, self._sender.epoch)))
 
-    def _on_frame(self, connection: PipeConnection, frame: Frame) -> None:
+    def on_frame(self, connection: PipeConnection, frame: Frame) -> None:
         try:
             if frame.type != PipeFrame.HELLO:
                 error = decode_control(frame.type, frame.body)
@@ -186,10 +176,7 @@ class TcpRoute:
                 connection.end(error.as_exception())
                 return
             hello = decode_hello(frame.body)
-            if hello.version != VERSION:
-                raise VersionUnsupported(f"the receiver speaks version {hello.version}, this side {VERSION}")
-            if hello.shape != self._shape:
-                raise RouteMismatch(f"this end is {self._shape!r}, the receiver's is {hello.shape!r}")
+            check_hello(hello, self._shape, "receiver")
             if hello.known > self._sender.epoch:
                 self._known = hello.known  # its ERROR follows, and says so
                 return
@@ -199,19 +186,17 @@ class TcpRoute:
         if self._greeted is not None and not self._greeted.done():
             self._greeted.set_result(None)
 
-    def _on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None:
+    def on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None:
         if self._greeted is None or not self._greeted.done():
             connection.end(ProtocolError("a packet before the greeting"), faulty=True)
         else:
             self._sender.on_packets(packets)
 
-    def _on_writable(self, connection: PipeConnection, writable: bool) -> None:
+    def on_writable(self, connection: PipeConnection, writable: bool) -> None:
         if connection is self._connection:
             self._sender.on_route(writable)
 
-    def _on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
-        self.faults += connection.faulty
-        self._malformed_before += connection.malformed
+    def on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
         if self._greeted is not None and not self._greeted.done():
             self._greeted.set_exception(error)
         if connection is not self._connection:
@@ -237,7 +222,7 @@ class TcpRoute:
                     self._sender.fail(error)
                     return
             else:
-                self.reconnects += 1
+                self._reconnects += 1
                 return
 
 
@@ -246,7 +231,7 @@ CONNECTIONS_MAX = 1024
 SENDERS_MAX = 1024
 
 
-class TcpListener:
+class TcpListener(LaneSource):
     """A receiver's source over TCP: senders connect, each under its name, and each has a lane.
 
     A sender that comes back continues in its lane. One of the same name with a later session takes its place;
@@ -267,7 +252,6 @@ class TcpListener:
         context: ssl.SSLContext | None,
         store: StreamStore | None = None,
     ) -> None:
-        self.faults = 0
         self._route = route
         self._shape = shape_of(route)
         self._host = host
@@ -281,9 +265,7 @@ class TcpListener:
         self._by_connection: dict[PipeConnection, SenderLane | None] = {}
         """None until it is greeted."""
         self._greeting: dict[PipeConnection, asyncio.TimerHandle] = {}
-        self._malformed_before = 0
         self._reading = True
-        self.retired = LaneTotals()
 
     # --- a receiver's source ------------------------------------------------------------------------
 
@@ -305,8 +287,11 @@ class TcpListener:
                 f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
                 hint="Another program listens there; choose another port (0 picks a free one).",
             ) from None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.address = (host, port)
 
     async def close(self) -> None:
+        self.address = None
         if self._server is not None:
             self._server.close()
         await asyncio.gather(*(connection.close() for connection in list(self._by_connection)))
@@ -335,31 +320,12 @@ class TcpListener:
     def lanes(self) -> Sequence[SenderLane]:
         return list(self._lanes.values())
 
-    @property
-    def malformed(self) -> int:
-        return self._malformed_before + sum(each.malformed for each in self._by_connection)
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        if self._server is None or not self._server.sockets:
-            return None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
-
     # --- connections --------------------------------------------------------------------------------
 
     def _new_connection(self) -> PipeConnection:
-        return PipeConnection(
-            FROM_STRANGER,
-            pipes=len(self._route.stages),
-            on_open=self._on_open,
-            on_frame=self._on_frame,
-            on_packets=self._on_packets,
-            on_end=self._on_end,
-            on_writable=lambda _connection, _writable: None,  # answers are small
-        )
+        return PipeConnection(self, FROM_STRANGER, len(self._route.stages))
 
-    def _on_open(self, connection: PipeConnection) -> None:
+    def on_open(self, connection: PipeConnection) -> None:
         self._by_connection[connection] = None
         if len(self._by_connection) > CONNECTIONS_MAX:
             self._refuse(connection, LimitReached(f"at most {CONNECTIONS_MAX} connections are taken here"))
@@ -368,7 +334,7 @@ class TcpListener:
             GREETING_S_MAX, connection.end, TimedOut(f"no greeting within {GREETING_S_MAX:g} s")
         )
 
-    def _on_frame(self, connection: PipeConnection, frame: Frame) -> None:
+    def on_frame(self, connection: PipeConnection, frame: Frame) -> None:
         if self._by_connection.get(connection) is not None:
             connection.end(ProtocolError("a second greeting"), faulty=True)
             return
@@ -398,10 +364,7 @@ class TcpListener:
 
     def _welcome(self, hello: PipeHello) -> SenderLane:
         """The lane of the sender that greets so, or why there is none for it."""
-        if hello.version != VERSION:
-            raise VersionUnsupported(f"the sender speaks version {hello.version}, this side {VERSION}")
-        if hello.shape != self._shape:
-            raise RouteMismatch(f"this end is {self._shape!r}, the sender's is {hello.shape!r}")
+        check_hello(hello, self._shape, "sender")
         lane = self._lanes.get(hello.name)
         if lane is None:
             if len(self._lanes) >= SENDERS_MAX:
@@ -427,35 +390,31 @@ class TcpListener:
     def _new_lane(self, name: str) -> SenderLane:
         if self._store is not None:
             return DurableLane(name, self._route, self._epoch, self._receiver, self._store)
-        entries, position = new_storage()
-        return SenderLane(
-            name,
-            lambda: receiver_machine(self._route, epoch=self._epoch, entries=entries, position=position),
-            self._receiver,
-        )
+        return SenderLane(name, self._route, self._epoch, self._receiver)
 
     def _refuse(self, connection: PipeConnection, error: HeadpondError) -> None:
         """Says why, and ends it."""
         faulty = isinstance(error, BadFrame)
         if not faulty:
             connection.write(encode_control(Error(error.code, error.message, error.hint, error.retryable)))
-        connection.end_after_writing(error, faulty=faulty)
+        connection.end(error, faulty=faulty, after_writing=True)
 
-    def _on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None:
+    def on_packets(self, connection: PipeConnection, packets: list[Packet]) -> None:
         lane = self._by_connection.get(connection)
         if lane is not None:
             lane.arrive(packets)
 
-    def _on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
-        self.faults += connection.faulty
-        self._malformed_before += connection.malformed
+    def on_writable(self, connection: PipeConnection, writable: bool) -> None:
+        """Answers are small."""
+
+    def on_end(self, connection: PipeConnection, error: HeadpondError) -> None:
         if (timer := self._greeting.pop(connection, None)) is not None:
             timer.cancel()
         lane = self._by_connection.pop(connection, None)
         if connection.faulty or isinstance(error, TimedOut):
             log.warning("a connection was ended: %s", error.message)
         if lane is not None and lane.carry == connection.carry:
-            lane.carry = _lose
+            lane.carry = lose
             lane.absent_since = asyncio.get_running_loop().time()
             lane.on_route(False)
 
@@ -466,10 +425,6 @@ def session_over(name: str, known: int) -> SessionOver:
         hint="Stop the older of the two programs; if this is the later one, open it with "
         f"epoch={known + 1} or more.",
     )
-
-
-def _lose(packets: list[Packet]) -> None:
-    """There is no way to the sender now; its timers send again."""
 
 
 def listen(

@@ -26,12 +26,11 @@ from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
 from headpond.model.errors import BadRequest, HeadpondError, NotSupported
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.commit_marks import CommitMarks
-from headpond.pipes.drivers.lane import Inbox, LaneTotals, SenderLane
-from headpond.pipes.drivers.receiver import PipeReceiver
-from headpond.pipes.drivers.runner import new_epoch
-from headpond.pipes.drivers.sender import PipeSender
-from headpond.pipes.machines.compose import parse_drivable, receiver_of
+from headpond.pipes.drivers.end import new_epoch
+from headpond.pipes.drivers.lane import CommitLane, Inbox, SenderLane
+from headpond.pipes.drivers.receiver import LaneSource, PipeReceiver
+from headpond.pipes.drivers.sender import PipeSender, Way
+from headpond.pipes.machines.compose import ReceiverStack, parse_drivable, receiver_of
 from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Notice
 from headpond.pipes.machines.packet import NUMBER_MAX, Kind, Packet
 
@@ -41,12 +40,8 @@ LOST: Any = object()
 """Stands for an entry that will not come."""
 
 
-class TopicLane(SenderLane):
-    """A stream's receiver whose commits wait until the program is done.
-
-    The machine commits the index that it has passed on. Here that becomes a mark: *when the program is done
-    with the first so many payloads, this index may be committed*. The program may finish in any order; the
-    index follows the first payload that is not done.
+class TopicLane(CommitLane):
+    """A stream's receiver whose storage is a topic.
 
     **The lane never passes over a message that a pipe over the stream refuses.** It halts: nothing of that
     step or of a later one is delivered or committed, so the message stays in the topic for the next receiver.
@@ -55,15 +50,13 @@ class TopicLane(SenderLane):
     def __init__(
         self, topic: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
     ) -> None:
-        make = lambda: receiver_of(route, epoch=epoch, jitter=random.random)  # noqa: E731  # as lanes take it
-        super().__init__(topic, make, inbox, self._hear)
-        self.settles = self.stored = True
+        super().__init__(topic, route, epoch, inbox, commit)
+        self.carry = self._hear
         self.halted = False
         """Whether a message was refused: the lane ignores everything behind it."""
-        self.lost = 0
-        self._epoch = epoch
-        self._commit = commit
-        self._marks = CommitMarks(exact=len(route.stages) == 1)
+
+    def _new_machine(self) -> ReceiverStack:
+        return receiver_of(self._route, epoch=self._epoch, jitter=random.random)
 
     def begin(self) -> None:
         """The machine has something to ask from the start."""
@@ -80,18 +73,11 @@ class TopicLane(SenderLane):
         """Entries, as they stand in the topic from ``first`` on."""
         numbers = range(first, first + len(payloads))
         if payloads[0] is LOST:
-            self.lost += len(numbers)
             self._inbox.notice([Notice("lost", STORAGE_EPOCH, numbers)])
         else:
             self.arrived += len(numbers)
         packet = Packet(Kind.FETCHED, STORAGE_EPOCH, self._epoch, numbers, payloads)
         self._runner.step(Arrive([packet]))
-
-    def settle(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        self._commit_at(self._marks.done(places))
-
-    def fail(self, epoch: int, numbers: Sequence[int], places: Sequence[int]) -> None:
-        """It is not done, so the index does not go past it."""
 
     def on_route(self, there: bool) -> None:
         """The client's link keeps the route up, and nothing is sent again from here: the clock runs on."""
@@ -107,11 +93,7 @@ class TopicLane(SenderLane):
         """Ignores READ and FETCH: the node offers entries from the settled position on."""
         for packet in packets:
             if packet.kind == Kind.COMMIT:
-                self._commit_at(self._marks.add(self.delivered, packet.numbers[0]))
-
-    def _commit_at(self, index: int | None) -> None:
-        if index is not None:
-            self._commit(index)
+                self._mark(packet.numbers[0])
 
 
 DIGITS_MAX = len(str(NUMBER_MAX))
@@ -119,7 +101,7 @@ CLOSE_S_MAX = 1.0
 """A sender that is closed has flushed before; one that is aborted does not wait for a node that is away."""
 
 
-class TopicStore:
+class TopicStore(Way):
     """A stream's sender with a topic as the storage: the node's receipt is the storage's confirm.
 
     The producer beneath holds the messages and sends them again over lost connections for as long as it
@@ -130,8 +112,6 @@ class TopicStore:
     over the stream put their envelopes into the message's id: ``epoch.number``, from the outermost in,
     separated by commas.
     """
-
-    faults = malformed = 0
 
     def __init__(self, client: Client, topic: str, name: str) -> None:
         self._client = client
@@ -267,7 +247,7 @@ OPEN_S_MAX = 10.0
 """How long to wait for a subscription whose earlier receiver has only just gone."""
 
 
-class TopicSource:
+class TopicSource(LaneSource):
     """A stream's receiver with a topic as the storage and a subscription as the index storage.
 
     The subscription answers the machine's questions: its position is where the node begins to offer, which is
@@ -277,10 +257,6 @@ class TopicSource:
     Entries that the node will not deliver (damaged, expired, or settled by another consumer) reach the
     machine as ``LOST``, because it steps by one. They are counted, reported in a notice, and not passed on.
     """
-
-    faults = malformed = 0
-    address = None
-    retired = LaneTotals()
 
     def __init__(
         self, client: Client, topic: str, subscription: str, route: Route, start: str | int | datetime

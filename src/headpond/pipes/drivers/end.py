@@ -1,4 +1,4 @@
-"""One machine, the loop's clock, and a timer for the machine's next wake time.
+"""What both ends of a pipe are made of: sessions, the machine's clock, and the life of an end.
 
 **The machine's clock stands still while its route is away or full.** Time in which nothing can arrive says
 nothing about loss: a sender that counted it would fill a full route with copies, and would have become slow
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Self
 
-from headpond.model.errors import BadRequest
-from headpond.pipes.machines.machine import WAKE, Effects, Input, Machine
+from headpond.model.errors import BadRequest, Closed, HeadpondError
+from headpond.pipes.machines.machine import WAKE, Effects, Input, Machine, Notice
 from headpond.pipes.machines.packet import NUMBER_MAX
+
+NOTICES_KEPT = 64
 
 
 def new_epoch() -> int:
@@ -96,3 +99,65 @@ class Runner:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Prefix:
+    """All numbers below ``floor`` are done, and some above it."""
+
+    __slots__ = ("_above", "floor")
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self._above: set[int] = set()
+
+    def add(self, numbers: Iterable[int]) -> None:
+        floor, above = self.floor, self._above
+        for number in numbers:
+            if number == floor:
+                floor += 1
+            elif number > floor:
+                above.add(number)
+        while floor in above:
+            above.remove(floor)
+            floor += 1
+        self.floor = floor
+
+
+class PipeEnd:
+    """One end of a pipe. Open it with ``async with``, or ``await`` it and ``close`` it."""
+
+    def __init__(self, route: str, side: str) -> None:
+        """``side`` is its word in errors: sender or receiver."""
+        self.route = route
+        self.notices: list[Notice] = []
+        """The last notices: messages given up, late or refused."""
+        self._side = side
+        self._opened = False
+        self._error: HeadpondError | None = Closed(f"the {side} is not open")
+        """Why it takes or gives out nothing more."""
+
+    async def open(self) -> Self:
+        """Reaches the other side or begins to listen; ``async with`` and ``await`` do this."""
+        if self._error is None:
+            return self
+        self._loop = asyncio.get_running_loop()
+        self._opened = True
+        self._error = None
+        try:
+            await self._start()
+        except BaseException:
+            self._error = Closed(f"the {self._side} could not be opened")
+            raise
+        return self
+
+    async def _start(self) -> None:
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    def notice(self, notices: list[Notice]) -> None:
+        self.notices = (self.notices + notices)[-NOTICES_KEPT:]

@@ -7,8 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.pipes.drivers.commit_marks import Prefix
-from headpond.pipes.drivers.runner import Runner, new_epoch
+from headpond.pipes.drivers.end import Prefix, Runner, new_epoch
 from headpond.pipes.machines.machine import Effects, Submit
 from headpond.pipes.machines.resend import ResendSender
 from headpond.pipes.machines.timeout import TimeoutSettings
