@@ -58,7 +58,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     def __init__(self, consumer: AsyncConsumer, background: Background) -> None:
         super().__init__(consumer, background)
-        self._shelf = Shelf()
+        self._shelf = Shelf(self)
         self._sending = False
         """Whether the loop will send settlements some milliseconds from now."""
         consumer.keep_unread(self._unread, self._take_unread, self._shelf.withdraw)

@@ -60,7 +60,7 @@ class Consumer(AsyncScope):
     def _connect(self, links: Sequence[Link]) -> None:
         """Prepares to read these services, whatever was read before."""
         self._links = links
-        self._gate, self._shelf = OrderGate(monotonic), Shelf()
+        self._gate, self._shelf = OrderGate(monotonic), Shelf(self)
         if len(links) == 1 and not links[0].dialling.may_change:
             self.core = self._new_intake(links[0], self._options.create, None)
         else:

@@ -21,9 +21,14 @@ Places = list[tuple[int, Span]]
 
 
 class Shelf:
-    """``node`` arguments restrict an action to what came from that node; None stands for all nodes."""
+    """``node`` arguments restrict an action to what came from that node; None stands for all nodes.
 
-    def __init__(self) -> None:
+    A link knows its intakes, an intake its shelf, and the shelf its ``owner``: so a consumer that the program
+    dropped without closing it still exists when its client closes.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
         self.batches: deque[Batch] = deque()
         """Whole batches, in order, behind the current one."""
         self.batch: Batch | None = None
