@@ -233,7 +233,7 @@ def test_a_welcome_that_is_taken_back_at_once_is_no_connection() -> None:
     asyncio.run(scenario())
 
 
-def test_a_link_goes_on_trying_after_a_welcome_that_was_taken_back_at_once() -> None:
+def test_a_link_keeps_trying_after_a_node_took_its_welcome_back() -> None:
     async def scenario() -> None:
         greetings = iter([(), FAREWELL])
 

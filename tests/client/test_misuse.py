@@ -114,7 +114,7 @@ def test_rows_chosen_of_a_single_message_are_refused(shared_url: str, topic: str
     asyncio.run(main())
 
 
-def test_what_was_put_back_is_not_an_attempt(shared_url: str, topic: str) -> None:
+def test_a_message_that_was_put_back_is_not_an_attempt(shared_url: str, topic: str) -> None:
     async def main() -> None:
         async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:

@@ -201,7 +201,7 @@ def test_a_subscription_is_advanced_by_positions_and_never_goes_back(node: RealN
     asyncio.run(scenario())
 
 
-def test_what_retention_deleted_is_told_by_exact_ranges(node: RealNode, topic: str) -> None:
+def test_entries_that_retention_deleted_are_reported_by_exact_ranges(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(node.url) as client:
             await client.admin.create_topic(topic, settings={"hard_ttl": 1.0})
@@ -295,7 +295,7 @@ def test_chosen_columns_alone_travel_and_producers_have_names(shared_url: str, t
     asyncio.run(scenario())
 
 
-def test_what_is_damaged_is_told_by_exact_ranges_and_never_served(node: RealNode) -> None:
+def test_damaged_entries_are_reported_by_exact_ranges_and_never_served(node: RealNode) -> None:
     stored = fill_topic(node.url)
     node.stop()
     path = log_files(node)[0]

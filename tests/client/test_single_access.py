@@ -273,7 +273,7 @@ def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
         asyncio.run(scenario(copy))
 
 
-def test_producers_of_a_deleted_tenant_are_told(shared_url: str, topic: str) -> None:
+def test_producers_of_a_deleted_tenant_get_an_error(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             name = f"{topic}/shop/web/orders"

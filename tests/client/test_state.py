@@ -180,7 +180,7 @@ def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_pat
         asyncio.run(scenario(node))
 
 
-def test_files_are_compacted_under_a_reader_that_goes_on_undisturbed(tmp_path: Path) -> None:
+def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
     async def scenario(node: RealNode) -> None:
         draw = random.Random(7)
         async with headpond.connect(node.url) as client:

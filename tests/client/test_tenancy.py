@@ -73,7 +73,7 @@ def test_a_message_longer_than_the_topic_takes_is_refused_here_and_there(shared_
     asyncio.run(scenario())
 
 
-def test_what_was_answered_is_there_after_a_kill_in_the_middle_of_changes(node: RealNode) -> None:
+def test_answered_changes_survive_a_kill_of_the_node(node: RealNode) -> None:
     """SIGKILL while tenants, topics, settings and producers come and go."""
 
     async def check(answered: int) -> None:

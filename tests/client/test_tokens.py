@@ -52,7 +52,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield running
 
 
-def test_who_has_no_good_token_is_told_so_at_once(guarded: Guarded) -> None:
+def test_a_client_without_a_valid_token_is_refused_at_once(guarded: Guarded) -> None:
     async def scenario() -> None:
         for token, error in ((None, TokenNeeded), ("nonsense", TokenUnknown)):
             for wait in (True, False):
@@ -106,7 +106,7 @@ def test_a_producer_and_a_consumer_do_what_their_tokens_allow(guarded: Guarded) 
     asyncio.run(scenario())
 
 
-def test_a_topic_that_may_not_be_seen_and_one_that_is_not_there_are_told_alike(guarded: Guarded) -> None:
+def test_a_forbidden_topic_and_a_missing_one_get_the_same_answer(guarded: Guarded) -> None:
     async def scenario() -> None:
         _, token = await guarded.token_for("admin", scope="gamma")
         async with guarded.connect() as client:

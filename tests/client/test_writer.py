@@ -127,7 +127,7 @@ def test_a_batch_that_comes_again_must_have_the_rows_that_it_had(shared_url: str
         assert client.admin.show_topic(topic).shard_list[0].entry_next == 20
 
 
-def test_a_writer_that_was_deleted_begins_anew(shared_url: str, topic: str) -> None:
+def test_a_deleted_writer_starts_over(shared_url: str, topic: str) -> None:
     with headpond.sync.connect(shared_url) as client, client.writer(topic) as writer:
         for _ in range(2):
             writer.commit(0, [writer.stage(topic, iter([rows(0, 3), rows(3, 2).to_batches()[0]]))])

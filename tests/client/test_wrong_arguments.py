@@ -192,7 +192,7 @@ def test_only_errors_of_the_catalogue_come_of_wrong_arguments(
     assert asyncio.run(main()) == []
 
 
-def test_what_no_argument_can_be_is_refused_by_the_arguments_name(node: GuardedNode) -> None:
+def test_a_value_that_no_argument_can_have_is_refused_by_the_arguments_name(node: GuardedNode) -> None:
     own_words = {
         "what": "a message or a batch",
         "table": "Arrow table",

@@ -22,7 +22,7 @@ from headpond.model.policy import Policy
 from tests.fire.real_node import RealNode, wait_until
 
 
-def test_batches_go_on_where_single_messages_were_taken(shared_url: str, topic: str) -> None:
+def test_batches_continue_after_single_messages(shared_url: str, topic: str) -> None:
     with headpond.sync.connect(shared_url) as client:
         with client.producer(topic, batch_rows=10) as producer:
             for number in range(20):
@@ -78,7 +78,7 @@ def test_batches_nack_and_skip(shared_url: str, topic: str) -> None:
             assert client.admin.list_subscriptions(topic)[0].settled == 3
 
 
-def test_what_was_settled_as_a_range_is_not_handed_out_though_it_came_over_already(
+def test_a_range_that_was_settled_is_not_handed_out_though_this_thread_has_it(
     shared_url: str, topic: str
 ) -> None:
     with headpond.sync.connect(shared_url) as client:
@@ -93,7 +93,7 @@ def test_what_was_settled_as_a_range_is_not_handed_out_though_it_came_over_alrea
             assert [next(messages).entry for _ in range(3)] == [3, 6, 7]
 
 
-def test_what_another_consumer_settled_is_not_handed_out_though_it_came_over_already(
+def test_a_message_that_another_consumer_settled_is_not_handed_out_though_this_thread_has_it(
     shared_url: str, topic: str
 ) -> None:
     with headpond.sync.connect(shared_url) as client, headpond.sync.connect(shared_url) as other:
@@ -196,7 +196,7 @@ def test_lingering_rows_wait_for_company_and_full_segments_do_not(shared_url: st
 
 
 @pytest.mark.parametrize("by_client", [False, True], ids=["consumer", "client"])
-def test_what_came_ahead_and_was_not_read_does_not_count_as_an_attempt(
+def test_messages_sent_ahead_and_not_read_do_not_count_as_an_attempt(
     shared_url: str, topic: str, by_client: bool
 ) -> None:
     """Whichever of the two is closed."""

@@ -31,7 +31,7 @@ async def numbers(consumer: headpond.Consumer, idle_s: float = 0.2) -> list[int]
     return found
 
 
-def test_what_was_acknowledged_does_not_come_again(shared_url: str, topic: str) -> None:
+def test_an_acknowledged_message_does_not_come_again(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1000, batch_rows=64)
@@ -51,9 +51,7 @@ def test_what_was_acknowledged_does_not_come_again(shared_url: str, topic: str) 
 
 @pytest.mark.parametrize("taken", ["receive", "iterate"])
 @pytest.mark.parametrize("where", ["one node", "several"])
-def test_batches_go_on_where_single_messages_were_taken(
-    shared_url: str, topic: str, taken: str, where: str
-) -> None:
+def test_batches_continue_after_single_messages(shared_url: str, topic: str, taken: str, where: str) -> None:
     async def scenario() -> None:
         url = shared_url if where == "one node" else f"{shared_url},127.0.0.1:1"
         async with headpond.connect(url) as client:
@@ -150,7 +148,7 @@ def test_a_live_consumer_gets_what_is_sent_meanwhile(shared_url: str, topic: str
 
 
 @pytest.mark.parametrize(("start", "expected"), [("earliest", 0), ("latest", 20), (7, 7)])
-def test_a_new_subscription_begins_where_it_is_told(
+def test_a_new_subscription_starts_at_the_requested_position(
     shared_url: str, topic: str, start: str | int, expected: int
 ) -> None:
     async def scenario() -> None:
@@ -173,7 +171,7 @@ def test_small_credit_still_delivers_everything(shared_url: str, topic: str) -> 
     asyncio.run(scenario())
 
 
-def test_what_is_taken_at_once_is_bounded_by_what_it_unfolds_to(shared_url: str, topic: str) -> None:
+def test_batches_taken_at_once_are_bounded_by_their_uncompressed_size(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             async with client.producer(topic) as producer:
@@ -200,7 +198,7 @@ def test_several_tasks_share_a_consumer(shared_url: str, topic: str) -> None:
     asyncio.run(scenario())
 
 
-def test_what_the_node_does_not_allow_is_raised_when_opening(shared_url: str, topic: str) -> None:
+def test_opening_raises_the_refusal_of_the_node(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1)
@@ -231,7 +229,7 @@ def test_deleting_a_topic_tells_its_consumer(shared_url: str, topic: str) -> Non
                     await waiting
 
 
-def test_a_subscription_that_was_deleted_begins_anew(shared_url: str, topic: str) -> None:
+def test_a_deleted_subscription_starts_over(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)
@@ -271,7 +269,7 @@ def test_a_wait_for_a_batch_may_be_given_up(shared_url: str, topic: str) -> None
     asyncio.run(scenario())
 
 
-def test_a_consumer_goes_on_over_kills_of_the_node_without_loss_or_repeat(node: RealNode, topic: str) -> None:
+def test_a_consumer_survives_kills_of_the_node_without_loss_or_repeat(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         count = 6000
         async with headpond.connect(node.url) as client:

@@ -36,7 +36,7 @@ def tracker() -> CopyTracker:
     return found
 
 
-def test_the_first_to_bring_a_message_hands_it_out_and_a_copy_waits_for_what_becomes_of_it(
+def test_the_first_node_to_bring_a_message_leads_it_and_a_copy_waits_for_its_settlement(
     tracker: CopyTracker,
 ) -> None:
     assert arrive(tracker, "a", 0, 10) == ([(10, 13)], [])
@@ -60,7 +60,7 @@ def test_a_copy_of_what_is_settled_is_settled_at_once_however_much_later_it_come
     assert len(tracker._blocks[BLOCK, 0].given["b"]) == 1 and not tracker._blocks[BLOCK, 0].part
 
 
-def test_what_its_own_node_gives_again_passes_in_hand_or_settled(tracker: CopyTracker) -> None:
+def test_a_redelivery_by_the_leading_node_passes_in_hand_or_settled(tracker: CopyTracker) -> None:
     arrive(tracker, "a", 0, 10)
     assert tracker.refuse("a", 0, [(11, 12)]) == [NodeEntries("a", 0, [(11, 12)])]
     assert arrive(tracker, "a", 0, 10, (1, 2)) == ([(11, 12)], [])
@@ -128,7 +128,7 @@ def test_a_message_refused_with_no_node_there_comes_from_whichever_is_back_first
     assert arrive(tracker, "b", 0, 70, (0, 1)) == ([(70, 71)], [])
 
 
-def test_copies_of_what_the_first_node_put_aside_are_not_wanted_and_a_redrive_passes(
+def test_copies_of_a_dead_message_are_skipped_and_a_redrive_passes(
     tracker: CopyTracker,
 ) -> None:
     arrive(tracker, "a", 0, 10)
@@ -146,7 +146,7 @@ def test_a_refused_message_that_its_node_lost_comes_from_another(tracker: CopyTr
     assert tracker.lost("a", 0, [(10, 13)]) == [NodeEntries("b", 0, [(70, 71)])]
 
 
-def test_a_node_that_is_read_anew_brings_nothing_that_is_settled_or_in_hand(tracker: CopyTracker) -> None:
+def test_a_node_that_is_read_again_brings_nothing_that_is_settled_or_in_hand(tracker: CopyTracker) -> None:
     arrive(tracker, "a", 0, 10)
     arrive(tracker, "a", 1, 13)
     tracker.settle("a", 0, [(10, 14)])
@@ -158,7 +158,7 @@ def test_a_node_that_is_read_anew_brings_nothing_that_is_settled_or_in_hand(trac
     assert arrive(tracker, "b", 1, 70) == ([], [(70, 72)])
 
 
-def test_what_a_node_that_is_read_anew_brings_is_a_copy_also_where_it_crosses_the_settlement(
+def test_a_node_that_is_read_again_brings_copies_also_while_a_settlement_is_on_its_way(
     tracker: CopyTracker,
 ) -> None:
     arrive(tracker, "a", 0, 10)
@@ -168,7 +168,7 @@ def test_what_a_node_that_is_read_anew_brings_is_a_copy_also_where_it_crosses_th
     assert arrive(tracker, "a", 0, 10) == ([], [(10, 12)]), "its last row is in hand"
 
 
-def test_a_subscription_that_was_set_anew_brings_everything_again(tracker: CopyTracker) -> None:
+def test_a_subscription_that_was_moved_brings_everything_again(tracker: CopyTracker) -> None:
     arrive(tracker, "a", 0, 10)
     arrive(tracker, "b", 0, 70)
     assert tracker.clear() == [NodeEntries("b", 0, [(70, 73)])], "held copies are given back"
@@ -185,7 +185,7 @@ def test_blocks_are_forgotten_after_a_month_of_silence_and_not_before() -> None:
     assert len(tracker._blocks) == 1 and not tracker.forgotten
 
 
-def test_the_limits_hold_and_what_they_made_it_forget_is_counted() -> None:
+def test_the_limits_hold_and_count_what_the_tracker_forgot() -> None:
     tracker = CopyTracker(blocks_max=4, open_max=4)
     for number in range(10):
         tracker.arrive(

@@ -236,7 +236,7 @@ def test_a_consumer_that_waits_for_a_busy_subscription_stops_trying_when_closed(
     asyncio.run(scenario())
 
 
-def test_what_is_said_to_a_consumer_that_was_closed_is_ignored() -> None:
+def test_messages_to_a_closed_consumer_are_ignored() -> None:
     async def scenario() -> None:
         async with serving() as peer, quick(peer) as client:
             conversation = await peer.conversation()

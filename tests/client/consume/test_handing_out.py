@@ -37,7 +37,7 @@ async def take(reader: Reader, count: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
-def test_who_stepped_back_goes_on_when_the_other_one_is_done_with_what_it_refused(mode: str) -> None:
+def test_a_consumer_that_stepped_back_continues_when_the_other_has_settled_what_it_refused(mode: str) -> None:
     async def scenario(world: ClientWorld) -> None:
         world.policy = Policy(failover_after=3, backoff=0.01)
         first, second = await opened(world), await opened(world)
@@ -55,7 +55,7 @@ def test_who_stepped_back_goes_on_when_the_other_one_is_done_with_what_it_refuse
     in_world(scenario, 1, "failover", mode, shards=1)
 
 
-def test_who_refuses_what_another_settled_meanwhile_does_not_wait_for_it() -> None:
+def test_a_consumer_does_not_wait_for_a_refused_message_that_another_settled() -> None:
     async def scenario(world: ClientWorld) -> None:
         world.policy = Policy(lease=2.0, deadline=1.0, failover_after=1)
         first, second = await opened(world), await opened(world)
@@ -83,7 +83,7 @@ def test_a_standby_does_not_wait_for_what_it_refuses() -> None:
     in_world(scenario, 1, "failover", "resilient", shards=1)
 
 
-def test_who_has_in_hand_what_its_predecessor_settles_late_may_refuse_it() -> None:
+def test_a_consumer_may_refuse_a_message_that_its_predecessor_settles_late() -> None:
     async def scenario(world: ClientWorld) -> None:
         world.policy = Policy(lease=1.0)
         first, second = await opened(world), await opened(world)
@@ -100,7 +100,7 @@ def test_who_has_in_hand_what_its_predecessor_settles_late_may_refuse_it() -> No
     in_world(scenario, 1, "failover", "resilient", shards=1)
 
 
-def test_what_was_refused_while_the_connection_was_lost_comes_again_as_a_further_attempt() -> None:
+def test_a_message_refused_while_the_connection_was_lost_comes_again_as_a_further_attempt() -> None:
     async def scenario(world: ClientWorld) -> None:
         reader = await opened(world)
         world.write(2)
@@ -115,7 +115,7 @@ def test_what_was_refused_while_the_connection_was_lost_comes_again_as_a_further
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_what_another_consumer_settled_is_taken_out_of_the_queue(kind: str) -> None:
+def test_a_message_that_another_consumer_settled_is_removed_from_the_queue(kind: str) -> None:
     async def scenario(world: ClientWorld) -> None:
         world.policy = Policy(deadline=1.0)
         first = await opened(world)
@@ -133,7 +133,7 @@ def test_what_another_consumer_settled_is_taken_out_of_the_queue(kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
-def test_what_was_settled_as_a_range_is_not_handed_out(kind: str, mode: str) -> None:
+def test_a_range_that_was_settled_is_not_handed_out(kind: str, mode: str) -> None:
     async def scenario(world: ClientWorld) -> None:
         reader = await opened(world)
         world.write(6)
@@ -150,7 +150,9 @@ def test_what_was_settled_as_a_range_is_not_handed_out(kind: str, mode: str) -> 
 
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
-def test_what_expired_while_a_client_stood_still_comes_to_it_again_once(kind: str, mode: str) -> None:
+def test_a_message_whose_deadline_passed_in_a_stalled_client_comes_to_it_again_once(
+    kind: str, mode: str
+) -> None:
     async def scenario(world: ClientWorld) -> None:
         world.policy = Policy(lease=60.0, deadline=1.0)
         reader = await opened(world)

@@ -39,7 +39,7 @@ def hold_up(link: Link) -> asyncio.Event:
 
 
 @each_cell
-def test_what_another_consumer_settled_meanwhile_is_not_handed_out(
+def test_a_message_that_another_consumer_settled_meanwhile_is_not_handed_out(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
@@ -119,7 +119,7 @@ def test_in_a_storm_of_reconnects_everything_is_settled_once_and_every_repeat_is
     asyncio.run(scenario())
 
 
-def test_the_blocking_consumer_drops_what_its_thread_had_not_handed_out(shared_url: str, topic: str) -> None:
+def test_the_blocking_consumer_drops_messages_that_its_program_did_not_get(shared_url: str, topic: str) -> None:
     with headpond.sync.connect(shared_url) as client, headpond.sync.connect(shared_url) as other:
         with client.producer(topic, batch_rows=5) as producer:
             for number in range(20):
@@ -143,7 +143,7 @@ async def lose(client: headpond.Client) -> None:
 
 
 @each_cell
-def test_an_old_copy_that_was_restored_gets_no_settlements_of_what_it_does_not_have(
+def test_a_restored_old_copy_gets_no_settlements_of_messages_that_it_does_not_have(
     node: RealNode, topic: str, kind: str, mode: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:

@@ -184,7 +184,7 @@ def test_nothing_that_was_only_sent_ahead_is_handed_out_once_the_connection_is_l
     asyncio.run(scenario())
 
 
-def test_a_consumer_that_comes_back_names_only_what_is_not_settled_for_sure() -> None:
+def test_a_returning_consumer_names_only_messages_whose_settlement_is_not_confirmed() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, first, number):
             first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
@@ -203,7 +203,7 @@ def test_a_consumer_that_comes_back_names_only_what_is_not_settled_for_sure() ->
     asyncio.run(scenario())
 
 
-def test_where_one_consumer_gets_everything_the_node_means_what_it_sends_again() -> None:
+def test_a_node_that_delivers_to_one_consumer_redelivers_on_purpose() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, first, number):
             first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
@@ -237,7 +237,7 @@ def test_nothing_is_settled_before_the_node_said_that_the_consumer_is_subscribed
     asyncio.run(scenario())
 
 
-def test_what_was_given_back_may_come_again_after_a_reconnect() -> None:
+def test_entries_given_back_may_come_again_after_a_reconnect() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
             first.deliver(number, record(VALUES, 0), spans=[(0, 2)])
@@ -407,7 +407,7 @@ def test_closing_says_when_settlements_were_not_confirmed_in_time() -> None:
     asyncio.run(scenario())
 
 
-def test_a_loop_that_was_left_goes_on_where_it_was() -> None:
+def test_a_loop_that_was_left_continues_at_the_next_message() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, conversation, number):
             conversation.deliver(number, record(VALUES, 0), spans=[(0, 4)])

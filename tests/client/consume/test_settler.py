@@ -30,7 +30,7 @@ def test_settlements_are_kept_until_they_are_confirmed() -> None:
     assert not settler.unconfirmed
 
 
-def test_what_is_dropped_is_counted_and_confirmed_settlements_are_not_among_it() -> None:
+def test_drop_counts_unconfirmed_settlements_and_not_confirmed_ones() -> None:
     settler = Settler(1, 2)
     settler.ack(0, 0, 10)
     settler.take()
@@ -62,7 +62,7 @@ def test_many_ranges_are_cut_into_frames_that_fit() -> None:
         st.tuples(st.sampled_from(["ack", "skip", "take"]), st.integers(0, 1), st.integers(0, 30)), max_size=60
     )
 )
-def test_exactly_what_was_settled_is_taken(steps: list[tuple[str, int, int]]) -> None:
+def test_take_returns_exactly_the_recorded_settlements(steps: list[tuple[str, int, int]]) -> None:
     settler = Settler(1, 2)
     given: set[tuple[str, int, int]] = set()
     taken: list[Settle] = []

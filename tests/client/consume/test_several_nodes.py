@@ -166,7 +166,9 @@ def test_a_refused_message_comes_again_once_and_its_copy_follows(pair: Pair, top
     asyncio.run(scenario())
 
 
-def test_what_is_in_hand_when_its_node_dies_is_settled_at_both_once_it_is_back(pair: Pair, topic: str) -> None:
+def test_a_message_in_hand_when_its_node_dies_is_settled_at_both_once_it_is_back(
+    pair: Pair, topic: str
+) -> None:
     one, two = pair
 
     async def scenario() -> None:
@@ -188,7 +190,7 @@ def test_what_is_in_hand_when_its_node_dies_is_settled_at_both_once_it_is_back(p
     asyncio.run(scenario())
 
 
-def test_what_was_refused_comes_from_the_other_node_when_its_own_dies(pair: Pair, topic: str) -> None:
+def test_a_refused_message_comes_from_the_other_node_when_its_own_dies(pair: Pair, topic: str) -> None:
     async def scenario() -> None:
         await fill(pair, topic)
         async with reading(pair, topic) as consumer:
@@ -254,7 +256,7 @@ def test_a_topic_that_a_copy_does_not_have_yet_is_waited_for_and_not_made(pair: 
     asyncio.run(scenario())
 
 
-def test_a_node_that_fails_for_good_is_told_and_the_others_are_read(pair: Pair, topic: str) -> None:
+def test_a_node_that_fails_for_good_is_reported_and_the_others_are_read(pair: Pair, topic: str) -> None:
     one, two = pair
 
     async def scenario() -> None:
@@ -282,7 +284,7 @@ def test_a_node_that_fails_for_good_is_told_and_the_others_are_read(pair: Pair, 
     asyncio.run(scenario())
 
 
-def test_what_another_reader_held_when_it_was_lost_comes_to_the_next_once(pair: Pair, topic: str) -> None:
+def test_the_messages_of_a_lost_reader_come_to_the_next_one_once(pair: Pair, topic: str) -> None:
     async def scenario() -> None:
         await fill(pair, topic)
         async with reading(pair, topic) as first:
@@ -416,7 +418,7 @@ def test_without_dedup_every_copy_comes(pair: Pair, topic: str) -> None:
         ({"mode": "resilient", "dedup": False}, "order"),
     ],
 )
-def test_what_cannot_be_had_from_several_nodes_is_refused_in_words(
+def test_options_that_do_not_work_with_several_nodes_are_refused_with_a_reason(
     pair: Pair, topic: str, options: dict[str, object], why: str
 ) -> None:
     one, two = pair
@@ -456,7 +458,7 @@ def test_the_blocking_twin_reads_two_nodes_too(pair: Pair, topic: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["non_resilient", "resilient"])
-def test_a_consumer_goes_on_at_the_next_address_and_back_and_repeats_nothing_it_settled(
+def test_a_consumer_continues_at_the_next_address_and_back_and_repeats_nothing_it_settled(
     pair: Pair, topic: str, mode: str
 ) -> None:
     one, two = pair
@@ -559,7 +561,7 @@ def test_a_reader_by_position_does_not_take_another_node_for_the_first(pair: Pai
     asyncio.run(scenario())
 
 
-def test_a_copy_that_was_restored_from_an_old_folder_is_told_and_gets_no_settlements(
+def test_a_node_restored_from_an_old_folder_is_reported_and_gets_no_settlements(
     pair: Pair, topic: str, tmp_path: Path
 ) -> None:
     one, two = pair

@@ -100,7 +100,7 @@ async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> h
 
 
 @each_cell
-def test_what_a_dead_consumer_held_comes_to_the_next_from_the_first_unsettled_on(
+def test_the_messages_of_a_dead_consumer_come_to_the_next_from_the_first_unsettled_one(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
@@ -131,7 +131,7 @@ def test_what_a_dead_consumer_held_comes_to_the_next_from_the_first_unsettled_on
 
 
 @each_cell
-def test_a_message_that_is_not_settled_in_time_goes_to_whoever_can_take_it(
+def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can_take_it(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
@@ -204,7 +204,7 @@ def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
 
 
 @each_cell
-def test_what_was_settled_out_of_order_does_not_come_again(
+def test_messages_settled_out_of_order_do_not_come_again(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
@@ -227,7 +227,7 @@ def test_what_was_settled_out_of_order_does_not_come_again(
 
 
 @each_cell
-def test_a_lost_connection_neither_loses_nor_repeats_what_was_settled(
+def test_a_lost_connection_neither_loses_nor_repeats_settlements(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     async def scenario() -> None:
@@ -274,7 +274,7 @@ def test_an_existing_subscription_keeps_its_kind_mode_and_policy(shared_url: str
     asyncio.run(scenario())
 
 
-def test_a_subscription_holds_what_comes_while_nobody_is_connected(shared_url: str, topic: str) -> None:
+def test_a_subscription_keeps_messages_while_no_consumer_is_connected(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 3)

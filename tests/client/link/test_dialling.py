@@ -47,7 +47,9 @@ def test_an_address_that_was_given_is_tried_first_until_it_answered() -> None:
         ("any", PLAIN, "headpond://:1", "no host"),
     ],
 )
-def test_what_is_not_followed_is_told(redirects: str, given: list[Address], named: str, why: str) -> None:
+def test_the_reason_for_not_following_a_redirect_is_reported(
+    redirects: str, given: list[Address], named: str, why: str
+) -> None:
     dialling = Dialling(given, redirects)
     before = dialling.order()
     assert why in (dialling.heard(given[0], named) or "")
@@ -93,7 +95,7 @@ def test_the_word_for_redirects_is_checked() -> None:
         headpond.connect("headpond://a", redirects="some")
 
 
-def test_clients_of_a_node_that_stops_go_on_at_its_successor(tmp_path: Path, topic: str) -> None:
+def test_clients_of_a_node_that_stops_continue_at_its_successor(tmp_path: Path, topic: str) -> None:
     async def scenario(one: RealNode, two: RealNode) -> None:
         await fill((one, two), topic)
         async with (

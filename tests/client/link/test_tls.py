@@ -62,7 +62,7 @@ def test_messages_go_and_come_over_tls(tls_node: RealNode, certificates: Certifi
     asyncio.run(scenario())
 
 
-def test_a_client_goes_on_over_tls_after_the_node_was_killed(
+def test_a_client_continues_over_tls_after_the_node_was_killed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     async def scenario(node: RealNode) -> None:
@@ -113,7 +113,7 @@ def test_the_two_sides_must_agree_on_tls(
         asyncio.run(headpond.connect(shared_url.replace("headpond", "headponds"), ca=certificates.ca).open())
 
 
-def test_where_clients_must_show_a_certificate_those_without_are_told(
+def test_a_client_without_the_required_certificate_gets_a_clear_error(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     config = f'tls_cert = "{certificates.node}"\ntls_client_ca = "{certificates.ca}"\n'
@@ -171,7 +171,7 @@ def test_a_certificate_whose_key_is_not_there_yet_leaves_the_old_pair_in_place(
         assert trial(node.url, ca=certificates.ca) is None
 
 
-def test_an_authority_of_clients_that_was_replaced_is_not_trusted_any_more(tmp_path: Path) -> None:
+def test_a_replaced_authority_of_clients_is_no_longer_trusted(tmp_path: Path) -> None:
     old, new = Certificates.made(tmp_path / "old"), Certificates.made(tmp_path / "new")
     clients = tmp_path / "clients.pem"
     clients.write_bytes(Path(old.ca).read_bytes())

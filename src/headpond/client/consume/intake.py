@@ -462,7 +462,7 @@ class NodeIntake:
             self.link.send(Credit(self.number, self._owed_bytes))
             self._owed_bytes = 0
 
-    # --- what was delivered and is not in hand ------------------------------------------------------
+    # --- deliveries that the program does not have --------------------------------------------------
 
     def _queued(self) -> Places:
         return [
@@ -808,7 +808,7 @@ class NodeIntake:
         self._resubscribe()
 
     def _let_go(self, error: HeadpondError) -> None:
-        """What was delivered is no longer this consumer's; after a move, its settlements are void, too."""
+        """The deliveries are no longer this consumer's; after a move, its settlements are void, too."""
         self._heartbeat.stop()
         self.gate.end_lease()
         self._drop_ahead()

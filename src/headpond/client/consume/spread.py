@@ -210,7 +210,7 @@ class Spread:
     async def close(self) -> None:
         """Brings settlements to the disks of the nodes that are there, and logs what the others missed.
 
-        Those deliver again, to the next consumer, what was settled or not settled meanwhile.
+        Those deliver the same messages again, settled or not, to the next consumer.
         """
         if not self.is_open:
             return
