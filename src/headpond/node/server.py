@@ -96,9 +96,8 @@ class Connection(asyncio.Protocol):
 
     async def wait_reading(self) -> None:
         """Returns when the node takes more from a client in this process, or the connection has ended."""
-        if not self.reading:
-            assert isinstance(self.transport, MemoryTransport)
-            await self.transport.wait_reading()
+        assert isinstance(self.transport, MemoryTransport)
+        await self.transport.wait_reading()
 
     def pause_writing(self) -> None:
         self._server.core.set_writable(self.number, False)

@@ -101,7 +101,8 @@ class Answer:
         self.bytes = size
 
     def close(self) -> None:
-        self.resize(0)
+        if self.bytes:
+            self.resize(0)
 
     async def send(self, message: Message) -> None:
         """Passes on what the application sends, a piece at a time."""
@@ -111,7 +112,8 @@ class Answer:
             return
         body = message["body"]
         if self._start is not None:
-            if not message["more_body"] and not await self._admit(len(body)):
+            large = len(body) > PIECE_BYTES or self.bytes
+            if large and not message["more_body"] and not await self._admit(len(body)):
                 return
             await self._send(self._start)
             self._start = None

@@ -170,14 +170,15 @@ class Rows:
         """One message; ``value`` and ``headers`` replace those in it."""
         if len(self.values) >= MESSAGES_MAX:
             raise BadRequest(f"more than {MESSAGES_MAX:,} messages in one request")
-        headers = headers or _headers(message.headers)
+        if not headers and message.headers is not NULL:
+            headers = _headers(message.headers)
         if message.ttl is not None:
             headers = with_ttl(headers, message.ttl)
         self.headers_count += len(headers or ())
         if self.headers_count > PARTS_MAX:
             raise BadRequest(f"more than {PARTS_MAX:,} headers in one request")
         self.values.append(message.value if value is None else value)
-        self.keys.append(_bytes(message.key))
+        self.keys.append(None if message.key is None else _bytes(message.key))
         self.ids.append(message.id)
         self.headers.append(headers or None)
         self.sent_at.append(None if message.sent_at is None else _micros(message.sent_at))
@@ -185,8 +186,10 @@ class Rows:
 
     def to_batch(self, schema: pa.Schema | None, sent_at_us: int) -> pa.RecordBatch:
         """As columns; a fault names the message."""
-        times = [sent_at_us if each is None else each for each in self.sent_at]
         count = len(self.values)
+        times = [sent_at_us] * count
+        if self.timed:
+            times = [sent_at_us if each is None else each for each in self.sent_at]
         keys = self.keys if self.keys.count(None) < count else None
         ids = self.ids if self.ids.count(None) < count else None
         headers = self.headers if any(self.headers) else None

@@ -83,7 +83,8 @@ class Gate:
         self, app: ASGIApp, limits: HttpLimits, is_guarded: Callable[[], bool], names: OwnNames
     ) -> None:
         self._app = app
-        self._limits = limits
+        self.limits = limits
+        self._share = limits.share_of(limits.requests)
         self._is_guarded = is_guarded
         self._names = names
         self.answers = AnswerRoom(limits.answers_bytes, limits.answer_wait_s)
@@ -102,7 +103,8 @@ class Gate:
         headers = dict(scope["headers"])
         answer = scope["state"][ANSWER] = Answer(self.answers, scope, receive, send)
         body = Body(self, receive, answer, self._body_max(scope))
-        token = headers.get(b"authorization", b"").split()[-1:]
+        words = headers.get(b"authorization", b"").split()
+        token = words[-1] if words else None
         try:
             self._check(headers, body)
             if scope["path"] not in HEALTH:
@@ -115,19 +117,23 @@ class Gate:
             await refusing(error, close=b"transfer-encoding" in headers)(scope, receive, send)
             return
         self.requests += 1
-        self._by_token.update(token)
+        if token is not None:
+            self._by_token[token] += 1
         try:
             await self._app(scope, body.receive, answer.send)
         finally:
             self.requests -= 1
-            self._by_token -= Counter(token)  # which forgets those that have none
+            if token is not None:
+                self._by_token[token] -= 1
+                if not self._by_token[token]:
+                    del self._by_token[token]
             answer.close()
             self.bodies_bytes -= body.bytes
 
     def _body_max(self, scope: HTTPScope) -> int:
         """Messages may take as much as is allowed; what else is sent is short, and read in the node's loop."""
         sends = scope["method"] == "POST" and scope["path"].endswith(MESSAGES)
-        return self._limits.body_bytes if sends else min(self._limits.body_bytes, ADMIN_BODY_BYTES)
+        return self.limits.body_bytes if sends else min(self.limits.body_bytes, ADMIN_BODY_BYTES)
 
     def _check(self, headers: dict[bytes, bytes], body: Body) -> None:
         self._check_site(headers)
@@ -149,40 +155,35 @@ class Gate:
             body.check(int(size))
 
     def _check_site(self, headers: dict[bytes, bytes]) -> None:
-        host, origin, site = (
-            None if name not in headers else headers[name].decode("latin-1")
-            for name in (b"host", b"origin", b"sec-fetch-site")
-        )
-        if site is not None and site not in SAME_ORIGIN:
-            raise CrossSite(f"a browser sent this for a page of another site (Sec-Fetch-Site: {site[:80]})")
-        if origin is not None and not self._is_own(origin, host):
-            raise CrossSite(f"a browser sent this for a page of another site (Origin: {origin[:80]})")
-        if not self._is_guarded() and (host is None or host not in self._names):
+        host = headers.get(b"host", b"").decode("latin-1")
+        if b"sec-fetch-site" in headers:
+            site = headers[b"sec-fetch-site"].decode("latin-1")
+            if site not in SAME_ORIGIN:
+                raise CrossSite(f"a browser sent this for a page of another site (Sec-Fetch-Site: {site[:80]})")
+        if b"origin" in headers:
+            origin = headers[b"origin"].decode("latin-1")
+            if not self._is_own(origin, host):
+                raise CrossSite(f"a browser sent this for a page of another site (Origin: {origin[:80]})")
+        if not self._is_guarded() and host not in self._names:
             raise CrossSite(
-                f"this node asks for no tokens, and its name is not {(host or '')[:80]!r} (Host)",
+                f"this node asks for no tokens, and its name is not {host[:80]!r} (Host)",
                 hint="Call it by the address that it listens on, as in http://127.0.0.1:7412. A name that it "
                 "has behind a proxy goes into http_names in the node's settings.",
             )
 
-    def _is_own(self, origin: str, host: str | None) -> bool:
+    def _is_own(self, origin: str, host: str) -> bool:
         try:
             place = urlsplit(origin).netloc
         except ValueError:
             return False
         return bool(place) and (place == host or self._names.is_given(place))
 
-    def _check_room(self, token: list[bytes]) -> None:
-        if self.requests >= self._limits.requests:
-            raise LimitReached(f"{self._limits.requests:,} requests are under way (http_limits.requests)")
-        share = self._limits.share_of(self._limits.requests)
-        if any(self._by_token[each] >= share for each in token):
-            raise LimitReached(f"{share:,} requests of this token are under way (http_limits.caller_share)")
-
-    def check_bodies(self, more: int) -> None:
-        """Whether so many bytes more may be held."""
-        if self.bodies_bytes + more > self._limits.bodies_bytes:
+    def _check_room(self, token: bytes | None) -> None:
+        if self.requests >= self.limits.requests:
+            raise LimitReached(f"{self.limits.requests:,} requests are under way (http_limits.requests)")
+        if token is not None and self._by_token[token] >= self._share:
             raise LimitReached(
-                f"the requests under way hold {self._limits.bodies_bytes:,} bytes (http_limits.bodies_bytes)"
+                f"{self._share:,} requests of this token are under way (http_limits.caller_share)"
             )
 
 
@@ -198,10 +199,12 @@ class Body:
         self.bytes = 0
 
     def check(self, size: int) -> None:
-        """Whether a body of ``size`` bytes may come, of which some are counted already."""
+        """Refuses a body of ``size`` bytes, of which some are counted already, if it is too large now."""
         if size > self._bytes_max:
             raise BodyTooLarge(f"a body of more than {self._bytes_max:,} bytes")
-        self._gate.check_bodies(size - self.bytes)
+        limit = self._gate.limits.bodies_bytes
+        if self._gate.bodies_bytes + size - self.bytes > limit:
+            raise LimitReached(f"the requests under way hold {limit:,} bytes (http_limits.bodies_bytes)")
 
     async def receive(self) -> ReceiveMessage:
         message = await self._receive()

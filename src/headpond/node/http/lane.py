@@ -67,8 +67,10 @@ class Block:
 
     async def send(self, rows: pa.RecordBatch) -> list[Receipt]:
         """Sends rows as one segment per shard; returns a receipt per row. Rows without a key stay together."""
-        parts = self._sharder.split(rows)
-        segments = [self._encode(shard, part) for shard, part, _ in parts]
+        parts = self._sharder.split(rows) if self._sharder.mask else [(0, rows, None)]
+        segments = []
+        for shard, part, _ in parts:
+            segments.append(self._encode(shard, part))
         try:
             async with asyncio.timeout(ANSWER_S_MAX):
                 answers = await self._link.publish(self._title, self.block, segments)
@@ -169,9 +171,10 @@ class Lane:
 
     async def _send_some(self, together: list[Waiting]) -> None:
         try:
-            batches = [each.rows for each in together]
-            receipts = await self.block.send(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
-            self._answer(together, receipts)
+            rows = together[0].rows
+            if len(together) > 1:
+                rows = pa.concat_batches([each.rows for each in together])
+            self._answer(together, await self.block.send(rows))
         except HeadpondError as error:
             self._fail(together, error)
         except Exception:

@@ -106,7 +106,8 @@ class LocalLink(Link):
         return found
 
     async def _exchange(self, operation: Control) -> Any:
-        await self._local().session.wait_reading()
+        if not self._local().session.reading:
+            await self._local().session.wait_reading()
         number = self.next_number()
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         request = LocalRequest(
@@ -123,10 +124,13 @@ class LocalLink(Link):
 
     async def publish(self, title: Frame, block: bytes, segments: Sequence[Frame]) -> Answers:
         """Sends segments of a block; returns the node's answer to each. ``title`` names the block."""
-        await self._local().session.wait_reading()
-        while (before := self._local().flights.get(block)) is not None:  # a key that is sent twice at once
-            await asyncio.wait([before.done])
         connection = self._local()
+        if not connection.session.reading:
+            await connection.session.wait_reading()
+            connection = self._local()
+        while (before := connection.flights.get(block)) is not None:  # a key that is sent twice at once
+            await asyncio.wait([before.done])
+            connection = self._local()
         flight = connection.flights[block] = Flight(segments)
         try:
             if connection.title is title.body:

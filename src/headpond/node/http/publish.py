@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 import uuid
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -94,28 +93,20 @@ async def _publish_named(caller: Caller, topic: str, messages: Rows | pa.Table, 
     """Through a producer of that name, which may have to hold a lease."""
     sender = await caller.producer(topic, producer, partial(_check_plain, messages, in_one=False))
     schema = None if sender.batcher.typed is None else sender.batcher.typed.schema
-    table = await _table(messages, schema, time.time_ns() // 1000)
-    return (await sender.send_batch(table)).receipts
+    if isinstance(messages, Rows):
+        messages = await aside(messages.size, messages.to_batch, schema, time.time_ns() // 1000)
+    return (await sender.send_batch(messages)).receipts
 
 
 async def _rows(block: Block, messages: Rows | pa.Table, sent_at_us: int) -> pa.RecordBatch:
     """The messages as rows of the block's topic."""
-    table = await _table(messages, block.schema, sent_at_us)
-    if (
-        block.schema is None
-        and isinstance(messages, Rows)
-        and not messages.timed
-        and messages.size < FLIGHT_BYTES_MAX
-    ):
-        check_state_table(table, block.state)  # its columns are those of a plain topic already
-        return table
-    return block.rows(table, sent_at_us)
-
-
-async def _table(messages: Rows | pa.Table, schema: pa.Schema | None, sent_at_us: int) -> Any:
     if not isinstance(messages, Rows):
-        return messages
-    return await aside(messages.size, messages.to_batch, schema, sent_at_us)
+        return block.rows(messages, sent_at_us)
+    batch = await aside(messages.size, messages.to_batch, block.schema, sent_at_us)
+    if block.schema is None and not messages.timed and messages.size < FLIGHT_BYTES_MAX:
+        check_state_table(batch, block.state)  # its columns are those of a plain topic already
+        return batch
+    return block.rows(batch, sent_at_us)
 
 
 async def _check_plain(messages: Rows | pa.Table, *, in_one: bool) -> None:

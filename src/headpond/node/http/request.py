@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 from litestar import Request
@@ -95,6 +96,7 @@ def refuse_unknown(request: HttpRequest) -> None:
             )
 
 
+@lru_cache(4096)
 def topic_name(text: str) -> str:
     """The full name of a topic in a path."""
     return str(TopicName.parse(text.replace(":", "/")))

@@ -70,22 +70,19 @@ class HttpConnection(H11Protocol):
             min(idle, key=lambda each: each.idle_since or 0.0).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._between:  # the first bytes of another request
-            self._between = False
-            self._within(self.limits.header_s)
+        is_first, self._between = self._between, False
         super().data_received(data)
-        self._look()
-
-    def _look(self) -> None:
-        """Sets the deadline for what must come next, after bytes came or an answer left."""
         if self.transport.is_closing():
             return
-        answered = self.cycle is None or self.cycle.response_complete
-        if not answered and self.idle_since is not None:  # its headers are complete
+        if self.cycle is None or self.cycle.response_complete:  # the headers of a request are not complete
+            if is_first:
+                self._within(self.limits.header_s)
+        elif not self.cycle.more_body:
+            self.idle_since = None
+            self._within(None)
+        elif self.idle_since is not None:
             self.idle_since = None
             self._within(self.limits.body_s)
-        if not answered and not self.cycle.more_body:
-            self._within(None)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -14,8 +14,8 @@ from litestar.params import FromQuery, HeaderParameter, QueryParameter
 from headpond.client.consume.batch import Batch
 from headpond.client.reader import Part, Reader
 from headpond.model.bounds import ENTRY_MAX, SHARDS_MAX
-from headpond.model.errors import BadRequest
-from headpond.model.receipt import Receipt
+from headpond.model.errors import BadRequest, HeadpondError
+from headpond.model.receipt import Outcome
 from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
 from headpond.node.http.held import parse_start
 from headpond.node.http.openapi import PublishOperation
@@ -119,31 +119,28 @@ async def publish_messages(
     messages = await aside(len(body), read_body, media, body, told, request.headers)
     await answer_of(request).expect(RECEIPT_BYTES * len(messages))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
-    made = _published(name, receipts)
-    error = next((each.error for each in receipts if each.error is not None), None)
+    made = Published(name, 0, 0, 0, [])
+    error: HeadpondError | None = None
+    for each in receipts:
+        made.stored += each.outcome is Outcome.STORED
+        made.duplicate += each.outcome is Outcome.DUPLICATE
+        made.rejected += each.outcome is Outcome.REJECTED
+        error = error or each.error
+        made.receipts.append(
+            ReceiptShape(
+                each.outcome,
+                each.identity.shard,
+                each.entry,
+                str(each.identity),
+                each.durability,
+                None if each.error is None else error_object(each.error),
+            )
+        )
     if error is None:
         return Response(made)
     status = status_of(error)
     answer: Any = {**body_of(error), **msgspec.to_builtins(made)}
     return Response(answer, status_code=status, headers=headers_of(error, status))
-
-
-def _published(topic: str, receipts: list[Receipt]) -> Published:
-    shapes = [
-        ReceiptShape(
-            each.outcome.value,
-            each.shard,
-            each.entry,
-            str(each.identity),
-            None if each.durability is None else each.durability.value,
-            None if each.error is None else error_object(each.error),
-        )
-        for each in receipts
-    ]
-    outcomes = [each.outcome for each in shapes]
-    return Published(
-        topic, outcomes.count("stored"), outcomes.count("duplicate"), outcomes.count("rejected"), shapes
-    )
 
 
 @get("/topics/{topic:str}/messages", tags=["messages"])
