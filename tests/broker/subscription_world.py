@@ -147,7 +147,8 @@ class World:
             self.it.release_refused(self.ends)
             offers = self.it.offer_cached(self.ends)
             self.offered(offers)
-            wanted = self.it.next_read(self.ends, 400)
+            receivers = self.it.receivers()
+            wanted = self.it.next_read(receivers, self.ends, 400) if receivers else None
             if wanted is None and not offers:
                 return
             if wanted is not None:

@@ -204,7 +204,8 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         ends = [len(self.entries)]
         for _ in range(1000):
             self.it.release_refused(ends)
-            wanted = self.it.next_read(ends, 1)
+            receivers = self.it.receivers()
+            wanted = self.it.next_read(receivers, ends, 1) if receivers else None
             if wanted is None:
                 return []
             run = ReadResult([self.records[wanted.entry]], wanted.entry + 1, [])

@@ -130,7 +130,7 @@ class Consuming(TopicListener):
         self.starts = StartFinder(context, stores)
         self.losses = EntryLosses(stores, context.counters, now_us=context.now_us, notify=self._notify_lost)
         self._awake: dict[bytes, dict[Subscription, None]] = {}
-        """By topic: those that can take something, so that all others cost a published message nothing."""
+        """By topic: those that can be sent something; all others cost a published message nothing."""
         self._schedule = Schedule()
         self._alarm = context.alarms.add(self._on_time)
 
@@ -333,7 +333,8 @@ class Consuming(TopicListener):
         """Offers what has become due."""
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is not None:
-            subscription.on_time(self._context.clock_us(), _ends(topic))
+            ends = [shard.log.entry_durable for shard in topic.shards]
+            subscription.on_time(self._context.clock_us(), ends)
         self._continue(subscription)
 
     # --- delivering ---------------------------------------------------------------------------------
@@ -362,21 +363,25 @@ class Consuming(TopicListener):
         topic = self._catalog.by_uuid(subscription.topic_uuid)
         if topic is None:
             return
-        if subscription.dying:
-            self._dead_letters.bury(subscription, topic)
-        if not subscription.attachments:
+        ends = [shard.log.entry_durable for shard in topic.shards]
+        if subscription.has_returned:
+            if subscription.dying:
+                self._dead_letters.bury(subscription, topic)
+            subscription.release_refused(ends)
+        if subscription.settling_frees:
+            self._send_offers(subscription, subscription.offer_cached(ends))
+        receivers = subscription.receivers()
+        if not receivers:
+            self._awake.get(subscription.topic_uuid, {}).pop(subscription, None)
             return
         self._awake.setdefault(subscription.topic_uuid, {})[subscription] = None
-        ends = _ends(topic)
-        subscription.release_refused(ends)
-        self._send_offers(subscription, subscription.offer_cached(ends))
         reading = subscription.fetching
         while not subscription.read_again_us:
             if reading:
                 share = AHEAD_BYTES // max(1, len(self._sessions))
-                if sum(reading.values()) >= share * len(subscription.receivers()):
+                if sum(reading.values()) >= share * len(receivers):
                     return
-            if (request := subscription.next_read(ends, READ_BYTES)) is None:
+            if (request := subscription.next_read(receivers, ends, READ_BYTES)) is None:
                 return
             reading[request.shard] = request.bytes_max
             then = partial(self._fetched, subscription, request)
@@ -386,17 +391,13 @@ class Consuming(TopicListener):
         """Records became readable: consumers that have caught up get them at once, others by a read."""
         if not records:
             return
-        synced = ReadResult(records, records[-1].header.end_entry, [])
-        awake = self._awake.get(topic.uuid, {})
-        for subscription in list(awake):
-            if not subscription.receivers():
-                awake.pop(subscription, None)  # the event that changes this calls ``pump``
-                continue
+        first, end = records[0].header.first_entry, records[-1].header.end_entry
+        for subscription in list(self._awake.get(topic.uuid, ())):
             cursor = subscription.cursors[shard]
-            caught_up = cursor.offered == records[0].header.first_entry and not cursor.ready.bits
-            if caught_up and shard not in subscription.fetching:
-                self._deliver(subscription, topic, shard, synced, None)
-            self.pump(subscription)
+            if cursor.offered == first and not cursor.ready.bits and shard not in subscription.fetching:
+                self._deliver(subscription, topic, shard, ReadResult(records, end, []), None)
+            if cursor.offered < end or cursor.has_returned:
+                self.pump(subscription)
 
     def _fetched(self, subscription: Subscription, request: ReadRequest, run: ReadResult | None) -> None:
         """A read ended (None: it failed, and is repeated after a while)."""
@@ -414,10 +415,9 @@ class Consuming(TopicListener):
     def _deliver(
         self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult, entry: int | None
     ) -> None:
-        """Sends what the subscription wants of records, as far as credit allows."""
+        """Sends what the subscription wants of records; what lacks credit is read again when there is room."""
         self.losses.settle_missing(subscription, topic, shard, run)
-        if subscription.receivers():  # if not, these are read again when there is room
-            self._send_offers(subscription, subscription.offer(shard, run, entry))
+        self._send_offers(subscription, subscription.offer(shard, run, entry))
 
     def _send_offers(self, subscription: Subscription, offers: list[Offer]) -> None:
         if not offers:
@@ -522,8 +522,3 @@ class Consuming(TopicListener):
             _, subscription, attachment = consumer
             subscription.take_back(attachment, ask.shard, ask.spans, done=ask.done)
             self.pump(subscription)
-
-
-def _ends(topic: Topic) -> list[int]:
-    """The shards' durable ends."""
-    return [shard.log.entry_durable for shard in topic.shards]

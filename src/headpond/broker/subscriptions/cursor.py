@@ -81,12 +81,14 @@ class ShardCursor:
 
         ``in_order``: nothing is offered behind an entry that waits.
         """
-        entry = self.ready.first
-        if entry is None:
-            self._pass_settled()
-            if self.offered >= end:
-                return None
+        if self.ready.bits:
+            entry = int(self.ready.bits.min())
+        else:
+            if self.settled.bits:
+                self._pass_settled()
             entry = self.offered
+            if entry >= end:
+                return None
         if in_order and (barrier := self.barrier) is not None and barrier <= entry:
             return None
         return entry
@@ -112,7 +114,10 @@ class ShardCursor:
         """What of ``[start, end)``, which was read, can be offered, in order; changes nothing."""
         spans = list(islice(self.ready.spans(start, end), spans_max)) if self.ready.bits else []
         if start <= self.offered < end and len(spans) < spans_max:
-            spans += islice(self._new(end), spans_max - len(spans))
+            if self.settled.bits or self.ahead.bits:
+                spans += islice(self._new(end), spans_max - len(spans))
+            else:
+                spans.append((self.offered, end))
         return spans
 
     def _new(self, end: int) -> Iterator[Span]:
@@ -120,11 +125,15 @@ class ShardCursor:
             yield from self.ahead.missing(start, stop) if self.ahead else ((start, stop),)
 
     def take(self, spans: list[Span]) -> list[Group]:
-        """Hands out spans that ``available`` named; they come back in order, cut by attempt."""
+        """Marks spans that ``available`` named as held; returns them in order, by attempt."""
+        returned = self.ready.bits
         for start, end in spans:
-            self.ready.discard(start, end)
+            if returned:
+                self.ready.discard(start, end)
             self.held.add(start, end)
-        return self._by_attempt(spans)
+        if not spans:
+            return []
+        return self._by_attempt(spans) if self._delivered or self.flagged.bits else [(1, spans)]
 
     def park(self, entries: EntrySet) -> None:
         """Passes over entries that ``available`` named."""
@@ -144,8 +153,6 @@ class ShardCursor:
 
     def _by_attempt(self, spans: list[Span]) -> list[Group]:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
-        if not spans or not (self._delivered or self.flagged):
-            return [(1, spans)] if spans else []
         wanted = EntrySet.of(spans)
         for deliveries, entries in self._delivered.items():
             if wanted <= entries:  # the usual case: what came back together goes out together

@@ -191,8 +191,8 @@ class KeyShared(Shared):
             for end, cursor in zip(ends, self.cursors, strict=True)
         ]
 
-    def next_read(self, ends: list[int], bytes_max: int) -> ReadRequest | None:
-        return super().next_read(self._ends(ends), bytes_max)
+    def next_read(self, receivers: list[Attachment], ends: list[int], bytes_max: int) -> ReadRequest | None:
+        return super().next_read(receivers, self._ends(ends), bytes_max)
 
     def offer(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         cursor = self.cursors[shard]

@@ -57,10 +57,7 @@ class Single(Subscription):
             return []
         return [shard for shard, cursor in enumerate(self.cursors) if cursor.ready.first == cursor.cursor]
 
-    def next_read(self, ends: list[int], bytes_max: int) -> ReadRequest | None:
-        receivers = self.receivers()
-        if not receivers:
-            return None
+    def next_read(self, receivers: list[Attachment], ends: list[int], bytes_max: int) -> ReadRequest | None:
         room = self.room_bytes(receivers)
         if room > 0:
             return self._next_read(ends, bytes_max, room, in_order=self.strict)
@@ -79,7 +76,7 @@ class Single(Subscription):
         records = _within(run.records, receiver.credit_bytes)
         start = first_of(run, entry)
         end = run.next_entry if len(records) == len(run.records) else records[-1].header.end_entry
-        if (first := cursor.ready.first) is not None and first < start:
+        if cursor.ready.bits and cursor.ready.bits.min() < start:
             return []  # it came back while this was read, and is read first
         if self.strict and (barrier := cursor.barrier) is not None:
             end = min(end, barrier)
@@ -156,14 +153,14 @@ class Shared(Subscription):
 
     def receivers(self) -> list[Attachment]:
         """One that stalls is passed over while another one is there: it costs one deadline."""
-        if self.paused:
-            return []
-        found = [each for each in self.attachments if each.open]
-        if any(each.overdue for each in self.attachments) and any(
-            each.connected and not each.overdue for each in self.attachments
-        ):
-            return [each for each in found if not each.overdue]
-        return found
+        found: list[Attachment] = []
+        stalled = others = False
+        for each in self.attachments if not self.paused else ():
+            stalled = stalled or each.overdue
+            others = others or (each.connected and not each.overdue)
+            if each.open:
+                found.append(each)
+        return [each for each in found if not each.overdue] if stalled and others else found
 
     def _in_turn(self) -> list[Attachment]:
         """The receivers in the order of their turns."""
@@ -176,6 +173,8 @@ class Shared(Subscription):
 
     def offer(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         receivers = self._in_turn()
+        if not receivers:
+            return []
         cursor = self.cursors[shard]
         start = first_of(run, entry)
         spans = cursor.available(start, run.next_entry, SPANS_MAX)
@@ -224,10 +223,10 @@ class SharedInOrder(Shared):
         """Whether a message is delivered, or is to be redelivered before any other."""
         return any(map(_is_blocked, self.cursors))
 
-    def next_read(self, ends: list[int], bytes_max: int) -> ReadRequest | None:
+    def next_read(self, receivers: list[Attachment], ends: list[int], bytes_max: int) -> ReadRequest | None:
         if self.fetching or self._blocked():
             return None
-        return super().next_read(ends, 1)
+        return super().next_read(receivers, ends, 1)
 
     def offer_cached(self, ends: list[int]) -> list[Offer]:
         receivers = self._in_turn()

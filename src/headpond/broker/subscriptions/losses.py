@@ -47,7 +47,7 @@ class EntryLosses:
         for record in run.records:
             for start, end in self._expired(topic, record):
                 self.lose(subscription, shard, start, end, EXPIRED)
-            if topic.is_state:
+            if topic.settings.state:
                 self._pass_over(subscription, shard, topic.shards[shard].log.taken_out_of(record))
 
     def _pass_over(self, subscription: Subscription, shard: int, gone: EntrySet) -> None:

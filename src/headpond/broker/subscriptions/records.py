@@ -159,11 +159,20 @@ class History:
         self.lost.append((shard, start, end, reason, at_us))
 
 
-class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """A subscription was created; ``starts`` holds each shard's first entry to read."""
+class SubscriptionRecord(msgspec.Struct, array_like=True, frozen=True):
+    """The fields that every record begins with."""
 
     topic: bytes
     name: str
+
+
+class ShardRecord(SubscriptionRecord, frozen=True):
+    shard: int
+
+
+class Opened(SubscriptionRecord, frozen=True, tag=1):
+    """A subscription was created; ``starts`` holds each shard's first entry to read."""
+
     kind: str
     mode: str
     starts: list[int]
@@ -177,12 +186,9 @@ class Opened(msgspec.Struct, array_like=True, frozen=True, tag=1):
     that are to be delivered. All others before the end count as settled."""
 
 
-class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
+class Settlement(ShardRecord, frozen=True, tag=2):
     """Entries of one shard were acknowledged, skipped, lost, or refused."""
 
-    topic: bytes
-    name: str
-    shard: int
     acked: list[Span]
     skipped: list[Span]
     lost: list[Span]
@@ -197,28 +203,22 @@ class Settlement(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """The shard's totals at this time, for the ledger."""
 
 
-class Removed(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    topic: bytes
-    name: str
+class Removed(SubscriptionRecord, frozen=True, tag=3):
+    """The subscription was deleted."""
 
 
-class ShardState(msgspec.Struct, array_like=True, frozen=True, tag=4):
+class ShardState(ShardRecord, frozen=True, tag=4):
     """Of a snapshot: the settled entries of one shard."""
 
-    topic: bytes
-    name: str
-    shard: int
     cursor: int
     settled: bytes
     dead: bytes
     skipped: bytes
 
 
-class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
+class Totals(SubscriptionRecord, frozen=True, tag=5):
     """Of a snapshot: the counts that survive a restart."""
 
-    topic: bytes
-    name: str
     acked: int
     skipped: int
     lost: int
@@ -229,125 +229,93 @@ class Totals(msgspec.Struct, array_like=True, frozen=True, tag=5):
     generation: int = 0
 
 
-class CameBack(msgspec.Struct, array_like=True, frozen=True, tag=6):
+class CameBack(ShardRecord, frozen=True, tag=6):
     """Entries of one shard came back unsettled: (start, end, deliveries so far)."""
 
-    topic: bytes
-    name: str
-    shard: int
     returned: list[tuple[int, int, int]]
     sets: list[tuple[int, bytes]] = []
     """Deliveries so far, and the bitmap of the entries that came back."""
 
 
-class Paused(msgspec.Struct, array_like=True, frozen=True, tag=7):
-    topic: bytes
-    name: str
+class Paused(SubscriptionRecord, frozen=True, tag=7):
     paused: bool
 
 
-class Moved(msgspec.Struct, array_like=True, frozen=True, tag=8):
+class Moved(ShardRecord, frozen=True, tag=8):
     """A seek in one shard: everything before ``entry`` counts as settled, and nothing else does."""
 
-    topic: bytes
-    name: str
-    shard: int
     entry: int
     run: int = 0
     generation: int = 0
     """Of the subscription from then on (subscription.py)."""
 
 
-class Redriven(msgspec.Struct, array_like=True, frozen=True, tag=9):
+class Redriven(ShardRecord, frozen=True, tag=9):
     """Dead entries of one shard are offered again; ``redrives`` counts the requests for that."""
 
-    topic: bytes
-    name: str
-    shard: int
     spans: list[Span]
     redrives: int
     generation: int = 0
 
 
-class Missed(msgspec.Struct, array_like=True, frozen=True, tag=10):
+class Missed(ShardRecord, frozen=True, tag=10):
     """Entries of one shard that will not be delivered: damaged, dropped by retention, or expired."""
 
-    topic: bytes
-    name: str
-    shard: int
     spans: list[Span]
     reason: str
     at_us: int
 
 
-class MissedBefore(msgspec.Struct, array_like=True, frozen=True, tag=11):
+class MissedBefore(SubscriptionRecord, frozen=True, tag=11):
     """Of a snapshot: the subscription's ``History``."""
 
-    topic: bytes
-    name: str
     lost: list[LostRange]
     expired: int
     seen_us: int
     compacted: int = 0
 
 
-class LastAttached(msgspec.Struct, array_like=True, frozen=True, tag=12):
+class LastAttached(SubscriptionRecord, frozen=True, tag=12):
     """The last consumer left."""
 
-    topic: bytes
-    name: str
     at_us: int
 
 
-class Unacked(msgspec.Struct, array_like=True, frozen=True, tag=13):
+class Unacked(ShardRecord, frozen=True, tag=13):
     """Entries of one shard are in the unacked log, each named once with its time and once with its bound."""
 
-    topic: bytes
-    name: str
-    shard: int
     by_due_us: list[tuple[int, bytes]]
     """A time of day in µs (0: it has come), and the bitmap of the entries that wait for it."""
     by_bound: list[tuple[int, bytes]]
     """A bound (0: none), and the bitmap of the entries that wait for everything before it."""
 
 
-class Tallied(msgspec.Struct, array_like=True, frozen=True, tag=40):
+class Tallied(ShardRecord, frozen=True, tag=40):
     """Of a snapshot: how the entries of one shard were settled."""
 
-    topic: bytes
-    name: str
-    shard: int
     tally: ShardTally
 
 
-class CopiesDelivered(msgspec.Struct, array_like=True, frozen=True, tag=41):
+class CopiesDelivered(ShardRecord, frozen=True, tag=41):
     """Copies went out, and nothing was settled."""
 
-    topic: bytes
-    name: str
-    shard: int
     copies: CopyTotals
     unsure: bytes = b""
     """Entries that lost consumers may have handed to their programs."""
 
 
-class PassedOver(msgspec.Struct, array_like=True, frozen=True, tag=42):
+class PassedOver(ShardRecord, frozen=True, tag=42):
     """Entries of one shard that compaction removed before they were delivered: they are settled.
 
     The journal has them because later records count unsettled entries, and the log forgets what it removed.
     """
 
-    topic: bytes
-    name: str
-    shard: int
     entries: bytes
 
 
-class Copied(msgspec.Struct, array_like=True, frozen=True, tag=43):
+class Copied(SubscriptionRecord, frozen=True, tag=43):
     """The subscription is a copy of another node's, or was one and became ``active`` by promotion."""
 
-    topic: bytes
-    name: str
     node: str
     """The source's id."""
     link: str
@@ -358,12 +326,9 @@ class Copied(msgspec.Struct, array_like=True, frozen=True, tag=43):
     active: bool = False
 
 
-class CopyPlace(msgspec.Struct, array_like=True, frozen=True, tag=44):
+class CopyPlace(ShardRecord, frozen=True, tag=44):
     """Everything before ``floor`` in the source's log is settled here; it follows those settlements."""
 
-    topic: bytes
-    name: str
-    shard: int
     floor: int
 
 

@@ -236,6 +236,14 @@ class Subscription:
     def dying(self) -> bool:
         return any(cursor.dying.bits for cursor in self.cursors) and not self.copy.passive
 
+    @property
+    def has_returned(self) -> bool:
+        """Whether entries came back that are not offered again, or may hold up others."""
+        for cursor in self.cursors:
+            if cursor.unacked_log.entries.bits or cursor.ready.bits or cursor.dying.bits:
+                return True
+        return False
+
     def _result(self) -> Consequences:
         if self.consequences is None:
             self.consequences = Consequences()
@@ -255,15 +263,14 @@ class Subscription:
         """What to send without reading: consumers have the records. ``ends`` are the shards' durable ends."""
         return []
 
-    def next_read(self, ends: list[int], bytes_max: int) -> ReadRequest | None:
+    def next_read(self, receivers: list[Attachment], ends: list[int], bytes_max: int) -> ReadRequest | None:
         """What to read next, if a consumer has room: redeliveries before new entries; shards take turns."""
-        return self._next_read(ends, bytes_max, self.room_bytes(self.receivers()))
+        return self._next_read(ends, bytes_max, self.room_bytes(receivers))
 
     def release_refused(self, ends: list[int]) -> None:
         """If a consumer has room: refused entries that may be redelivered now become ready."""
-        if not any(cursor.unacked_log.entries.bits for cursor in self.cursors) or self.paused:
-            return
-        if self.strict or self.receivers():  # the entry that the order waits for needs no room
+        waiting = any(cursor.unacked_log.entries.bits for cursor in self.cursors)
+        if waiting and not self.paused and (self.strict or self.receivers()):  # the order needs no room
             self._release_refused(ends)
 
     def _release_refused(self, ends: list[int]) -> None:
@@ -537,7 +544,9 @@ class Subscription:
         The shard's log is at ``end``; ``clock_us`` is the clock's time, ``now_us`` the time of day.
         """
         shard, late = ask.shard, 0
-        acked, skipped = _each_once(ask.acked), _each_once(ask.skipped)
+        acked, skipped = ask.acked, ask.skipped
+        if len(acked) > 1 or len(skipped) > 1:  # a client may name an entry twice
+            acked, skipped = list(RangeSet(acked)), list(RangeSet(skipped))
         for start, stop in acked:
             late += self.ack(shard, start, stop, by)
         for start, stop in skipped:
@@ -726,11 +735,6 @@ def holding(records: list[StoredRecord], spans: list[Span]) -> list[StoredRecord
         if at < len(spans) and spans[at][0] < header.end_entry:
             found.append(record)
     return found
-
-
-def _each_once(spans: list[Span]) -> list[Span]:
-    """The spans without overlaps: a client may name an entry twice."""
-    return spans if len(spans) < 2 else list(RangeSet(spans))
 
 
 def _remember(by_instance: dict[bytes, Item], instance: bytes, item: Item) -> None:
