@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headpond.model.errors import TopicExists, TopicNotFound
+from headpond.storage.log import marks
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import CreateTopic, DeleteTopic, OpenTopic, ShowTopic, TopicInfo
@@ -92,6 +93,19 @@ def test_a_repeat_is_a_duplicate_and_names_the_first_copys_entry() -> None:
     assert sender.ask(1, rows=2) == AckItem(1, "duplicate", 2)
     assert sender.ask(2) == AckItem(2, "stored", 4)
     assert counters(sender)["segments_duplicate"] == 1
+
+
+def test_an_old_repeat_is_compared_with_its_file_outside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "RECENT_MAX", 1)
+    sender = Sender(shell())
+    for segment in range(3):
+        sender.ask(segment, rows=2)
+    sender.send(0, rows=2)
+    assert sender.answers() == [], "a worker thread reads the file first"
+    sender.shell.work_all()
+    assert sender.answers() == [AckItem(0, "duplicate", 0)]
+    assert sender.ask(1, b"another text").code == "conflict"
+    assert sender.ask(3) == AckItem(3, "stored", 6)
 
 
 @pytest.mark.parametrize("taken", [False, True])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headpond.storage.log.marks import Stored
 from headpond.storage.log.read import ReadResult
 from headpond.wire.control.links import RecordHead
 
@@ -60,6 +61,21 @@ class FindEntry(Fetch):
 
     def run(self, log: ShardLog) -> ReadResult:
         return ReadResult([], log.find_time(self.at_us), [])
+
+
+@dataclass(frozen=True, slots=True)
+class FindSegments(Fetch):
+    """Looks up admitted segments that the marks have no longer."""
+
+    wanted: list[tuple[bytes, int]] = field(default_factory=list)
+    """Blocks and numbers."""
+    found: dict[tuple[bytes, int], Stored | None] = field(default_factory=dict)
+    """Filled by the read; None for a segment that no file has."""
+
+    def run(self, log: ShardLog) -> ReadResult:
+        for block, segment in self.wanted:
+            self.found[block, segment] = log.find_segment(block, segment)
+        return ReadResult([], 0, [])
 
 
 @dataclass(frozen=True, slots=True)

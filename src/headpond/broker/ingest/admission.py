@@ -13,7 +13,9 @@ Marks are sets of ranges, not a high-water mark, so nothing that arrives late is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from headpond.storage.log.marks import Stored
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.title import Predecessor
 
@@ -30,29 +32,34 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
-    first_entry: int | None
-    """Where the first copy stands; None where its entries are no longer kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """It was refused for good before; its number is used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflicting:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
 class Early:
     expected: int
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """It was admitted before; ``Admission.compare`` tells whether it is the same."""
+
+    stored: Stored | None
+    """The first copy; None if only the files have it."""
+
+
+class Repeat(NamedTuple):
+    first_entry: int | None
+    """Where the first copy stands; None if its entries are no longer kept."""
+
+
+class Refused(NamedTuple):
+    """It was refused for good before; its number is used."""
+
+
+class Conflicting(NamedTuple):
+    """Another content was stored under its number."""
+
+
 ADMIT, ADMIT_NEW = Admit(), Admit(new=True)
 
-Verdict = Admit | Repeat | Refused | Conflicting | Early
+Verdict = Admit | Early | Again
 
 
 class Admission:
@@ -77,7 +84,7 @@ class Admission:
             del self._declared[next(iter(self._declared))]
         return hole
 
-    def decide(self, block: bytes, segment: int, origin_crc: int) -> Verdict:
+    def decide(self, block: bytes, segment: int) -> Verdict:
         known = self._log.marks.get(block)
         expected = known.admitted.end if known is not None else 0
         if self._declared:
@@ -88,7 +95,10 @@ class Admission:
             return Early(expected)
         if known is None or segment not in known.admitted:
             return Admit(late=True, new=known is None)
-        stored = self._log.find_segment(block, segment)
+        return Again(known.recent.get(segment))
+
+    def compare(self, block: bytes, stored: Stored | None, origin_crc: int) -> Repeat | Refused | Conflicting:
+        """What a segment is that was admitted before; ``stored`` is None if no file has the first copy."""
         if stored is None:
             return Repeat(None)
         stored_crc, first_entry, count = stored

@@ -8,6 +8,7 @@ is in typed_blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -15,13 +16,15 @@ from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topic_requests import TopicListener
 from headpond.broker.catalog.topics import Catalog, Shard, Topic
 from headpond.broker.context import Context
-from headpond.broker.ingest.admission import Admit, Conflicting, Early, Refused, Repeat, predecessor_done
+from headpond.broker.effects import FindSegments
+from headpond.broker.ingest.admission import Admit, Early, Refused, Repeat, predecessor_done
 from headpond.broker.ingest.producers import fenced
 from headpond.broker.ingest.titles import NAME_LENGTH_MAX, Titles
 from headpond.broker.ingest.typed_blocks import TypedBlocks, judge_schema
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import BlockContext, Session
 from headpond.broker.sessions import Sessions
+from headpond.broker.steps import Steps, Wait, run
 from headpond.model.errors import (
     BadRequest,
     BadSegment,
@@ -35,12 +38,14 @@ from headpond.model.errors import (
     ProtocolError,
     SchemaMismatch,
     SegmentTooLarge,
+    StorageFailed,
     TopicMismatch,
     TopicNotFound,
     ValueMissing,
 )
-from headpond.storage.commit_lane import as_error
 from headpond.storage.log.book import Book
+from headpond.storage.log.marks import Stored
+from headpond.storage.log.read import ReadResult
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import check_state_rows
@@ -65,6 +70,7 @@ class Producing(TopicListener):
         self, context: Context, sessions: Sessions, catalog: Catalog, watermark: Watermark, quotas: Quotas
     ) -> None:
         limits = context.settings.limits
+        self._context = context
         self._sessions = sessions
         self._catalog = catalog
         self._counters = context.counters
@@ -137,28 +143,51 @@ class Producing(TopicListener):
             missing = PredecessorMissing("the producer's earlier block is not complete")
             self._reject(session, context, frame, missing)
             return
-        try:
-            verdict = shard.admission.decide(context.block, frame.segment, frame.crc)
-        except OSError as error:  # an old segment was to be looked up in the files
-            self._reject(session, context, frame, as_error(error, shard.lane.name))
-            return
+        verdict = shard.admission.decide(context.block, frame.segment)
         if isinstance(verdict, Admit):
             self._admit(session, context, shard, frame, verdict)
-        elif isinstance(verdict, Repeat):
-            self._learn(session, context, frame)
-            self._repeat(session, context, shard, frame, verdict.first_entry)
         elif isinstance(verdict, Early):
             # Behind one that a full disk refused the reason is the disk: to go back at once would not help.
             full = self._watermark.refusal(0) if self._watermark.full else None
             gap = Gap(f"segment {frame.segment} came, {verdict.expected} is expected")
             self._reject(session, context, frame, full or gap, expected=verdict.expected)
-        elif isinstance(verdict, Refused):
-            self._learn(session, context, frame)
-            again = context.refusal or BadSegment("this segment was refused before, and its number is used")
-            answer = _rejected(frame.segment, again)
-            self._answer_when_durable(session, context, shard, frame, answer)
         else:
-            assert isinstance(verdict, Conflicting)
+            self._learn(session, context, frame)
+            if verdict.stored is not None:
+                self._answer_again(session, context, shard, frame, verdict.stored)
+            else:
+                refuse = partial(self._reject, session, context, frame)
+                run(self._look_up(session, context, topic, shard, frame), lambda done: None, refuse)
+
+    def _look_up(
+        self, session: Session, context: BlockContext, topic: Topic, shard: Shard, frame: Frame
+    ) -> Steps[None]:
+        """Reads from the files what the first copy of an old segment was."""
+        size = len(frame.body) + FRAME_COST_BYTES
+        session.unacked_bytes += size
+        self.unacked_bytes += size
+        wait: Wait[ReadResult | None] = Wait()
+        key = (context.block, frame.segment)
+        fetch = FindSegments(topic.uuid, frame.shard, 0, 0, wait.done, [key])
+        self._context.add_effect(fetch)
+        result = yield wait
+        session.unacked_bytes -= size
+        self.unacked_bytes -= size
+        if result is None:
+            raise StorageFailed(f"the node could not read {shard.lane.name}")
+        self._answer_again(session, context, shard, frame, fetch.found[key])
+
+    def _answer_again(
+        self, session: Session, context: BlockContext, shard: Shard, frame: Frame, stored: Stored | None
+    ) -> None:
+        """Answers a segment that was admitted before."""
+        verdict = shard.admission.compare(context.block, stored, frame.crc)
+        if isinstance(verdict, Repeat):
+            self._repeat(session, context, shard, frame, verdict.first_entry)
+        elif isinstance(verdict, Refused):
+            again = context.refusal or BadSegment("this segment was refused before, and its number is used")
+            self._answer_when_durable(session, context, shard, frame, _rejected(frame.segment, again))
+        else:
             conflict = Conflict(f"segment {frame.segment} of shard {frame.shard} was stored with other content")
             self._reject(session, context, frame, conflict)
 

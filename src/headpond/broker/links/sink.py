@@ -24,11 +24,12 @@ from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Shard, Topic
 from headpond.broker.context import Context
+from headpond.broker.effects import FindSegments
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.links.link_table import PlaceNoted
 from headpond.broker.links.progress import LinkProgress
 from headpond.broker.session import Session, shown
-from headpond.broker.steps import Steps, on_disk
+from headpond.broker.steps import Steps, Wait, on_disk
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -42,6 +43,8 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.model.names import TopicName
+from headpond.storage.log.marks import Stored
+from headpond.storage.log.read import ReadResult
 from headpond.wire.control.catalog import AlterTopic, CreateTopic
 from headpond.wire.control.links import (
     CONFLICTING,
@@ -169,23 +172,42 @@ class PeerSink:
 
     # --- what is wanted -----------------------------------------------------------------------------
 
-    def offer(self, session: Session, ask: OfferHeads) -> list[int]:
-        """Of each head whether its record is wanted."""
+    def offer(self, session: Session, ask: OfferHeads) -> Steps[list[int]]:
+        """For each head, whether this node wants its record."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(session.connection, topic, ask.shard)
         # What was offered may come in several parts, and may have been offered in several requests.
         intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
         intake.begun = len(intake.blocks) > HEADS_MAX
-        lookups, probed = LOOKUPS_MAX, _probed(ask.heads)
-        verdicts: list[int] = []
-        for head in ask.heads:
-            look = lookups > 0 and head.block == probed
-            verdict, looked = _judge(shard, head, look=look, state=topic.is_state)
-            lookups -= looked
-            verdicts.append(verdict)
+        found = yield from self._look_up(topic, ask)
+        verdicts = [_judge(shard, head, found, state=topic.is_state) for head in ask.heads]
         if conflicts := verdicts.count(CONFLICTING):
             self._conflict(topic, ask.shard, ask.heads[verdicts.index(CONFLICTING)], conflicts)
         return verdicts
+
+    def _look_up(self, topic: Topic, ask: OfferHeads) -> Steps[dict[tuple[bytes, int], Stored | None]]:
+        """Reads some checksums that are no longer in memory, of one block: each block costs a walk of a file.
+
+        Another block is looked up each time. The others count as equal if their number is known.
+        """
+        if not ask.heads:
+            return {}
+        block = ask.heads[ask.heads[0].first_entry % len(ask.heads)].block
+        known = topic.shards[ask.shard].log.marks.get(block)
+        if known is None:
+            return {}
+        old = [
+            (block, head.segment)
+            for head in ask.heads
+            if head.block == block and head.segment in known.admitted and head.segment not in known.recent
+        ]
+        if not old:
+            return {}
+        wait: Wait[ReadResult | None] = Wait()
+        fetch = FindSegments(topic.uuid, ask.shard, 0, 0, wait.done, old[:LOOKUPS_MAX])
+        self._context.add_effect(fetch)
+        yield wait
+        return fetch.found
 
     def _conflict(self, topic: Topic, number: int, first: RecordHead, conflicts: int = 1) -> None:
         self._context.counters["peer_conflicts"] += conflicts
@@ -218,7 +240,7 @@ class PeerSink:
         if full is not None:
             raise full
         head = RecordHead(0, header.count, header.block, segment, header.origin_crc, len(record))
-        verdict, _ = _judge(shard, head, look=False, state=topic.is_state)
+        verdict = _judge(shard, head, {}, state=topic.is_state)
         if verdict == CONFLICTING:  # another path brought something meanwhile, and this is not it
             intake.count("conflicts")
             self._conflict(topic, number, head)
@@ -292,34 +314,24 @@ class PeerSink:
         return intake
 
 
-def _probed(heads: list[RecordHead]) -> bytes:
-    """The block whose old segments are looked up, another one each time: every block costs a walk of a file."""
-    return heads[heads[0].first_entry % len(heads)].block if heads else b""
+def _judge(
+    shard: Shard, head: RecordHead, found: dict[tuple[bytes, int], Stored | None], *, state: bool
+) -> int:
+    """Compares a segment with the marks, or with what the files have of it.
 
-
-def _judge(shard: Shard, head: RecordHead, *, look: bool, state: bool) -> tuple[int, bool]:
-    """What the marks say of a segment, and whether the files had to be asked.
-
-    Whoever compares a whole log meets every segment there is: those whose checksum is not in memory are looked
-    up while ``look`` lasts, and then taken for what their number says. A segment that one node refused and the
-    other stored is a conflict too, unless it is one of a state topic: compaction may have emptied it on one.
+    A segment that one node refused and the other stored is a conflict too, except in a state topic: compaction
+    may have emptied it on one of them.
     """
     known = shard.log.marks.get(head.block)
     if known is None or head.segment not in known.admitted:
-        return WANTED, False
-    stored = known.recent.get(head.segment)
-    looked = stored is None and look
-    if looked:
-        try:
-            stored = shard.log.find_segment(head.block, head.segment)
-        except OSError:
-            stored = None
+        return WANTED
+    stored = known.recent.get(head.segment) or found.get((head.block, head.segment))
     if stored is None:
-        return KNOWN, looked
+        return KNOWN
     crc, _, count = stored
     if crc != head.origin_crc or (not state and (count > 0) != (head.count > 0)):
-        return CONFLICTING, looked
-    return KNOWN, looked
+        return CONFLICTING
+    return KNOWN
 
 
 def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:

@@ -185,10 +185,10 @@ class DeadLetters:
         body = encode_plain(batch)
         block, segment = _identity(subscription, shard, entry)
         crc = int.from_bytes(encode(FrameType.SEGMENT, body, segment=segment)[-4:], "little")
-        verdict = target.admission.decide(block, segment, crc)
+        verdict = target.admission.decide(block, segment)
         if isinstance(verdict, Early):
             target.admission.declare(block, segment)
-            verdict = target.admission.decide(block, segment, crc)
+            verdict = target.admission.decide(block, segment)
         if not isinstance(verdict, Admit):
             return  # the copy exists already
         target.log.marks.book.tally(

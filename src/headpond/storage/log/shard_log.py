@@ -39,7 +39,7 @@ from headpond.storage.log.format import (
 )
 from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.latest_rows import keyless_rows
-from headpond.storage.log.marks import DAY_US
+from headpond.storage.log.marks import DAY_US, Stored
 from headpond.storage.log.read import (
     ClosedFile,
     FileView,
@@ -264,13 +264,9 @@ class ShardLog:
             with suppress(Replaced):
                 return walk_heads(self._reader, self._view, entry, heads)
 
-    def find_segment(self, block: bytes, segment: int) -> tuple[int, int, int] | None:
-        """(origin_crc, first entry, count) of an admitted segment; None if the log no longer has it."""
-        known = self.marks.get(block)
-        if known is None or segment not in known.admitted:
-            return None
-        recent = known.recent.get(segment)
-        return recent if recent is not None else self._finder.find(self._view, block, segment)
+    def find_segment(self, block: bytes, segment: int) -> Stored | None:
+        """An admitted segment that the marks have no longer; None if no file has it. For a worker thread."""
+        return self._finder.find(self._view, block, segment)
 
     def find_time(self, stored_at_us: int) -> int:
         """The first durable entry stored at or after a time; ``entry_durable`` if there is none."""
