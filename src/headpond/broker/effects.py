@@ -73,8 +73,7 @@ class FindSegments(Fetch):
     """Filled by the read; None for a segment that no file has."""
 
     def run(self, log: ShardLog) -> ReadResult:
-        for block, segment in self.wanted:
-            self.found[block, segment] = log.find_segment(block, segment)
+        self.found.update(log.find_segments(self.wanted))
         return ReadResult([], 0, [])
 
 

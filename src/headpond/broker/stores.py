@@ -28,6 +28,7 @@ from headpond.broker.catalog.topics import decode_change as decode_catalog_chang
 from headpond.broker.catalog.topics import encode_change as encode_catalog_change
 from headpond.broker.context import Context
 from headpond.broker.ingest.admission import Admission
+from headpond.broker.ingest.lookup import SegmentLookup
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.links.link_table import PeerLinks
 from headpond.broker.staging.stores import Errand, StagingStores
@@ -133,6 +134,7 @@ class Stores:
         self._disk = disk
         self.settings = settings
         self._now_us = now_us
+        self._add_effect = context.add_effect
         self._clock_us = clock_us
         self._alarm = context.alarms.add(self._try_again)
         self.deleted: dict[bytes, Topic] = {}
@@ -253,7 +255,8 @@ class Stores:
             lane = CommitLane(
                 place, log.appender, partial(self._log_wrote, topic, number), self._dirty, shares=True
             )
-            topic.shards.append(Shard(log, Admission(log), lane))
+            lookup = SegmentLookup(self._add_effect, topic.uuid, number)
+            topic.shards.append(Shard(log, Admission(log), lane, lookup))
 
     def _schemas(self, uuid: bytes) -> SchemaVersions | None:
         topic = self.catalog.by_uuid(uuid)

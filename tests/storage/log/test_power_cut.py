@@ -56,7 +56,7 @@ def check_after_cut(disk: MemoryDisk, writer: LogWriter) -> None:
     assert log.entry_durable == log.entry_next == sum(row.count for row in everything)
     assert {block: segments for block, segments in marked(log).items() if segments} == admitted(everything)
     for row in everything:
-        found = log.find_segment(row.block, row.segment)
+        found = log.find_segments([(row.block, row.segment)])[row.block, row.segment]
         assert found == (row.segment * 7, row.first_entry, row.count) or row.first_entry < log.entry_first
     check_goes_on(disk, LogWriter(log, random.Random(5), everything))
 

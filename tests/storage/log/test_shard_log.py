@@ -37,7 +37,7 @@ def found(log: ShardLog, segment: int) -> Stored | None:
     """A segment of the first block, from memory or from the files."""
     known = log.marks.get(BLOCKS[0])
     assert known is not None
-    return known.recent.get(segment) or log.find_segment(BLOCKS[0], segment)
+    return known.recent.get(segment) or log.find_segments([(BLOCKS[0], segment)])[BLOCKS[0], segment]
 
 
 @pytest.fixture(params=["memory", "os"])
@@ -198,15 +198,17 @@ def test_a_segment_is_found_however_old_it_is(disk: Disk) -> None:
     commit(log, disk)
     assert len(log_files(disk)) > 3
     for segment in (0, 1, 299, 300, count - 1):
-        assert log.find_segment(BLOCKS[0], segment) == (segment, segment, 1)
+        assert log.find_segments([(BLOCKS[0], segment)])[BLOCKS[0], segment] == (segment, segment, 1)
     log.close()
     again = open_log(disk)
     for segment in range(0, count, 37):
-        assert again.find_segment(BLOCKS[0], segment) == (segment, segment, 1)
-    assert again.find_segment(BLOCKS[0], count) is None
-    assert again.find_segment(BLOCKS[1], 0) is None
+        assert again.find_segments([(BLOCKS[0], segment)])[BLOCKS[0], segment] == (segment, segment, 1)
+    assert again.find_segments([(BLOCKS[0], count)])[BLOCKS[0], count] is None
+    assert again.find_segments([(BLOCKS[1], 0)])[BLOCKS[1], 0] is None
     again.drop_before(700)
-    assert again.find_segment(BLOCKS[0], 3) is None, "it was admitted, and is not kept any more"
+    assert again.find_segments([(BLOCKS[0], 3)])[BLOCKS[0], 3] is None, (
+        "it was admitted, and is not kept any more"
+    )
     assert again.marks.next(BLOCKS[0]) == count
 
 
@@ -251,7 +253,7 @@ def test_looking_for_more_old_segments_does_not_read_the_file_again() -> None:
 
     def bytes_read(segment: int) -> int:
         disk.operations.clear()
-        assert log.find_segment(BLOCKS[0], segment) == (segment, segment, 1)
+        assert log.find_segments([(BLOCKS[0], segment)])[BLOCKS[0], segment] == (segment, segment, 1)
         sizes = [(int(one[2]), int(one[3])) for one in disk.operations if one[0] == "read"]
         return sum(len(disk.contents(log_files(disk)[0])[offset : offset + size]) for offset, size in sizes)
 
@@ -273,7 +275,7 @@ def test_the_cache_of_old_segments_is_bounded() -> None:
         known = log.marks.get(block)
         assert known is not None
         known.recent.clear()
-        assert log.find_segment(block, 0) == (7, entry, 1)
+        assert log.find_segments([(block, 0)]) == {(block, 0): (7, entry, 1)}
     assert len(log._finder._segments) <= SCANNED_MAX
 
 
@@ -371,7 +373,8 @@ def test_a_segment_is_found_past_heads_that_cannot_be_read() -> None:
         assert known is not None
         known.recent.clear()
     for row in writer.durable:
-        assert log.find_segment(row.block, row.segment) == (row.segment * 7, row.first_entry, row.count)
+        key = (row.block, row.segment)
+        assert log.find_segments([key]) == {key: (row.segment * 7, row.first_entry, row.count)}
 
 
 def test_entries_are_found_by_time(disk: Disk) -> None:

@@ -16,6 +16,7 @@ from headpond.broker.catalog.changes import decode_change as decode_change
 from headpond.broker.catalog.changes import encode_change as encode_change
 from headpond.broker.catalog.tree import Tree, change_own
 from headpond.broker.ingest.admission import Admission
+from headpond.broker.ingest.lookup import SegmentLookup
 from headpond.broker.ingest.producers import Producers
 from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
@@ -39,6 +40,7 @@ class Shard:
     log: ShardLog
     admission: Admission
     lane: CommitLane
+    lookup: SegmentLookup
 
     def store(
         self,

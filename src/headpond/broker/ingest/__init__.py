@@ -2,7 +2,8 @@
 
 In reading order::
 
-    admission     Admission: what a segment's number says about it, per (topic, block, shard)
+    admission     What a segment\'s number says about it, per (topic, block, shard)
+    lookup        Old segments of a shard, found in its files by a worker thread
     titles        Whether a block may be sent: what a TITLE says, against the token, the topic and its produce
     typed_blocks  Typed blocks at the door: encoder state in, self-contained records out
     watermark     The disk's watermark: below it sends are refused, for a while, so that acknowledgements and

@@ -16,7 +16,6 @@ from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topic_requests import TopicListener
 from headpond.broker.catalog.topics import Catalog, Shard, Topic
 from headpond.broker.context import Context
-from headpond.broker.effects import FindSegments
 from headpond.broker.ingest.admission import Admit, Early, Refused, Repeat, predecessor_done
 from headpond.broker.ingest.producers import fenced
 from headpond.broker.ingest.titles import NAME_LENGTH_MAX, Titles
@@ -24,7 +23,7 @@ from headpond.broker.ingest.typed_blocks import TypedBlocks, judge_schema
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import BlockContext, Session
 from headpond.broker.sessions import Sessions
-from headpond.broker.steps import Steps, Wait, run
+from headpond.broker.steps import Steps, run
 from headpond.model.errors import (
     BadRequest,
     BadSegment,
@@ -38,14 +37,12 @@ from headpond.model.errors import (
     ProtocolError,
     SchemaMismatch,
     SegmentTooLarge,
-    StorageFailed,
     TopicMismatch,
     TopicNotFound,
     ValueMissing,
 )
 from headpond.storage.log.book import Book
 from headpond.storage.log.marks import Stored
-from headpond.storage.log.read import ReadResult
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import check_state_rows
@@ -70,7 +67,6 @@ class Producing(TopicListener):
         self, context: Context, sessions: Sessions, catalog: Catalog, watermark: Watermark, quotas: Quotas
     ) -> None:
         limits = context.settings.limits
-        self._context = context
         self._sessions = sessions
         self._catalog = catalog
         self._counters = context.counters
@@ -156,26 +152,21 @@ class Producing(TopicListener):
             if verdict.stored is not None:
                 self._answer_again(session, context, shard, frame, verdict.stored)
             else:
-                refuse = partial(self._reject, session, context, frame)
-                run(self._look_up(session, context, topic, shard, frame), lambda done: None, refuse)
+                compare = self._compare(session, context, shard, frame)
+                run(compare, lambda done: None, partial(self._reject, session, context, frame))
 
-    def _look_up(
-        self, session: Session, context: BlockContext, topic: Topic, shard: Shard, frame: Frame
-    ) -> Steps[None]:
-        """Reads from the files what the first copy of an old segment was."""
+    def _compare(self, session: Session, context: BlockContext, shard: Shard, frame: Frame) -> Steps[None]:
+        """Answers an old segment that came again: only the files have its first copy."""
         size = len(frame.body) + FRAME_COST_BYTES
         session.unacked_bytes += size
         self.unacked_bytes += size
-        wait: Wait[ReadResult | None] = Wait()
         key = (context.block, frame.segment)
-        fetch = FindSegments(topic.uuid, frame.shard, 0, 0, wait.done, [key])
-        self._context.add_effect(fetch)
-        result = yield wait
-        session.unacked_bytes -= size
-        self.unacked_bytes -= size
-        if result is None:
-            raise StorageFailed(f"the node could not read {shard.lane.name}")
-        self._answer_again(session, context, shard, frame, fetch.found[key])
+        try:
+            found = yield shard.lookup.find([key])
+        finally:
+            session.unacked_bytes -= size
+            self.unacked_bytes -= size
+        self._answer_again(session, context, shard, frame, found[key])
 
     def _answer_again(
         self, session: Session, context: BlockContext, shard: Shard, frame: Frame, stored: Stored | None

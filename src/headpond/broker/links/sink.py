@@ -24,12 +24,12 @@ from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Shard, Topic
 from headpond.broker.context import Context
-from headpond.broker.effects import FindSegments
+from headpond.broker.ingest.lookup import Found
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.links.link_table import PlaceNoted
 from headpond.broker.links.progress import LinkProgress
 from headpond.broker.session import Session, shown
-from headpond.broker.steps import Steps, Wait, on_disk
+from headpond.broker.steps import Steps, on_disk
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -39,12 +39,11 @@ from headpond.model.errors import (
     PeerMismatch,
     ProtocolError,
     SchemaMismatch,
+    StorageFailed,
     TopicMismatch,
     TopicNotFound,
 )
 from headpond.model.names import TopicName
-from headpond.storage.log.marks import Stored
-from headpond.storage.log.read import ReadResult
 from headpond.wire.control.catalog import AlterTopic, CreateTopic
 from headpond.wire.control.links import (
     CONFLICTING,
@@ -185,7 +184,7 @@ class PeerSink:
             self._conflict(topic, ask.shard, ask.heads[verdicts.index(CONFLICTING)], conflicts)
         return verdicts
 
-    def _look_up(self, topic: Topic, ask: OfferHeads) -> Steps[dict[tuple[bytes, int], Stored | None]]:
+    def _look_up(self, topic: Topic, ask: OfferHeads) -> Steps[Found]:
         """Reads some checksums that are no longer in memory, of one block: each block costs a walk of a file.
 
         Another block is looked up each time. The others count as equal if their number is known.
@@ -203,11 +202,11 @@ class PeerSink:
         ]
         if not old:
             return {}
-        wait: Wait[ReadResult | None] = Wait()
-        fetch = FindSegments(topic.uuid, ask.shard, 0, 0, wait.done, old[:LOOKUPS_MAX])
-        self._context.add_effect(fetch)
-        yield wait
-        return fetch.found
+        try:
+            found: Found = yield topic.shards[ask.shard].lookup.find(old[:LOOKUPS_MAX])
+        except StorageFailed:
+            return {}
+        return found
 
     def _conflict(self, topic: Topic, number: int, first: RecordHead, conflicts: int = 1) -> None:
         self._context.counters["peer_conflicts"] += conflicts
@@ -314,9 +313,7 @@ class PeerSink:
         return intake
 
 
-def _judge(
-    shard: Shard, head: RecordHead, found: dict[tuple[bytes, int], Stored | None], *, state: bool
-) -> int:
+def _judge(shard: Shard, head: RecordHead, found: Found, *, state: bool) -> int:
     """Compares a segment with the marks, or with what the files have of it.
 
     A segment that one node refused and the other stored is a conflict too, except in a state topic: compaction

@@ -1,7 +1,7 @@
 """Segments without their rows: one that a sender sends again, and lists of them for links between nodes.
 
 ``SegmentFinder`` finds an admitted segment. The heads of the files show which file has it, a scan of that file
-its place. It caches both, within bounds, and runs in worker threads, one at a time.
+its place. It caches both, within bounds. One thread at a time may use it.
 
 ``walk_heads`` lists block, number and checksum. The list includes refusals, and segments of a state topic whose
 rows compaction has all removed: their numbers are in use. Two nodes compare such lists before they send a
@@ -10,8 +10,8 @@ message. Like a read, it runs in a worker thread over one ``View`` and checks ev
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
-from threading import Lock
 
 from headpond.model.entry_set import Span
 from headpond.model.errors import BadFrame
@@ -60,16 +60,15 @@ class _Scanned:
 class SegmentFinder:
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self._lock = Lock()
+        self._replaced: deque[int] = deque()
+        """Files that were replaced since the last call of ``find``."""
         self._segments: dict[tuple[int, bytes], _Scanned] = {}
         self._marked: dict[tuple[int, bytes], RangeSet | None] = {}
 
     def find(self, view: View, block: bytes, segment: int) -> Stored | None:
-        """Checksum, first entry and count of an admitted segment; None if no file has it. Reads files."""
-        with self._lock:
-            return self._find(view, block, segment)
-
-    def _find(self, view: View, block: bytes, segment: int) -> Stored | None:
+        """Checksum, first entry and count of an admitted segment; None if no file has it."""
+        while self._replaced:
+            self._drop(self._replaced.popleft())
         low, high = 0, len(view.files)
         while low < high:  # the first file whose head has the segment; it was stored in the one before
             middle = (low + high) // 2
@@ -134,7 +133,10 @@ class SegmentFinder:
         scanned.offset = end_offset
 
     def forget(self, first: int) -> None:
-        """Drops everything cached of a replaced file."""
+        """A file was replaced: what is cached of it is void. Any thread may call it."""
+        self._replaced.append(first)
+
+    def _drop(self, first: int) -> None:
         self._segments = {key: scanned for key, scanned in self._segments.items() if key[0] != first}
         self._marked = {key: ranges for key, ranges in self._marked.items() if key[0] != first}
 

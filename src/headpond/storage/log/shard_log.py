@@ -124,8 +124,8 @@ class ShardLog:
         files = tuple(found.files)
         self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
         self._reader = LogReader(disk, place)
-        self._reader.damaged = found.damaged
         self._finder = SegmentFinder(self._reader)
+        self._reader.damaged = found.damaged
 
     @classmethod
     def open(
@@ -264,9 +264,12 @@ class ShardLog:
             with suppress(Replaced):
                 return walk_heads(self._reader, self._view, entry, heads)
 
-    def find_segment(self, block: bytes, segment: int) -> Stored | None:
-        """An admitted segment that the marks have no longer; None if no file has it. For a worker thread."""
-        return self._finder.find(self._view, block, segment)
+    def find_segments(self, wanted: list[tuple[bytes, int]]) -> dict[tuple[bytes, int], Stored | None]:
+        """Admitted segments, by block and number, as the files have them; None for one that no file has.
+
+        It may run in another thread, in one at a time.
+        """
+        return {key: self._finder.find(self._view, *key) for key in wanted}
 
     def find_time(self, stored_at_us: int) -> int:
         """The first durable entry stored at or after a time; ``entry_durable`` if there is none."""
