@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 import uvloop
 
@@ -18,6 +18,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Async = TypeVar("Async")
 Twinned = TypeVar("Twinned", covariant=True)
+Shown = TypeVar("Shown", covariant=True)
 Scope = TypeVar("Scope", bound=AsyncScope, covariant=True)
 
 
@@ -91,6 +92,19 @@ def blocking(
         return twin._background.run(method(twin._twin, *args, **kwargs))
 
     return call
+
+
+class Mirror(Protocol[Shown]):
+    """The type of a twin's property."""
+
+    def __get__(self, twin: Any, kind: type) -> Shown: ...
+
+
+def mirrored(prop: Callable[[Async], Result]) -> Mirror[Result]:
+    """A property of the async object as a property of the twin, with its docstring."""
+    get = cast(property, prop).fget
+    assert get is not None
+    return cast(Mirror[Result], property(lambda twin: get(twin._twin), doc=get.__doc__))
 
 
 def collected(

@@ -6,7 +6,7 @@ import atexit
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from headpond.client import connect as aio
 from headpond.client.arguments import checked
@@ -17,7 +17,7 @@ from headpond.client.produce.producer import Producer as AsyncProducer
 from headpond.client.writer import TIMEOUT_S
 from headpond.model.errors import HeadpondError
 from headpond.sync.admin import Admin
-from headpond.sync.background import Background
+from headpond.sync.background import Background, Mirror, ScopeTwin, mirrored
 from headpond.sync.consumer import Consumer, LockedSettler
 from headpond.sync.producer import LockedBatcher, Producer
 from headpond.sync.reader import Reader
@@ -61,12 +61,11 @@ def connect(
     return Client(client)
 
 
-class Client:
+class Client(ScopeTwin[aio.Client]):
     """The blocking client. ``connect`` makes one."""
 
     def __init__(self, client: aio.Client) -> None:
-        self._background = Background()
-        self._client = client
+        super().__init__(client, Background())
         self._closed = False
         try:
             self._background.run(client.open())
@@ -87,9 +86,6 @@ class Client:
         except HeadpondError as error:
             log.error("closing it failed: %s", error.message)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -98,39 +94,32 @@ class Client:
         self._closed = True
         atexit.unregister(self._at_exit)
         try:
-            self._background.run(self._client.__aexit__(kind, error, trace))
+            super().__exit__(kind, error, trace)
         finally:
             self._background.stop()
 
     @property
     def admin(self) -> Admin:
         """Topics, subscriptions and the node itself."""
-        return Admin(self._client, self._background)
+        return Admin(self._twin, self._background)
 
-    @property
-    def connected(self) -> bool:
-        """Whether a node answers now; if not, the client is reconnecting."""
-        return self._client.connected
-
-    @property
-    def reconnects(self) -> int:
-        """How often the client reconnected: what it knew of the node before may no longer hold."""
-        return self._client.reconnects
+    connected: Mirror[bool] = mirrored(aio.Client.connected)
+    reconnects: Mirror[int] = mirrored(aio.Client.reconnects)
 
     @checked
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
         settings = ProducerOptions(**options)
-        links = self._client.links(settings.copies)
+        links = self._twin.links(settings.copies)
         producer = AsyncProducer(links, topic, name, settings, LockedBatcher)
-        self._background.run(self._client.add(producer).open())
+        self._background.run(self._twin.add(producer).open())
         return Producer(producer, self._background)
 
     @checked
     def consumer(self, topic: str, subscription: str, *, name: str | None = None, **options: Any) -> Consumer:
         """An open consumer of a subscription; the options are those of ``ConsumerOptions``."""
         settings = ConsumerOptions(**options)
-        consumer = self._client.add_consumer(topic, subscription, name, settings, LockedSettler)
+        consumer = self._twin.add_consumer(topic, subscription, name, settings, LockedSettler)
         self._background.run(consumer.open())
         return Consumer(consumer, self._background)
 
@@ -144,12 +133,12 @@ class Client:
         subscription: str = "",
     ) -> Reader:
         """An open reader of ``topic`` by position; a token bound to ``subscription`` may read in its name."""
-        reader = self._client.reader(topic, uuid=uuid, schema_version=schema_version, subscription=subscription)
+        reader = self._twin.reader(topic, uuid=uuid, schema_version=schema_version, subscription=subscription)
         return Reader(self._background.run(reader.open()), self._background)
 
     @checked
     def writer(self, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> Writer:
         """An open writer of staged batches; the node counts batches by ``name``."""
-        writer = self._client.writer(name, timeout=timeout, create=create)
+        writer = self._twin.writer(name, timeout=timeout, create=create)
         self._background.run(writer.open())
         return Writer(writer, self._background)

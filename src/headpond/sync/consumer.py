@@ -18,7 +18,7 @@ from headpond.client.consume.shelf import Places, Shelf
 from headpond.client.options import LostSpan, NodeState
 from headpond.model.message import Message
 from headpond.model.policy import Policy
-from headpond.sync.background import Background, ScopeTwin, blocking
+from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.wire.control.consuming import Settle
 
 BATCHES_AHEAD = 64
@@ -114,35 +114,12 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     # --- state --------------------------------------------------------------------------------------
 
-    @property
-    def policy(self) -> Policy:
-        """The subscription's redelivery policy, with every default filled in."""
-        return self._twin.policy
-
-    @property
-    def active(self) -> bool:
-        """In a failover subscription: whether this consumer is the one that reads now."""
-        return self._twin.active
-
-    @property
-    def paused(self) -> bool:
-        """Whether somebody paused the subscription."""
-        return self._twin.paused
-
-    @property
-    def lost(self) -> list[LostSpan]:
-        """Entries that will not come; those that this client could not read are not settled."""
-        return self._twin.lost
-
-    @property
-    def nodes(self) -> list[NodeState]:
-        """The services that are read, and the state of each."""
-        return self._twin.nodes
-
-    @property
-    def copies(self) -> int:
-        """Messages that came and were not handed out, since another node had brought them."""
-        return self._twin.copies
+    policy: Mirror[Policy] = mirrored(AsyncConsumer.policy)
+    active: Mirror[bool] = mirrored(AsyncConsumer.active)
+    paused: Mirror[bool] = mirrored(AsyncConsumer.paused)
+    lost: Mirror[list[LostSpan]] = mirrored(AsyncConsumer.lost)
+    nodes: Mirror[list[NodeState]] = mirrored(AsyncConsumer.nodes)
+    copies: Mirror[int] = mirrored(AsyncConsumer.copies)
 
     # --- settling -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from headpond.client.reader import Part
 from headpond.client.reader import Reader as AsyncReader
-from headpond.sync.background import Background, ScopeTwin, blocking
+from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.typed.versions import SchemaVersions
 
@@ -40,20 +40,7 @@ class Reader(ScopeTwin[AsyncReader]):
     def topic(self) -> str:
         return self._twin.topic
 
-    @property
-    def info(self) -> TopicInfo:
-        """The topic as it was when the reader was opened."""
-        return self._twin.info
-
-    @property
-    def uuid(self) -> bytes:
-        return self._twin.uuid
-
-    @property
-    def shards(self) -> int:
-        return self._twin.shards
-
-    @property
-    def schemas(self) -> SchemaVersions | None:
-        """For a typed topic: its schema versions up to the one that rows come in."""
-        return self._twin.schemas
+    info: Mirror[TopicInfo] = mirrored(AsyncReader.info)
+    uuid: Mirror[bytes] = mirrored(AsyncReader.uuid)
+    shards: Mirror[int] = mirrored(AsyncReader.shards)
+    schemas: Mirror[SchemaVersions | None] = mirrored(AsyncReader.schemas)

@@ -8,7 +8,7 @@ from headpond.client.writer import EncodedChunk, Rows, each_table
 from headpond.client.writer import OpenedStage as AsyncOpenedStage
 from headpond.client.writer import Writer as AsyncWriter
 from headpond.model.receipt import Stage
-from headpond.sync.background import Background, ScopeTwin, Twin, blocking
+from headpond.sync.background import Background, Mirror, ScopeTwin, Twin, blocking, mirrored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,14 +20,8 @@ HAND_OVER_BYTES = 1024 * 1024
 class OpenedStage(Twin[AsyncOpenedStage]):
     """A stage to fill: ``add`` rows, then ``finish``. ``Writer.begin`` makes one."""
 
-    @property
-    def id(self) -> bytes:
-        return self._twin.id
-
-    @property
-    def columns(self) -> pa.Schema | None:
-        """The topic's columns; None for a plain topic."""
-        return self._twin.columns
+    id: Mirror[bytes] = mirrored(AsyncOpenedStage.id)
+    columns: Mirror[pa.Schema | None] = mirrored(AsyncOpenedStage.columns)
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Sends rows; waits while much is unconfirmed."""

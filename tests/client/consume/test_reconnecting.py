@@ -127,7 +127,7 @@ def test_the_blocking_consumer_drops_messages_that_its_program_did_not_get(share
         with client.consumer(topic, "s", kind="shared") as consumer:
             in_hand = consumer.receive(5)
             assert in_hand is not None
-            client._background.run(lose(client._client))
+            client._background.run(lose(client._twin))
             with other.consumer(topic, "s", kind="shared") as second:
                 found = [second.receive(5) for _ in range(20)]
                 for message in found:
