@@ -10,9 +10,7 @@ import pyarrow as pa
 import headpond
 import headpond.sync
 from headpond.client.link.dialling import Backoff
-from headpond.client.produce.tables import Piece, cut_again
 from headpond.producer.sharder import Sharder
-from headpond.wire.plain.columns import rows_to_batch
 from tests.client.processes import lone_producer
 from tests.client.reading import read_all, values_at
 from tests.fire.real_node import RealNode
@@ -132,24 +130,6 @@ def test_tables_under_way_when_the_shards_turn_out_are_cut_for_them(node: RealNo
             last[message.key] = int(message.value)
 
     asyncio.run(scenario())
-
-
-def test_a_piece_that_is_cut_again_keeps_where_its_rows_stood() -> None:
-    rows = rows_to_batch([b"%d" % n for n in range(20)], [b"%d" % n for n in range(20)], None, None, [1] * 20)
-    one = Piece(0, rows, 100, None)
-    two = list(cut_again(one, Sharder(1)))
-    four = [part for piece in two for part in cut_again(piece, Sharder(2))]
-    assert {piece.shard for piece in four} == {0, 1, 2, 3}
-    places = {
-        piece.first_row + place: (piece.shard, value)
-        for piece in four
-        for place, value in zip(
-            piece.places.to_pylist() if piece.places is not None else range(len(piece.batch)),
-            piece.batch.column("value").to_pylist(),
-            strict=True,
-        )
-    }
-    assert places == {100 + n: (Sharder(2).of_key(b"%d" % n), b"%d" % n) for n in range(20)}
 
 
 def test_a_remembered_topic_that_was_made_anew_with_other_shards_is_recognised(

@@ -111,6 +111,12 @@ def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: st
 def test_what_a_kept_block_had_spilled_when_it_was_killed_arrives_before_its_next_segments(
     node: RealNode, topic: str
 ) -> None:
+    async def open_once() -> None:
+        """So that the number of shards is known while the node is away."""
+        async with connect(node.url) as client, client.producer(topic, "p", resume=True):
+            pass
+
+    asyncio.run(open_once())
     node.kill()
     with lone_producer("send", node.url, topic, "p", 3, "resume=True") as process:
         assert [line.split()[0] for line in lines_until(process, "done")[1:]] == ["spilled"] * 3
@@ -123,5 +129,24 @@ def test_what_a_kept_block_had_spilled_when_it_was_killed_arrives_before_its_nex
             messages = await read_all(client, topic, 4)
         assert [(int(m.value), m.identity.segment) for m in messages] == [(0, 0), (1, 1), (2, 2), (3, RESERVE)]
         assert len({message.identity.block for message in messages}) == 1
+
+    asyncio.run(scenario())
+
+
+def test_rows_that_had_no_shard_when_they_were_spilled_arrive_before_the_kept_block(
+    node: RealNode, topic: str
+) -> None:
+    node.kill()
+    with lone_producer("send", node.url, topic, "p", 3, "resume=True") as process:
+        assert [line.split()[0] for line in lines_until(process, "done")[1:]] == ["spilled"] * 3
+    node.start()
+
+    async def scenario() -> None:
+        async with connect(node.url) as client:
+            async with client.producer(topic, "p", resume=True) as producer:
+                kept = (await producer.send(b"3")).identity
+            messages = await read_all(client, topic, 4)
+        assert [int(message.value) for message in messages] == [0, 1, 2, 3]
+        assert messages[3].identity == kept and kept.segment == 0, "no number of the kept block was used before"
 
     asyncio.run(scenario())

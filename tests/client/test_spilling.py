@@ -126,7 +126,7 @@ def test_waiting_for_room_is_bounded_by_the_timeout(node: RealNode, topic: str) 
     async def scenario() -> None:
         node.kill()
         async with connect(node.url) as client:
-            options = fill("wait", timeout=0.3, close_timeout=0.1)
+            options = fill("wait", timeout=0.3, close_timeout=20.0)
             producer = await client.producer(topic, **options).open()  # type: ignore[arg-type]
             with pytest.raises(TimedOut, match="no room"):
                 for _ in range(100):

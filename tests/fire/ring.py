@@ -148,7 +148,7 @@ class World:
                 assert not receipt.rejected, receipt.errors
                 for parcel, _, _ in receipt.parcels:
                     for row in range(parcel.rows):
-                        self.acknowledged.add(Identity(parcel.block, parcel.shard, parcel.segment, row))
+                        self.acknowledged.add(parcel.receipt(row).identity)
                 number += rows
                 await asyncio.sleep(self.chance.uniform(0.0, self.pause_s))
 

@@ -9,6 +9,10 @@ class Heard:
     def __init__(self) -> None:
         self.fates: list[tuple[int, str]] = []
         """Destination and outcome, in the order they came."""
+        self.shard: int | None = 0
+        self.block = b""
+        self.segment = -1
+        self.parts: list[Heard] = []
         self.freed = 0
         self.forgotten = 0
 
@@ -20,3 +24,9 @@ class Heard:
 
     def forget(self) -> None:
         self.forgotten += 1
+
+    def part(self, shard: int, rows: int, places: object) -> Heard:
+        part = Heard()
+        part.shard = shard
+        self.parts.append(part)
+        return part

@@ -186,7 +186,7 @@ def test_a_block_ends_by_time_by_size_and_after_rejects(rule: str) -> None:
     assert world.keeper.current.block != first and world.keeper.rotations == 1
     world.heal()
     world.check(lambda parcel: True)
-    assert world.keeper.old is None, "the old one drained"
+    assert not world.keeper.draining, "the old one drained"
 
 
 def test_nothing_rotates_while_the_old_manager_drains() -> None:
@@ -372,8 +372,8 @@ def test_files_go_by_the_order_of_their_blocks_whichever_was_written_first() -> 
     world.hear(0)
     world.down(1)
     world.send()  # the first block drains, as one destination has not confirmed it
-    assert world.keeper.rotations == 1 and world.keeper.old is not None
-    for manager in (world.keeper.current, world.keeper.old):
+    assert world.keeper.rotations == 1 and world.keeper.draining
+    for manager in (world.keeper.current, *world.keeper.draining):
         manager.hurry()
         while world.run_job():
             pass
@@ -393,7 +393,7 @@ def test_a_promise_hears_that_its_segment_was_delivered_though_another_manager_d
     while world.run_job():
         pass
     world.send()
-    assert world.keeper.rotations == 1 and world.keeper.old is None, "its file was left to the refill sender"
+    assert world.keeper.rotations == 1 and not world.keeper.draining, "its file was left to the refill sender"
     world.heal()
     assert outcomes(world) == ["stored", "stored"] and not parcel.forgotten
 

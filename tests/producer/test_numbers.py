@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headpond.model.errors import BadData, StorageFailed
-from headpond.producer.encoder import Encoder, PlainEncoder
+from headpond.producer.encoder import PlainEncoder
 from headpond.producer.numbers import RESERVE, Numbers
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.plain.columns import rows_to_batch
@@ -24,8 +24,24 @@ def rows() -> pa.RecordBatch:
     return rows_to_batch([b"x"], None, None, None, [1])
 
 
-def encoder(kept: Numbers, shard: int = 0) -> Encoder:
-    return kept.guard(shard, PlainEncoder(shard, kept.first().get(shard, 0)))
+class Used:
+    """A shard's encoder that reserves each number before it uses it, as a manager does."""
+
+    def __init__(self, kept: Numbers) -> None:
+        self._kept = kept
+        self._encoder = PlainEncoder(0, kept.first().get(0, 0))
+
+    @property
+    def last_segment(self) -> int:
+        return self._encoder.last_segment
+
+    def encode(self, rows: pa.RecordBatch) -> None:
+        self._kept.reserve(0, self._encoder.last_segment + 1)
+        self._encoder.encode(rows)
+
+
+def encoder(kept: Numbers) -> Used:
+    return Used(kept)
 
 
 def test_the_first_run_begins_at_zero_and_reserves_before_it_uses() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE, Flight, SegmentHole, Sender, Step
+from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE_S, Flight, SegmentHole, Sender, Step
 from headpond.wire.control.producing import AckItem
 
 
@@ -172,14 +172,14 @@ def test_what_nobody_answered_is_sent_again_with_the_same_bytes() -> None:
     send(sender, 2)
     sender.answer(stored(1), 1.0)
     assert sender.wake(1.0) == []
-    assert sender.wake(1.0 + 2 * PATIENCE.initial_s) == [b"frame 0"]
+    assert sender.wake(1.0 + 2 * PATIENCE_S) == [b"frame 0"]
     assert sender.resent == 1
 
 
 def test_an_answer_that_never_came_does_not_hide_a_refusal_of_the_next_sending() -> None:
     sender = up()
     send(sender)
-    assert sender.wake(1.0 + 2 * PATIENCE.initial_s) == [b"frame 0"], "the first sending was never answered"
+    assert sender.wake(1.0 + 2 * PATIENCE_S) == [b"frame 0"], "the first sending was never answered"
     assert sender.answer(refused(0, "gap", 0), 40.0) is Step.AGAIN
 
 

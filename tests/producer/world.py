@@ -21,14 +21,15 @@ import pyarrow as pa
 
 from headpond.model.errors import HeadpondError, StorageFailed, TimedOut
 from headpond.model.receipt import Fate, Outcome
+from headpond.producer.assign import assigned_block
 from headpond.producer.blocks import Blocks, Form, RefillFolder
-from headpond.producer.jobs import Budget, Job
 from headpond.producer.keeper import Burst, Keeper, Rotation
-from headpond.producer.manager import Manager
+from headpond.producer.manager import Manager, SendPolicy
 from headpond.producer.numbers import Numbers
-from headpond.producer.policy import SendPolicy
-from headpond.producer.refill.sender import Open
+from headpond.producer.refill_sender import Open
 from headpond.producer.sender import SegmentHole
+from headpond.producer.sharder import Sharder
+from headpond.producer.spills import Budget, Job
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.producing import Ack
 from headpond.wire.plain.columns import rows_to_batch
@@ -46,17 +47,27 @@ Place = tuple[bytes, int, int]
 
 
 class Parcel:
-    """A promise that remembers what it heard."""
+    """A promise that remembers its fates."""
 
-    def __init__(self, number: int, names: tuple[str, ...]) -> None:
+    def __init__(self, number: int, names: tuple[str, ...], shard: int | None) -> None:
         self.number = number
         self.names = names
         """The destinations that it is for."""
-        self.place: Place | None = None
-        """None before it was encoded."""
+        self.shard = shard
+        self.block = b""
+        """Empty before it was encoded, and while its rows have no shard."""
+        self.segment = -1
+        self.parts: list[Parcel] = []
+        self.spilled_as: tuple[bytes, int] | None = None
+        """The block without shards that its rows were in, and the segment."""
         self.fates: list[Fate | None] = [None] * len(names)
         self.freed = 0
         self.forgotten = False
+
+    @property
+    def places(self) -> list[Place]:
+        own = [] if self.shard is None else [(self.block, self.shard, self.segment)]
+        return own + [place for part in self.parts for place in part.places]
 
     def settle(self, destination: int, fate: Fate) -> None:
         before = self.fates[destination]
@@ -70,8 +81,16 @@ class Parcel:
     def forget(self) -> None:
         self.forgotten = True
 
+    def part(self, shard: int, rows: int, places: object) -> Parcel:
+        part = Parcel(self.number, self.names, shard)
+        part.fates = list(self.fates)
+        self.parts.append(part)
+        return part
+
     @property
     def safe(self) -> bool:
+        if self.parts and all(part.safe for part in self.parts):
+            return True
         return all(fate is not None and fate.error is None for fate in self.fates)
 
 
@@ -99,7 +118,9 @@ class World:
         refill_max: int = 10**9,
         window_bytes: int = 2000,
         typed: bool = False,
+        known: bool = True,
     ) -> None:
+        """``known``: the number of shards is known at the start; else when a destination is first there."""
         self.random = random.Random(seed)
         self.disk = MemoryDisk(seed)
         self.now = 1000.0
@@ -126,7 +147,10 @@ class World:
         self._policy = SendPolicy(window_bytes=window_bytes, spill_after_s=SPILL_AFTER_S)
         self._jobs: list[tuple[Manager | None, Job]] = []
         self._blocks = 0
+        self._keys = _keys(shards)
         self._numbers: Numbers | None = None
+        self._known_at_start = known
+        self.known = known
         self.start()
 
     @property
@@ -137,8 +161,11 @@ class World:
     # --- the producer -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        blocks = Blocks(
-            Form("t", self.shards, self._schema, "p"),
+        if self._resume:
+            self._numbers = Numbers(self.disk, SLOT, "numbers", b"f" * 16, b"f" * 16)
+        self.known = self._known_at_start
+        self.blocks = blocks = Blocks(
+            Form("t", self.shards if self.known else None, self._schema, "p"),
             self.names,
             RefillFolder(self.disk, SLOT),
             policy=self._policy,
@@ -146,13 +173,10 @@ class World:
             jitter=self.random.random,
             new_block=self._new_block,
             now_us=lambda: round(self.now * 1e6),
+            numbers=self._numbers,
         )
-        if self._resume:
-            self._numbers = Numbers(self.disk, SLOT, "numbers", b"f" * 16, b"f" * 16)
         rotation = Rotation(None, None, after_rejects=False) if self._resume else self._rotation
-        self.keeper = blocks.keeper(
-            rotation=rotation, ordered=self._ordered, now=self.now, numbers=self._numbers
-        )
+        self.keeper = blocks.keeper(rotation=rotation, ordered=self._ordered, now=self.now, known=self.known)
         self.told += blocks.notices
         self._jobs = []
         for index, route in enumerate(self.routes):
@@ -164,16 +188,19 @@ class World:
         return self._blocks.to_bytes(16, "big")
 
     def send(self, rows: int = 1) -> Parcel:
-        parcel = Parcel(len(self.parcels), self.names)
+        number = len(self.parcels)
+        sharded = self.keeper.current.shards is not None
+        parcel = Parcel(number, self.names, number % self.shards if sharded else None)
         self.parcels.append(parcel)
-        shard = parcel.number % self.shards
-        block, key = self.keeper.send(shard, self._rows(parcel.number, rows), parcel, self.now)
-        parcel.place = (block, *key)
+        self.keeper.send(parcel, self._rows(number, rows), self.now)
+        if not sharded:
+            parcel.spilled_as = (self.keeper.current.block, self.keeper.current.segments_next[0] - 1)
         return parcel
 
     def _rows(self, number: int, rows: int) -> pa.RecordBatch:
         if self._schema is None:
-            return rows_to_batch([f"{number}".encode()] * rows, None, None, None, [1] * rows)
+            keys: list[bytes | None] = [self._keys[number % self.shards]] * rows
+            return rows_to_batch([f"{number}".encode()] * rows, keys, None, None, [1] * rows)
         table = pa.table({"number": [number] * rows, "word": [_word(number)] * rows}, schema=SCHEMA)
         (batch,) = messages_of(table, SCHEMA, 1)
         return batch
@@ -215,6 +242,7 @@ class World:
         self.remember_safe()
         for _, block, hole in self.keeper.holes:
             self.named |= {(block, hole.shard, segment) for segment in _segments(hole)}
+        self.told += [notice for notice in self.blocks.notices if notice not in self.told]
         for words in (*self.keeper.lost, *self.told):
             self.named |= set(places_in(words))
             if "of unknown number" in words:
@@ -236,9 +264,8 @@ class World:
             if not self.keeper.finished:
                 self.wait(1.0)
         assert self.keeper.finished, "closing does not come to an end"
-        if self._numbers is not None:
-            with suppress(StorageFailed):
-                self._numbers.give_back(self.keeper.current.segments_next)
+        with suppress(StorageFailed):
+            self.keeper.current.give_back()
         self._remember()
 
     def restart(self, names: tuple[str, ...] | None = None) -> None:
@@ -281,6 +308,10 @@ class World:
         self.routes[index].up = True
         self.routes[index].answers = []
         self.routes[index].node.connected()
+        if not self.known:
+            self.known = True
+            self.blocks.learn(Form("t", self.shards, self._schema, "p"))
+            self.keeper.learn(self.now, renew=True)
         self.keeper.connected(index, self.now)
 
     def down(self, index: int) -> None:
@@ -320,7 +351,7 @@ class World:
         self._take_jobs()
 
     def _take_jobs(self) -> None:
-        self._jobs += self.keeper.jobs()
+        self._jobs += self.keeper.take_jobs()
 
     def run_job(self) -> bool:
         """The disk's thread does one thing."""
@@ -372,6 +403,16 @@ class World:
         """The messages that a node has, in its order."""
         return self.routes[index].node.numbers(self.read)
 
+    def _is_named(self, parcel: Parcel) -> bool:
+        """Whether somebody said that a message is lost; in a file that was encoded for its shards, by block."""
+        places, blocks = set(parcel.places), {place[0] for place in parcel.places}
+        if parcel.spilled_as is not None:
+            block, segment = parcel.spilled_as
+            assigned = assigned_block(block, self.shards.bit_length() - 1)
+            places |= {(block, 0, segment)} | {place for place in self.named if place[0] == assigned}
+            blocks |= {block, assigned}
+        return bool(self.named & places or self.vague & blocks)
+
     def check(self, must: Callable[[Parcel], bool] | None = None, *, in_order: bool | None = None) -> None:
         """Every message that ``must`` arrive, by default all that were safe, did so at every destination."""
         self._remember()
@@ -386,15 +427,21 @@ class World:
                 and (parcel.number in self.safe if must is None else must(parcel))
                 and parcel.number not in found
                 and parcel.number not in route.forgot
-                and parcel.place is not None
-                and parcel.place not in self.named
-                and parcel.place[0] not in self.vague
+                and (parcel.places or parcel.spilled_as)
+                and not self._is_named(parcel)
             ]
             assert not missing, f"{name} lacks {missing[:10]}, and nobody said so"
             for shard in range(self.shards) if in_order else ():
                 mine = [number for number in found if number % self.shards == shard]
                 assert mine == sorted(mine), f"{name} has shard {shard} out of order"
             assert route.node.conflicts == 0
+
+
+def _keys(shards: int) -> list[bytes]:
+    """A key for each shard."""
+    sharder = Sharder(shards.bit_length() - 1)
+    by_shard = {sharder.of_key(key): key for key in (b"%d" % number for number in reversed(range(1000)))}
+    return [by_shard[shard] for shard in range(shards)]
 
 
 def _word(number: int) -> str:

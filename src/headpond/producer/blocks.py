@@ -1,33 +1,34 @@
-"""Where managers come from: a new block, one that goes on, one that is kept over runs, a file left behind.
+"""Where managers come from: a new block, a continued one, one that all runs share, a file left behind.
 
-``keeper`` decides, from what stands in the refill folder, what a run of a producer goes on with:
+``keeper`` decides, by the files in the refill folder, how a run of a producer begins:
 
-1. The last file ends with CLOSED and is continuable: its block goes on, behind what it still holds.
-2. Numbers are reserved (``resume=True``): the fixed block goes on behind them.
+1. The last file ends with CLOSED and is continuable: the run continues its block.
+2. Numbers are reserved (``resume=True``): the run continues the fixed block after them.
 3. Otherwise a new block begins, with that of the last file as its predecessor.
 
-All other files are left to the refill sender, oldest first.
+The refill sender gets all other files, oldest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headpond.model.errors import HeadpondError, TopicMismatch
-from headpond.pipes.machines.machine import Jitter
+from headpond.model.errors import HeadpondError
+from headpond.model.identity import SegmentKey
+from headpond.model.ranges import RangeSet
+from headpond.producer.assign import assign_shards, remove_obsolete
 from headpond.producer.encoder import Encoder, PlainEncoder, TypedEncoder
-from headpond.producer.jobs import Budget, Store
 from headpond.producer.keeper import Keeper, Rotation
-from headpond.producer.manager import Manager
+from headpond.producer.manager import Manager, SendPolicy
 from headpond.producer.numbers import Numbers
-from headpond.producer.policy import SendPolicy
-from headpond.producer.recut import recut, shard_power_of
 from headpond.producer.refill.folder import FileName, file_name, files, read_title, size_bytes
 from headpond.producer.refill.refill import Refill
-from headpond.producer.refill.sender import RefillSender, manager_of
+from headpond.producer.refill_sender import Opened, RefillSender
+from headpond.producer.sender import Jitter
+from headpond.producer.spills import Budget, Store
 from headpond.storage.disk import Disk
 from headpond.wire.title import Predecessor, Title
 from headpond.wire.typed.schema import decode_schema
@@ -35,17 +36,15 @@ from headpond.wire.typed.schema import decode_schema
 REMEMBERED_US = 30 * 24 * 60 * 60 * 1_000_000
 """How long a node remembers a silent block."""
 FILE_BYTES_MAX = 1 << 40
-"""No bound of its own: a block ends by rotation, and all files together are bounded by ``refill_max``."""
+"""No real bound: a block ends by rotation, and ``refill_max`` bounds all files together."""
 UNKNOWN_UUID = bytes(16)
-"""In a refill's title: the topic's uuid is another at each destination."""
-
-
+"""In a refill's title: the uuid of the topic differs between destinations."""
 TURN_US = 1000
 """The names of two blocks' files are at least so far apart."""
 
 
 class _Turn:
-    """While a block is the youngest its files are named by when they are made; later, before the next one's."""
+    """Names the files of a block: by the time while it is the youngest, later before the next block's."""
 
     def __init__(self) -> None:
         self.over_us: int | None = None
@@ -62,13 +61,14 @@ class Form:
     """What the segments of a producer are cut for."""
 
     topic: str
-    shards: int
+    shards: int | None
+    """None while nobody knows: rows have no shard."""
     schema: bytes | None
     producer: str
 
     @property
-    def power(self) -> int:
-        return self.shards.bit_length() - 1
+    def power(self) -> int | None:
+        return None if self.shards is None else self.shards.bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class RefillFolder:
     folder: str
     durability: str = "sync"
     adopted: tuple[str, ...] = ()
-    """Folders left by others, whose files are sent first."""
+    """Folders that others left, whose files are sent first."""
 
 
 class Blocks:
@@ -94,122 +94,115 @@ class Blocks:
         jitter: Jitter,
         new_block: Callable[[], bytes],
         now_us: Callable[[], int],
+        numbers: Numbers | None = None,
         may_duplicate: bool = False,
         epoch: Callable[[], int] = lambda: 0,
         is_late: Callable[[int, bytes], bool] = lambda epoch, block: False,
     ) -> None:
-        self.form = form
+        """``numbers`` are those of the block that all runs share."""
         self.destinations = destinations
-        self.unreadable: list[tuple[str, str]] = []
-        """Files that cannot be sent, and why."""
         self.notices: list[str] = []
-        """What must not pass in silence: what files encoded anew had lost, blocks that cannot go on."""
-        self.outdated: list[str] = []
-        """Files that are too old to be sent without risk; see ``may_duplicate``."""
+        """Warnings about the files that were found."""
         self.late: list[str] = []
-        """Files that are not for this instance to send: another one held the lease since."""
-        self._schema: pa.Schema | None = None if form.schema is None else decode_schema(form.schema)
+        """Files that another instance may have to send: it held the lease since, or that is not known yet."""
+        self._form = form
+        self._schema: pa.Schema | None = None
         self._place = place
         self._policy = policy
         self._budget = budget
         self._jitter = jitter
         self._new_block = new_block
         self._now_us = now_us
+        self._numbers = numbers
         self._may_duplicate = may_duplicate
         self._epoch = epoch
         self._is_late = is_late
-        self._goes_on_at: dict[int, int] = {}
-        """The next segment of every shard in a block that is continued."""
         self._created_us = 0
         """Of the youngest file, so that names sort by age also when the clock was set back."""
         self._turn: _Turn | None = None
         """Of the youngest block."""
+        self.learn(form)
 
-    def keeper(
-        self, *, rotation: Rotation, ordered: bool, now: float, numbers: Numbers | None = None
-    ) -> Keeper:
-        """Everything that a run begins with; reads the files."""
+    def learn(self, form: Form) -> None:
+        """Blocks that begin later are cut for this."""
+        self._form = form
+        self._schema = None if form.schema is None else decode_schema(form.schema)
+
+    def keeper(self, *, rotation: Rotation, ordered: bool, now: float, known: bool = True) -> Keeper:
+        """Reads the files and makes the keeper of a run; ``known``: a node has said what the topic is like."""
         place = self._place
-        paths: list[str] = []
-        if place is not None:
-            for folder in (*place.adopted, place.folder):
-                found = self._not_late(place, self._in_time(files(place.disk, folder)))
-                paths += dict.fromkeys(self._fitting(place, path) for path in found)
-                self._budget.used += size_bytes(place.disk, folder)
+        paths = self._sendable_paths() if place is not None else []
         self._created_us = max((_created_us(path) for path in paths), default=0)
         own = place is not None and paths and paths[-1].startswith(f"{place.folder}/")
         last = self._open_last(paths[-1]) if own else None
         current: Manager | None = None
-        predecessor: Predecessor | None = None
-        predecessor_of: frozenset[str] | None = None
-        if numbers is not None:
-            current = self._fixed(numbers)
-        elif last is not None and self._may_continue(last) and self._resume(last):
+        if self._numbers is not None and self._form.shards is not None:
+            current = self.new(None)
+        elif last is not None and self._may_continue(last):
             current = self._continued(last)
-            paths.pop()
-            last = None
-        elif last is not None:
+            if current is not None:
+                paths.pop()
+                last = None
+        if current is None and last is not None and last.shard_power is not None:
             predecessor = Predecessor(last.block, last.segments_next)
-            predecessor_of = frozenset(last.destinations)
+            current = self.new(predecessor, frozenset(last.destinations))
         if last is not None:
             last.release()
         return Keeper(
             self.destinations,
             self.new,
-            current or self.new(predecessor, predecessor_of),
-            RefillSender(paths, self.destinations, self.open, self.left),
+            current or self.new(None),
+            RefillSender(paths, self.destinations, self._open, self._left),
+            known=known,
             rotation=rotation,
             ordered=ordered,
             jitter=self._jitter,
             now=now,
         )
 
-    def warnings(self, *, tell_late: bool) -> Iterator[str]:
-        """What must not pass in silence about the files that were found."""
-        for path, why in self.unreadable:
-            yield f"refill file {path} cannot be sent: {why}"
-        yield from self.notices
-        for path in self.late if tell_late else ():
-            yield (
-                f"refill file {path} is of an instance that was taken over; it is kept, and sent only by "
-                "`headpond refill send --late`"
-            )
-        for path in self.outdated:
-            yield (
-                f"refill file {path} is so old that the node may have forgotten what it has of it; it is kept, "
-                "and sent only by `headpond refill send --may-duplicate`"
-            )
+    # --- files --------------------------------------------------------------------------------------
 
-    def _in_time(self, paths: list[str]) -> list[str]:
-        """Those that a node still knows the blocks of; the others would perhaps be stored twice."""
+    def _sendable_paths(self) -> list[str]:
+        """The files that may be sent, in order; names the others."""
+        assert self._place is not None
+        found: list[str] = []
+        for folder in (*self._place.adopted, self._place.folder):
+            found += remove_obsolete(self._place.disk, files(self._place.disk, folder))
+            self._budget.used += size_bytes(self._place.disk, folder)
         oldest_us = 0 if self._may_duplicate else self._now_us() - REMEMBERED_US
-        self.outdated += [path for path in paths if _created_us(path) < oldest_us]
-        return [path for path in paths if path not in self.outdated]
-
-    def _not_late(self, place: RefillFolder, paths: list[str]) -> list[str]:
-        for path in paths:
-            found = read_title(place.disk, path)
-            if found is not None and self._is_late(found[1].epoch, found[0]):
+        paths: list[str] = []
+        for path in found:
+            if _created_us(path) < oldest_us:
+                self.notices.append(
+                    f"refill file {path} is so old that the node may have forgotten which of its messages it "
+                    "stored; it is kept, and sent only by `headpond refill send --may-duplicate`"
+                )
+            elif self._belongs_to_another(path):
                 self.late.append(path)
-                if self._epoch():  # else it may turn out not to be
-                    self.notices.append(
-                        f"refill file {path} is of an instance that was taken over; it is kept, and sent only "
-                        "by `headpond refill send --late`"
-                    )
-        return [path for path in paths if path not in self.late]
+            else:
+                paths.append(path)
+        if self._epoch():
+            self._name_late()
+        return paths
 
-    def _fitting(self, place: RefillFolder, path: str) -> str:
-        """A file, cut for the shards that the topic has."""
-        power = shard_power_of(place.disk, path)
-        if power is None or power == self.form.power:
-            return path
-        try:
-            new_path, damage = recut(place.disk, path, self.form.power, place.durability)
-            self.notices += [f"refill file {path}: {each}" for each in damage]
-            return new_path
-        except HeadpondError as error:
-            self.unreadable.append((path, error.message))
-            return path
+    def _belongs_to_another(self, path: str) -> bool:
+        assert self._place is not None
+        found = read_title(self._place.disk, path)
+        return found is not None and self._is_late(found[1].epoch, found[0])
+
+    def recheck_late(self) -> list[str]:
+        """The lease was granted: the files that were held back until then and may be sent, oldest first."""
+        found = [path for path in self.late if not self._belongs_to_another(path)]
+        self.late = [path for path in self.late if path not in found]
+        self._name_late()
+        return found
+
+    def _name_late(self) -> None:
+        self.notices += [
+            f"refill file {path} is of an instance that was taken over; it is kept, and sent only by "
+            "`headpond refill send --late`"
+            for path in self.late
+        ]
 
     def _open_last(self, path: str) -> Refill | None:
         assert self._place is not None
@@ -222,91 +215,108 @@ class Blocks:
                 bytes_max=FILE_BYTES_MAX,
             )
         except HeadpondError as error:
-            self.unreadable.append((path, error.message))
+            self.notices.append(f"refill file {path} cannot be sent: {error.message}")
             return None
 
-    def _may_continue(self, refill: Refill) -> bool:
-        title = refill.title
-        written_for = (title.topic, refill.shard_power, title.schema)
-        return refill.continuable and written_for == (self.form.topic, self.form.power, self.form.schema)
-
-    def _resume(self, refill: Refill) -> bool:
-        """Consumes CLOSED. A disk that does not take that keeps nobody from sending: a new block begins."""
-        self._goes_on_at = dict(refill.closed or {})
+    def _open(self, path: str, awaited: frozenset[SegmentKey]) -> Opened:
+        """Opens a file to send it; if it was cut for another number of shards, its rows get the right ones."""
+        assert self._place is not None and self._form.power is not None
+        disk, durability = self._place.disk, self._place.durability
+        refill = Refill.open(disk, path, durability=durability, bytes_max=FILE_BYTES_MAX)
+        owes = any(map(refill.pending_runs, refill.destinations))
+        if refill.shard_power == self._form.power or not owes:
+            return Opened(refill)
+        before = refill.size_bytes
         try:
-            refill.resume()
-        except HeadpondError as error:
-            self.notices.append(f"the block of {refill.path} is not continued: {error.message}")
-            return False
-        return True
+            path, parts = assign_shards(disk, refill, self._form.power, awaited)
+        finally:
+            self.notices += [f"refill file {refill.path}: {damage}" for damage in refill.damage]
+            refill.release()
+        new = Refill.open(disk, path, durability=durability, bytes_max=FILE_BYTES_MAX)
+        self._budget.used += new.size_bytes - before
+        return Opened(new, parts)
 
     # --- managers -----------------------------------------------------------------------------------
 
     def new(self, predecessor: Predecessor | None, predecessor_of: frozenset[str] | None = None) -> Manager:
+        """The manager of a new block, or of the block that all runs share."""
         if self._turn is not None:
             self._turn.over_us = self._next_us()
-        return self._manager(self._new_block(), predecessor, self._encoder, {}, predecessor_of)
-
-    def _fixed(self, numbers: Numbers) -> Manager:
-        """Of a block that is kept over runs."""
-
-        def make(shard: int, first: int) -> Encoder:
-            return numbers.guard(shard, self._encoder(shard, first))
-
-        return self._manager(numbers.block, None, make, numbers.first())
-
-    def _manager(
-        self,
-        block: bytes,
-        predecessor: Predecessor | None,
-        make_encoder: Callable[[int, int], Encoder],
-        first: dict[int, int],
-        predecessor_of: frozenset[str] | None = None,
-    ) -> Manager:
+        numbers = self._numbers if self._form.shards is not None else None
+        predecessor = predecessor if self._form.shards is not None else None
+        block = self._new_block() if numbers is None else numbers.block
         return Manager(
             block,
             self.destinations,
-            make_encoder,
+            self._encoder,
+            shards=self._form.shards,
             policy=self._policy,
             store=self._store(block, predecessor),
             jitter=self._jitter,
             predecessor=predecessor,
             predecessor_of=predecessor_of,
-            schema=self.form.schema,
-            first=first,
+            schema=self._form.schema,
+            numbers=numbers,
+            first=None if numbers is None else numbers.first(),
         )
 
-    def _continued(self, refill: Refill) -> Manager:
-        return manager_of(
-            refill,
+    def _may_continue(self, refill: Refill) -> bool:
+        title, form = refill.title, self._form
+        written_for = (title.topic, refill.shard_power, title.schema)
+        known = form.shards is not None and self._numbers is None
+        return known and refill.continuable and written_for == (form.topic, form.power, form.schema)
+
+    def _continued(self, refill: Refill) -> Manager | None:
+        """Consumes CLOSED. None if the disk does not take that: then a new block begins."""
+        goes_on_at = dict(refill.closed or {})
+        try:
+            refill.resume()
+        except HeadpondError as error:
+            self.notices.append(f"the block of {refill.path} is not continued: {error.message}")
+            return None
+        store = self._store(refill.block, refill.title.predecessor, refill)
+        return self._manager_of(refill, store, self._encoder, goes_on_at)
+
+    def _left(self, refill: Refill) -> Manager:
+        """The manager of a file that is only sent."""
+        return self._manager_of(refill, Store(_no_file, self._budget, refill), None, {})
+
+    def _manager_of(
+        self,
+        refill: Refill,
+        store: Store | None,
+        make_encoder: Callable[[int, int], Encoder] | None,
+        first: dict[int, int],
+    ) -> Manager:
+        """The manager of a file. Without encoders it only sends; with them it begins at ``first``."""
+        spilled: dict[int, RangeSet] = {}
+        owed: dict[str, dict[int, int]] = {name: {} for name in self.destinations}
+        for name in refill.destinations:
+            for shard, start, end in refill.pending_runs(name):
+                spilled.setdefault(shard, RangeSet()).add(start, end)
+                first[shard] = max(first.get(shard, 0), end)
+                if name in owed:
+                    owed[name].setdefault(shard, start)
+        return Manager(
+            refill.block,
             self.destinations,
+            make_encoder,
+            shards=self._form.shards,
             policy=self._policy,
-            store=self._store(refill.block, refill.title.predecessor, refill),
+            store=store,
             jitter=self._jitter,
-            make_encoder=self._encoder,
-            first=self._goes_on_at,
+            predecessor=refill.title.predecessor,
+            schema=refill.title.schema,
+            first=first,
+            spilled=spilled,
+            pending=owed,
+            spilled_for=frozenset(refill.destinations),
         )
-
-    def left(self, refill: Refill) -> Manager:
-        """Of a file that is only to be sent."""
-        store = Store(_no_file, self._budget, refill)
-        return manager_of(refill, self.destinations, policy=self._policy, store=store, jitter=self._jitter)
-
-    def open(self, path: str) -> Refill:
-        assert self._place is not None
-        refill = Refill.open(
-            self._place.disk, path, durability=self._place.durability, bytes_max=FILE_BYTES_MAX
-        )
-        if refill.shard_power != self.form.power:
-            refill.release()
-            cut_for = f"{2**refill.shard_power} shards, and the topic has {self.form.shards}"
-            raise TopicMismatch(f"it was cut for {cut_for}")
-        return refill
 
     def _store(
         self, block: bytes, predecessor: Predecessor | None, refill: Refill | None = None
     ) -> Store | None:
-        place, form = self._place, self.form
+        place, form = self._place, self._form
         if place is None:
             return None
 
@@ -344,4 +354,4 @@ def _created_us(path: str) -> int:
 
 
 def _no_file() -> Refill:
-    raise AssertionError("a file found on the disk is not written anew")
+    raise AssertionError("nothing is written to a file that is only sent")

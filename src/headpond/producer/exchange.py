@@ -1,27 +1,28 @@
-"""The exchange: segments between the encoder and the destinations, with a promise each.
+"""The exchange: segments between the encoder and the destinations, each with a promise.
 
-A segment is put here once and leaves when every destination is *through* with it: it confirmed or refused it,
-or the segment stands in the refill for it.
+A segment is put here once and leaves when every destination is *through* with it: the destination confirmed or
+refused it, or the refill holds it for that destination.
 
 =============  ==========================================  ====================================================
 call           the segment is                              outcome
 =============  ==========================================  ====================================================
-``put``        new                                         kept; every destination is open
+``put``        new                                         held; every destination is open
 ``get``        not put yet                                 ``AWAITED``
 ``get``        in memory                                   its frame
 ``get``        in the refill, or gone                      None: look in the refill
-``ack``        open at the destination                     its promise hears it; gone when no one is open
-``ack``        through (spilled before)                    its promise, if somebody still holds it, hears it
-``reject``     in memory, open                             to be written to the refill: ``rejected`` names it
+``ack``        open at the destination                     settles its promise; gone when no destination is open
+``ack``        through (spilled before)                    settles its promise once more, if somebody holds it
+``reject``     in memory, open                             to be written to the refill: ``rejected`` lists it
 ``reject``     in the refill, open                         spilled at once
-``keep``       open at the destination                     as ``reject``, but its promise hears of a refusal
+``keep``       open at the destination                     as ``reject``, but its promise is settled as refused
 ``written``    rejected                                    memory is free; spilled where it was rejected
-``shutdown``   any                                         all that is open is rejected, nothing is put any more
-``forget``     spilled                                     its promise hears that nobody will tell it more
+``withdraw``   in memory                                   gone; the caller sends its rows another way
+``shutdown``   any                                         rejected wherever it is open; nothing is put later
+``forget``     spilled                                     its promise hears nothing more
 =============  ==========================================  ====================================================
 
-An ack comes here before it reaches the disk, because the refill loop takes a segment out of memory only after
-it was written: whatever is not here is there.
+An ack arrives here before it reaches the disk, because a segment leaves memory only after it was written: a
+segment that is not here is in the file.
 """
 
 from __future__ import annotations
@@ -44,30 +45,43 @@ AWAITED: Final = _Awaited()
 """``get``: this segment has not been put yet."""
 
 
-class Promise(Protocol):
-    """Whoever waits for a segment."""
+class SegmentPromise(Protocol):
+    """Somebody waits for a segment."""
+
+    shard: int | None
+    """None while the rows have no shard."""
+    block: bytes
+    segment: int
+    """Set with ``block`` when the rows get their number."""
 
     def settle(self, destination: int, fate: Fate) -> None:
-        """What became of it there. After ``spilled`` a second one may follow, when it was delivered."""
+        """The fate at one destination. After ``spilled`` a second one may follow, when it was delivered."""
 
     def free(self) -> None:
-        """Its bytes are not in memory any more."""
+        """The bytes left memory."""
 
     def forget(self) -> None:
-        """It is spilled, and nobody here will hear when it is delivered."""
+        """The segment is spilled, and this producer will not see when it is delivered."""
+
+    def part(self, shard: int, rows: int, places: Any) -> SegmentPromise:
+        """A promise for those of its rows, at ``places`` (None: all), that got this shard."""
+
+
+Parts = dict[SegmentKey, list[tuple[SegmentKey, int, Any]]]
+"""By the key of rows without a shard: the segments that have them, the number of rows, and their places."""
 
 
 class _Held:
-    __slots__ = ("frame", "open", "promise", "put_at", "rejected", "told")
+    __slots__ = ("frame", "open", "promise", "put_at", "refused", "rejected")
 
-    def __init__(self, frame: bytes, promise: Promise, open_: set[int], put_at: float) -> None:
+    def __init__(self, frame: bytes, promise: SegmentPromise, open_: set[int], put_at: float) -> None:
         self.frame: bytes | None = frame
-        """None once it stands in the refill."""
+        """None once the refill has it."""
         self.promise = promise
         self.open = open_
         self.rejected: set[int] = set()
-        self.told: set[int] = set()
-        """Destinations whose refusal was told already; it goes to the refill all the same."""
+        self.refused: set[int] = set()
+        """Destinations where its promise is settled as refused; it goes to the refill all the same."""
         self.put_at = put_at
 
 
@@ -78,7 +92,7 @@ class Exchange:
         first: dict[int, int] | None = None,
         why: Callable[[int], HeadpondError | None] = lambda destination: None,
     ) -> None:
-        """``why`` says why a destination does not take what is spilled for it."""
+        """``why`` says why a destination does not take a segment that is spilled for it."""
         self.destinations = destinations
         self._why = why
         self.bytes = 0
@@ -90,22 +104,26 @@ class Exchange:
         self._in_memory: dict[int, dict[int, None]] = {}
         """By shard, in order: the segments whose frames are here."""
         self._redundants: dict[int, dict[int, Any]] = {}
-        self._spilled: WeakValueDictionary[tuple[SegmentKey, int], Promise] = WeakValueDictionary()
-        """Spilled and not delivered: who may want to hear of that, by key and destination."""
+        self._spilled: WeakValueDictionary[tuple[SegmentKey, int], SegmentPromise] = WeakValueDictionary()
+        """By key and destination: promises of segments that are spilled and not delivered."""
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def put(self, key: SegmentKey, frame: bytes, redundant: Any, promise: Promise, now: float) -> None:
+    def put(self, key: SegmentKey, frame: bytes, redundant: Any, promise: SegmentPromise, now: float) -> None:
         assert not self._closed, "nothing is put after a shutdown"
-        assert key.segment == self.next.get(key.shard, 0), "segments of a shard are put one after the other"
-        self.next[key.shard] = key.segment + 1
+        shard, segment = key
+        assert segment == self.next.get(shard, 0), "segments of a shard are put one after the other"
+        self.next[shard] = segment + 1
         self._held[key] = _Held(frame, promise, set(range(len(self.destinations))), now)
-        self._in_memory.setdefault(key.shard, {})[key.segment] = None
+        in_memory = self._in_memory.get(shard)
+        if in_memory is None:
+            in_memory = self._in_memory[shard] = {}
+        in_memory[segment] = None
         self.bytes += len(frame)
         if redundant is not None:
-            self._redundants.setdefault(key.shard, {})[key.segment] = redundant
+            self._redundants.setdefault(shard, {})[segment] = redundant
 
     def get(self, key: SegmentKey) -> bytes | _Awaited | None:
         held = self._held.get(key)
@@ -114,7 +132,7 @@ class Exchange:
         return AWAITED if key.segment >= self.next.get(key.shard, 0) else None
 
     def next_in_memory(self, key: SegmentKey) -> int:
-        """The first segment at or behind ``key`` that is here, or that will be put next."""
+        """The first segment from ``key`` on that is here, or the number of the next put."""
         found = (segment for segment in self._in_memory.get(key.shard, ()) if segment >= key.segment)
         return next(found, self.next.get(key.shard, 0))
 
@@ -125,11 +143,12 @@ class Exchange:
             promise = self._spilled.pop((key, destination), None)
             if promise is not None:
                 promise.settle(destination, fate)
-        else:
+            return
+        if held.rejected:
             held.rejected.discard(destination)
             if not held.rejected:
                 self._rejected.pop(key, None)
-            self._through(key, held, destination, fate)
+        self._through(key, held, destination, fate)
 
     def reject(self, key: SegmentKey, destination: int, durability: Durability) -> bool:
         """A destination does not take it now; whether it was open there."""
@@ -144,29 +163,29 @@ class Exchange:
         return True
 
     def keep(self, key: SegmentKey, destination: int, fate: Fate, durability: Durability) -> None:
-        """A destination refuses it from this producer: its promise hears that, and the refill keeps it."""
+        """A destination refuses it from this producer: its promise is settled so, and the refill keeps it."""
         held = self._held.get(key)
         if held is not None and destination in held.open:
-            held.told.add(destination)
+            held.refused.add(destination)
             held.promise.settle(destination, fate)
             self.reject(key, destination, durability)
 
     def rejected(self) -> list[SegmentKey]:
-        """What is to be written to the refill, by shard and segment."""
+        """The segments to write to the refill, by shard and segment."""
         return sorted(self._rejected)
-
-    def claims(self, key: SegmentKey) -> tuple[list[int], list[int]]:
-        """Of a segment that is held: the destinations that rejected it, and those that are through with it."""
-        held = self._held[key]
-        through = [index for index in range(len(self.destinations)) if index not in held.open]
-        return sorted(held.rejected), through
 
     @property
     def has_rejected(self) -> bool:
         return bool(self._rejected)
 
+    def claims(self, key: SegmentKey) -> tuple[list[int], list[int]]:
+        """Of a held segment: the destinations that rejected it, and those that are through with it."""
+        held = self._held[key]
+        through = [index for index in range(len(self.destinations)) if index not in held.open]
+        return sorted(held.rejected), through
+
     def written(self, keys: Iterable[SegmentKey], durability: Durability) -> None:
-        """They stand in the refill, as durable as is said, and leave memory."""
+        """The refill has them, as durable as ``durability`` says, and they leave memory."""
         for key in keys:
             held = self._held.get(key)
             if held is None or held.frame is None:
@@ -178,11 +197,11 @@ class Exchange:
             held.rejected.clear()
 
     def open_at(self, destination: int) -> list[SegmentKey]:
-        """What a destination is not through with."""
+        """The segments that a destination is not through with."""
         return [key for key, held in self._held.items() if destination in held.open]
 
     def older_than(self, put_before: float) -> list[tuple[SegmentKey, tuple[int, ...]]]:
-        """What has waited since before then, and at which destinations, unless it is rejected already."""
+        """The segments put before then, and the destinations that neither answered nor rejected them."""
         found = []
         for key, held in self._held.items():
             if held.put_at > put_before:
@@ -194,42 +213,75 @@ class Exchange:
 
     @property
     def oldest_at(self) -> float | None:
-        """When the oldest segment that nobody rejected yet was put."""
-        return next((held.put_at for held in self._held.values() if held.open - held.rejected), None)
+        """When the oldest segment was put that a destination neither answered nor rejected."""
+        for held in self._held.values():
+            if len(held.open) > len(held.rejected):  # a destination that rejected it is open
+                return held.put_at
+        return None
 
     def redundants(self, key: SegmentKey) -> list[Any] | None:
-        """Those of this segment and all behind it; None if one of them is gone."""
+        """Those of this segment and all after it; None if one of them is gone."""
         known = self._redundants.get(key.shard, {})
         wanted = range(key.segment, self.next.get(key.shard, 0))
         return [known[segment] for segment in wanted] if all(s in known for s in wanted) else None
 
     def give_up(self, key: SegmentKey, fate: Fate) -> None:
-        """It is refused at every destination that is open."""
+        """Refuses it at every destination that is open."""
         held = self._held.get(key)
         if held is not None:
             self._rejected.pop(key, None)
             for destination in sorted(held.open):
                 self._through(key, held, destination, fate)
 
+    def withdraw(self) -> list[tuple[bytes, SegmentPromise]]:
+        """Takes out all frames in memory, in the order they were put."""
+        found = []
+        for key, held in list(self._held.items()):
+            if held.frame is not None:
+                found.append((held.frame, held.promise))
+                self._rejected.pop(key, None)
+                self.bytes -= len(held.frame)
+                del self._held[key], self._in_memory[key.shard][key.segment]
+        return found
+
     def shutdown(self, durability: Durability) -> None:
-        """All that is open is rejected; nothing is put any more."""
+        """Rejects all that is open; nothing is put later."""
         self._closed = True
         for key, held in list(self._held.items()):
             for destination in list(held.open):
                 self.reject(key, destination, durability)
 
+    # --- promises of spilled segments ---------------------------------------------------------------------
+
     def follow(self, earlier: Exchange) -> None:
-        """What was spilled through another exchange of this block is delivered through this one."""
+        """Segments that were spilled through another exchange of this block are delivered through this one."""
         self._spilled.update(earlier._spilled)
 
+    def follow_parts(self, earlier: Exchange, block: bytes, parts: Parts) -> None:
+        """The same for rows that had no shard, which are in segments of ``block`` now."""
+        made: dict[SegmentKey, list[SegmentPromise]] = {}
+        for (key, destination), promise in list(earlier._spilled.items()):
+            for at, (new_key, rows, places) in enumerate(parts.get(key, ())):
+                known = made.setdefault(key, [])
+                if at == len(known):
+                    known.append(promise.part(new_key.shard, rows, places))
+                    known[at].block, known[at].segment = block, new_key.segment
+                self._spilled[new_key, destination] = known[at]
+
+    def awaited(self) -> frozenset[SegmentKey]:
+        """The spilled segments whose promise somebody holds."""
+        return frozenset(key for key, _ in self._spilled)
+
     def forget(self) -> None:
-        """Nobody hears of what is spilled any more."""
+        """Nobody hears more of spilled segments."""
         waiting, self._spilled = list(self._spilled.values()), WeakValueDictionary()
         for promise in waiting:
             promise.forget()
 
+    # --- through ------------------------------------------------------------------------------------------
+
     def _spill(self, key: SegmentKey, held: _Held, destination: int, durability: Durability) -> None:
-        if destination in held.told:
+        if destination in held.refused:
             self._through(key, held, destination, None)
             return
         self._spilled[key, destination] = held.promise

@@ -1,14 +1,17 @@
-"""The keeper: one manager that takes what is sent, perhaps an old one that drains, and the files left behind.
+"""The keeper: the present block's manager, managers of earlier blocks that drain, and the files left behind.
 
-::
+A destination gets them in this order::
 
-    left files (oldest first) ──▶ old manager ──▶ current manager          the order a destination gets them in
+    left files (oldest first) ──▶ draining managers ──▶ current manager
 
-**Rotation** ends a block and begins another: after ``rotate_after_s`` (the first time after a random part of
-it, so that many producers do not rotate together), when it holds ``block_bytes_max``, and after rejects, when
-every destination is there again, so that a file does not live as long as the producer. The new block names
-the old one as its predecessor. There are never more than two managers: while the old one drains nothing
-rotates.
+**Rotation** ends a block and begins another: after ``after_s`` (the first time after a random part of it, so
+that many producers do not rotate together), when it holds ``block_bytes_max``, and after rejects, when every
+destination is there again, so that a file does not live as long as the producer. The new block names the old
+one as its predecessor. While a manager drains nothing rotates.
+
+**A producer that starts before a node says how many shards the topic has** takes rows without a shard. When the
+number is known (``learn``), the rows in memory get their shards and go into a new block, and the file is left
+to the refill sender, which gives its rows their shards when it opens the file.
 
 With ``ordered`` a destination gets a block only when it is through with everything before it; without, all flow
 at once.
@@ -16,26 +19,29 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from headpond.model.errors import HeadpondError
-from headpond.model.identity import SegmentKey
-from headpond.pipes.machines.machine import Jitter
-from headpond.producer.exchange import Exchange, Promise
-from headpond.producer.jobs import Job
+from headpond.producer.exchange import SegmentPromise
 from headpond.producer.manager import Manager
 from headpond.producer.refill.index import SEGMENTS_MAX
-from headpond.producer.refill.sender import Open, RefillSender
-from headpond.producer.sender import SegmentHole
+from headpond.producer.refill_sender import Open, RefillSender
+from headpond.producer.sender import Jitter, SegmentHole, refusal
+from headpond.producer.sharder import Sharder
+from headpond.producer.spills import Job, RollBack
 from headpond.wire.control.producing import Ack
+from headpond.wire.frame import HEADER_BYTES, TRAILER
+from headpond.wire.plain.segment import decode_plain
 from headpond.wire.title import Predecessor
 
 BLOCK_SEGMENTS_MAX = SEGMENTS_MAX // 2
-"""A block ends long before its file's index is full, for what is in memory then must still find room there."""
+"""A block ends long before the index of its file is full, to have room for the segments in memory."""
+UNSHARDED_BYTES_MAX = 64 * 1024 * 1024
+"""A block without shards ends earlier, so that giving its rows their shards takes little time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Rotation:
 
 
 class Burst(NamedTuple):
-    """Frames of one block, for one destination, behind its title."""
+    """Frames of one block for one destination, to be written after its title."""
 
     block: bytes
     predecessor: Predecessor | None
@@ -64,75 +70,135 @@ class Keeper:
         current: Manager,
         left: RefillSender,
         *,
+        known: bool,
         rotation: Rotation,
         ordered: bool,
         jitter: Jitter,
         now: float,
     ) -> None:
+        """``known``: a node has said how many shards the topic has, and ``current`` is for them."""
         self.destinations = destinations
         self.current = current
-        self.old: Manager | None = None
+        self.draining: list[Manager] = []
+        """Managers of earlier blocks, oldest first."""
         self.left = left
         self.rotations = 0
         self._make_manager = make_manager
+        self._known = known
+        self._renews = False
+        """Whether a new block, for another number of shards, is to begin."""
+        self._rolls_back = False
         self._rotation = rotation
         self._ordered = ordered
         self._up: dict[int, int | None] = {}
-        """Destinations that are there, with the window each granted."""
+        """Destinations that are there, with the window that each granted."""
         self._rotate_at = None if rotation.after_s is None else now + rotation.after_s * jitter()
         self._closing = False
         self._refusals: dict[int, HeadpondError] = {}
         """Destinations that take nothing, and why."""
         self._hindrances: dict[int, HeadpondError] = {}
-        """Destinations that do not open the topic for now, and why."""
-        self._retired = Retired()
+        """Destinations that did not open the topic, and why, until they take a segment."""
         self._ended: list[Manager] = []
+        self._ended_resent = 0
+        self._ended_holes: list[tuple[str, bytes, SegmentHole]] = []
+        self._ended_lost: list[str] = []
         for index in range(len(destinations)):
             current.disconnected(index, now, waited_for=False)
 
     # --- in -----------------------------------------------------------------------------------------
 
-    def send(self, shard: int, rows: pa.RecordBatch, promise: Promise, now: float) -> tuple[bytes, SegmentKey]:
-        """Gives rows to the current manager; the block and the key they got."""
-        self._rotate_if_due(now)
-        return self.current.block, self.current.send(shard, rows, promise, now)
+    def send(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
+        """Gives rows to the present block. Rows at fault raise, and nothing is sent."""
+        if self.current.bytes_put and not self.draining:
+            self._rotate_if_due(now)
+        if promise.shard is None and self.current.shards is not None:
+            self._send_parts(promise, rows, now)
+        else:
+            self.current.send(promise, rows, now)
+
+    def _send_parts(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
+        """Sends rows that have no shard yet, by shard."""
+        assert self.current.shards is not None
+        pieces = Sharder(self.current.shards.bit_length() - 1).split(rows)
+        parts = [promise.part(shard, piece.num_rows, places) for shard, piece, places in pieces]
+        for part, (_, piece, _) in zip(parts, pieces, strict=True):
+            try:
+                self.current.send(part, piece, now)
+            except HeadpondError as error:
+                part.free()
+                for index, name in enumerate(self.destinations):
+                    part.settle(index, refusal(name, error))
 
     def _rotate_if_due(self, now: float) -> None:
         current = self.current
         rule = self._rotation
-        if self.old is not None or self._closing or not current.bytes_put:
+        if self.draining or self._closing or self._renews or not current.bytes_put:
             return
+        if not self._known and len(current.exchange):
+            return  # a block for other shards would take the rows in memory from the present one only
         by_time = self._rotate_at is not None and now >= self._rotate_at
-        by_size = rule.block_bytes_max is not None and (
-            current.bytes_put >= rule.block_bytes_max or current.segments_put >= BLOCK_SEGMENTS_MAX
+        bytes_max = rule.block_bytes_max
+        if bytes_max is not None and current.shards is None:
+            bytes_max = min(bytes_max, UNSHARDED_BYTES_MAX)
+        by_size = bytes_max is not None and (
+            current.bytes_put >= bytes_max or current.segments_put >= BLOCK_SEGMENTS_MAX
         )
         by_rejects = rule.after_rejects and current.spills.count > 0 and len(self._up) == len(self.destinations)
         if by_time or by_size or by_rejects:
-            self.rotate(now)
+            named = self._ordered and current.shards is not None
+            self._begin_block(Predecessor(current.block, current.segments_next) if named else None, now)
+            self.rotations += 1
+            if rule.after_s is not None:
+                self._rotate_at = now + rule.after_s
 
-    def rotate(self, now: float) -> None:
-        """Begins a new block; the present one drains."""
-        assert self.old is None, "one drains at a time"
-        self.old = self.current
-        predecessor = Predecessor(self.old.block, self.old.segments_next) if self._ordered else None
+    def _begin_block(self, predecessor: Predecessor | None, now: float) -> None:
+        old = self.current
+        self.draining.append(old)
         self.current = self._make_manager(predecessor)
-        self._introduce(self.current, now, self.old.is_gone)
-        self.rotations += 1
-        if self._rotation.after_s is not None:
-            self._rotate_at = now + self._rotation.after_s
+        self._introduce(self.current, now, lambda index: old.outlets[index].gone)
+
+    # --- the topic ----------------------------------------------------------------------------------
+
+    def learn(self, now: float, *, renew: bool) -> None:
+        """A node says how many shards the topic has; ``renew`` if the present block is not for that number."""
+        self._known = True
+        self._renews = renew
+        if renew:
+            for manager in self.draining:
+                if not manager.closing:
+                    manager.shutdown()
+        self._renew(now)
+
+    def _renew(self, now: float) -> None:
+        """Begins a block for the right number of shards, as soon as it is certain which rows the file has."""
+        old = self.current
+        if not self._renews or self._rolls_back or old.spills.writing:
+            return
+        if old.spills.uncertain:
+            if (job := old.spills.roll_back()) is not None:
+                self._rolls_back = True
+                old.jobs.append(job)
+            return
+        self._renews = False
+        self._begin_block(None, now)
+        plain = old.schema is None and self.current.schema is None
+        in_memory = old.exchange.withdraw() if plain else []
+        old.shutdown()
+        for frame, promise in in_memory:
+            self._send_parts(promise, decode_plain(frame[HEADER_BYTES : -TRAILER.size]), now)
 
     # --- destinations -------------------------------------------------------------------------------
 
     @property
     def managers(self) -> list[Manager]:
-        return [*self.left.managers, *([self.old] if self.old is not None else []), self.current]
+        return [*self.left.managers.values(), *self.draining, self.current]
 
     def connected(self, destination: int, now: float, window_bytes: int | None = None) -> None:
         self._up[destination] = window_bytes
         self._refusals.pop(destination, None)
-        self._hindrances.pop(destination, None)
         for manager in self.managers:
-            manager.connected(destination, now, window_bytes)
+            if manager is not self.current or not self._renews:
+                manager.outlets[destination].connected(now, window_bytes)
 
     def disconnected(self, destination: int, now: float) -> None:
         self._up.pop(destination, None)
@@ -141,212 +207,233 @@ class Keeper:
             manager.disconnected(destination, now)
 
     def hinder(self, destination: int, error: HeadpondError) -> None:
-        """It is there, but does not open the topic for now."""
+        """The node is there, but does not open the topic for now."""
         self._hindrances[destination] = error
         for manager in self.managers:
-            manager.hinder(destination, error)
+            manager.outlets[destination].hindrance = error
+            manager.outlets[destination].unopened = True
 
     def refuse(self, destination: int, error: HeadpondError) -> None:
-        """It takes nothing until it is connected again."""
+        """The destination takes nothing until it is connected again."""
         self._refusals[destination] = error
         for manager in self.managers:
             manager.refuse(destination, error)
 
     def _introduce(self, manager: Manager, now: float, gone: Callable[[int], bool]) -> None:
-        """Tells a new manager of the destinations as they stand."""
+        """Gives a new manager the state of the destinations."""
         for index in range(len(self.destinations)):
+            outlet = manager.outlets[index]
             if index in self._up:
-                manager.connected(index, now, self._up[index])
+                outlet.connected(now, self._up[index])
             else:
                 manager.disconnected(index, now, waited_for=not gone(index))
             if index in self._hindrances:
-                manager.hinder(index, self._hindrances[index])
+                outlet.hindrance, outlet.unopened = self._hindrances[index], index not in self._up
             if index in self._refusals:
                 manager.refuse(index, self._refusals[index])
 
-    def _streams(self, destination: int) -> Iterator[Manager]:
-        """What a destination may be sent from now, in order."""
-        left = self.left.stream(destination)
-        if isinstance(left, Manager):
-            yield left
-        if left is not None and self._ordered:
-            return
-        if self.old is not None and not self.old.through(destination):
-            yield self.old
-            if self._ordered:
-                return
-        yield self.current
+    def is_eager(self, segments_max: int) -> bool:
+        """Whether a small segment would leave at once; if not, rows had better wait and share one."""
+        outlets = self.current.outlets
+        if len(outlets) == 1:
+            return outlets[0].is_eager(segments_max)
+        return all(outlet.is_eager(segments_max) for outlet in outlets)
+
+    # --- out ----------------------------------------------------------------------------------------
 
     def take(self, destination: int, bytes_max: int, now: float) -> list[Burst]:
-        """What to write to a destination now, in order."""
+        """The frames to write to a destination now, in order."""
         bursts: list[Burst] = []
-        for manager in self._streams(destination):
-            if self._ordered and manager.waits_for_predecessor(destination):
+        only_current = not self.draining and self.left.at[destination] >= len(self.left.paths)
+        for manager in (self.current,) if only_current else self._streams(destination):
+            outlet = manager.outlets[destination]
+            if self._ordered and manager.predecessor is not None and outlet.waits_for_predecessor:
                 if self._offer_predecessor(manager, destination):
-                    manager.try_again(destination)
+                    outlet.try_again()
                     return bursts + self.take(destination, bytes_max, now)
-                bursts += _lost_predecessor(manager, destination)
-            frames = manager.take(destination, bytes_max, now)
+                lost = manager.declare_predecessor(destination)
+                if lost:
+                    bursts.append(Burst(manager.predecessor.block, None, manager.schema, lost))
+            # The segments that a closing manager still owes are sent from its file.
+            frames = [] if manager.closing else outlet.take(bytes_max, now, manager.jobs)
             if frames:
-                bursts.append(self._burst(manager, frames))
+                predecessor = manager.predecessor if self._ordered else None
+                bursts.append(Burst(manager.block, predecessor, manager.schema, frames))
         return bursts
 
+    def _streams(self, destination: int) -> Sequence[Manager]:
+        """The managers that may send to a destination now, in order."""
+        found: list[Manager] = []
+        left = self.left.stream(destination)
+        if isinstance(left, Manager):
+            found.append(left)
+        if left is not None and self._ordered:
+            return found
+        for manager in self.draining:
+            if manager.shards is None or not manager.outlets[destination].through:
+                found.append(manager)
+                if self._ordered:
+                    return found
+        return [*found, self.current]
+
     def _offer_predecessor(self, manager: Manager, destination: int) -> bool:
-        """Whether a file still has something of the block before, which a destination lost: then it is sent."""
+        """Whether a file has something of the block before, which a destination lost: then it is sent again."""
         assert manager.predecessor is not None
         for earlier in self.managers:
             before = earlier is not manager and earlier.block == manager.predecessor.block
-            if before and earlier.offer_again(destination):
+            if before and not earlier.closing and earlier.outlets[destination].offer_again():
                 self.left.back_to(destination, earlier)
                 return True
         return False
 
     def answer(self, destination: int, ack: Ack, now: float) -> None:
-        for manager in self.managers:
-            if manager.block == ack.block:
-                manager.answer(destination, ack, now)
+        if ack.block == self.current.block:
+            self.current.outlets[destination].answer(ack, now)
+        for manager in (*self.left.managers.values(), *self.draining):
+            if manager.block == ack.block:  # that all runs may share
+                manager.outlets[destination].answer(ack, now)
+        if self._hindrances and any(manager.outlets[destination].takes_again for manager in self.managers):
+            self._hindrances.pop(destination, None)
+            for manager in self.managers:
+                manager.outlets[destination].hindrance = None
 
     @property
     def wake_at(self) -> float | None:
-        times = [at for manager in self.managers if (at := manager.wake_at) is not None]
-        return min(times, default=None)
+        soonest = self.current.wake_at
+        if self.left.again_at is not None and (soonest is None or self.left.again_at < soonest):
+            soonest = self.left.again_at
+        for manager in (*self.left.managers.values(), *self.draining):
+            at = manager.wake_at
+            if at is not None and (soonest is None or at < soonest):
+                soonest = at
+        return soonest
 
     def wake(self, now: float) -> list[tuple[int, Burst]]:
-        """Time has passed: by destination, what is to be written again."""
+        """Time has passed: by destination, the frames to write again."""
         again: list[tuple[int, Burst]] = []
         for manager in self.managers:
+            predecessor = manager.predecessor if self._ordered else None
             for index, frames in manager.wake(now):
-                again.append((index, self._burst(manager, frames)))
+                again.append((index, Burst(manager.block, predecessor, manager.schema, frames)))
+        self.left.wake(now)
+        self._renew(now)
         self._rotate_if_due(now)
         return again
 
-    def _burst(self, manager: Manager, frames: list[bytes]) -> Burst:
-        predecessor = manager.predecessor if self._ordered else None
-        return Burst(manager.block, predecessor, manager.schema, frames)
-
     def relieve(self, now: float) -> None:
+        """Memory is full."""
         for manager in self.managers:
             manager.relieve(now)
 
-    def eager(self, segments_max: int) -> bool:
-        return self.current.eager(segments_max)
-
     # --- the disk -----------------------------------------------------------------------------------
 
-    def jobs(self) -> list[tuple[Manager | None, Job]]:
-        """What is to be done on the disk, in order, and for whom."""
-        found: list[tuple[Manager | None, Job]] = list(self.left.jobs())
-        for manager in self.left.take_ended():
+    def take_jobs(self) -> list[tuple[Manager | None, Job]]:
+        """The work for the disk, in order, each with its manager."""
+        found: list[tuple[Manager | None, Job]] = []
+        if self.draining:
+            found += self._drain()  # first, because it may leave a file
+        if self._known and (self.left.managers or min(self.left.at) < len(self.left.paths)):
+            jobs_left, ended = self.left.take_jobs()
+            found += jobs_left
+            for manager in ended:
+                self._retire(manager)
+        jobs = self.current.take_jobs() if not self._renews else self.current.hand_out()
+        if jobs:
+            found += [(self.current, job) for job in jobs]
+        return found
+
+    def _drain(self) -> list[tuple[Manager | None, Job]]:
+        found: list[tuple[Manager | None, Job]] = []
+        for manager in self.draining:
+            if not manager.closing and (manager.shards is None or manager.is_drained()):
+                manager.shutdown()
+            found += [(manager, job) for job in manager.take_jobs()]
+        while self.draining and self.draining[0].finished:  # in order, so that files are left in order
+            manager = self.draining.pop(0)
             self._retire(manager)
-        if (old := self.old) is not None:
-            if not old.closing and old.is_drained():
-                old.shutdown()
-            found += [(old, job) for job in old.jobs()]
-            if old.finished:
-                self._retire(old)
-                if old.spills.left_path is not None:
-                    self.left.add(old.spills.left_path)
-                self.old = None
-        found += [(self.current, job) for job in self.current.jobs()]
+            self.left.add(manager)
         return found
 
     def _retire(self, manager: Manager) -> None:
-        self._retired.add(manager)
         self._ended.append(manager)
+        self._ended_resent += manager.resent
+        self._ended_holes += manager.holes
+        self._ended_lost += _lost_of(manager)
 
     def job_ended(self, manager: Manager | None, job: Job, now: float) -> None:
         if manager is not None:
             manager.job_ended(job, now)
+            self._rolls_back = self._rolls_back and not isinstance(job, RollBack)
+            self._renew(now)
             return
         assert isinstance(job, Open)
-        opened = self.left.opened(job)
+        opened = self.left.opened(job, now)
         if opened is not None:
             self._introduce(opened, now, lambda index: True)
-            if (earlier := self._retired.spilled.pop(opened.block, None)) is not None:
-                opened.exchange.follow(earlier)
 
     def take_ended(self) -> list[Manager]:
-        """Managers that are done with since this was last asked."""
+        """The managers that ended since the last call."""
         ended, self._ended = self._ended, []
         return ended
 
     def settled(self) -> bool:
-        """Whether every destination that is there has all that was sent, by this run and by earlier ones."""
-        return all(
+        """Whether every destination that is there has all that this run and earlier ones sent."""
+        return not self._renews and all(
             self.left.stream(index) is None
-            and (self.old is None or self.old.through(index))
-            and self.current.through(index)
+            and all(manager.outlets[index].through for manager in (*self.draining, self.current))
             for index in self._up
         )
 
     # --- the end ------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """What no destination confirmed goes to the refill; nothing more is sent."""
+        """The segments that no destination confirmed go to the refill; nothing more is sent."""
         self._closing = True
+        self._renews = False
         self.left.shutdown()
-        for manager in (self.old, self.current):
-            if manager is not None and not manager.closing:
+        for manager in (*self.draining, self.current):
+            if not manager.closing:
                 manager.shutdown()
 
     @property
     def finished(self) -> bool:
-        """Whether every file is as it is to be left."""
-        return self.left.finished and self.old is None and self.current.finished
+        """Whether every file is in its final state."""
+        return self.left.finished and not self.draining and self.current.finished
 
     def forget(self) -> None:
-        """Nobody here hears any more what becomes of what is spilled."""
-        for exchange in (*self._retired.spilled.values(), *(each.exchange for each in self.managers)):
-            exchange.forget()
+        """Nobody hears more of spilled segments."""
+        self.left.forget()
+        for manager in self.managers:
+            manager.exchange.forget()
 
-    # --- what is to be told -------------------------------------------------------------------------
+    # --- for people ---------------------------------------------------------------------------------
 
     @property
     def resent(self) -> int:
-        return self._retired.resent + sum(manager.resent for manager in self.managers)
-
-    @property
-    def spilled_segments(self) -> int:
-        return self._retired.spilled_segments + sum(manager.spills.count for manager in self.managers)
+        return self._ended_resent + sum(manager.resent for manager in self.managers)
 
     @property
     def holes(self) -> list[tuple[str, bytes, SegmentHole]]:
-        """By destination and block: what it said it lacks and nobody has any more."""
-        return list(dict.fromkeys([*self._retired.holes, *(h for each in self.managers for h in each.holes)]))
+        """By destination and block: the segments that it lacks and nobody has."""
+        found = [hole for manager in self.managers for hole in manager.holes]
+        return list(dict.fromkeys([*self._ended_holes, *found]))
 
     @property
     def hindrances(self) -> dict[str, HeadpondError]:
         """By destination: why it takes nothing for now."""
-        return {name: error for each in self.managers for name, error in each.hindrances.items()}
+        outlets = (outlet for manager in self.managers for outlet in manager.outlets)
+        return {outlet.name: outlet.hindrance for outlet in outlets if outlet.hindrance is not None}
 
     @property
     def lost(self) -> list[str]:
-        """What cannot be read from the refill any more, in words."""
-        found = (f"block {each.block.hex()}: {lost}" for each in self.managers for lost in each.spills.lost)
-        return [*self._retired.lost, *found]
+        """The segments that can no longer be read from the refill, in words."""
+        return [*self._ended_lost, *(lost for manager in self.managers for lost in _lost_of(manager))]
+
+    @property
+    def refill_error(self) -> HeadpondError | None:
+        """Why the refill takes nothing at present."""
+        return next((each.spills.error for each in self.managers if each.spills.error is not None), None)
 
 
-def _lost_predecessor(manager: Manager, destination: int) -> list[Burst]:
-    assert manager.predecessor is not None
-    lost = manager.declare_predecessor(destination)
-    return [Burst(manager.predecessor.block, None, manager.schema, lost)] if lost else []
-
-
-class Retired:
-    """What managers that are gone had counted and found."""
-
-    def __init__(self) -> None:
-        self.resent = 0
-        self.spilled_segments = 0
-        self.holes: list[tuple[str, bytes, SegmentHole]] = []
-        self.lost: list[str] = []
-        self.spilled: dict[bytes, Exchange] = {}
-        """By block: who waits for what a file holds that was left, until it is opened again."""
-
-    def add(self, manager: Manager) -> None:
-        self.resent += manager.resent
-        self.spilled_segments += manager.spills.count
-        self.holes += manager.holes
-        self.lost += [f"block {manager.block.hex()}: {lost}" for lost in manager.spills.lost]
-        if manager.spills.left_path is not None:
-            self.spilled[manager.block] = manager.exchange
+def _lost_of(manager: Manager) -> list[str]:
+    return [f"block {manager.block.hex()}: {lost}" for lost in manager.spills.lost]

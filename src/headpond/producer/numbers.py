@@ -9,14 +9,11 @@ The file is one RECORD frame: msgpack of ``{block: {shard: first number that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from headpond.model.errors import BadData, BadFrame, StorageFailed
-from headpond.producer.encoder import Encoder
 from headpond.storage.disk import Disk
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
@@ -42,10 +39,6 @@ class Numbers:
     def first(self) -> dict[int, int]:
         """By shard, the first number that this run may use."""
         return dict(self._free)
-
-    def guard(self, shard: int, encoder: Encoder) -> Encoder:
-        """The encoder, with every number reserved before it is used."""
-        return _Reserving(self, shard, encoder)
 
     def reserve(self, shard: int, number: int) -> None:
         """Returns when ``number`` may be used."""
@@ -99,28 +92,3 @@ class Numbers:
             file.close()
         self._disk.rename(new, self._path)
         self._disk.sync_folder(self._folder)
-
-
-class _Reserving:
-    """An encoder whose numbers are reserved before use."""
-
-    def __init__(self, numbers: Numbers, shard: int, encoder: Encoder) -> None:
-        self._numbers = numbers
-        self._shard = shard
-        self._encoder = encoder
-        self.first_segment = encoder.first_segment
-
-    @property
-    def last_segment(self) -> int:
-        return self._encoder.last_segment
-
-    @property
-    def typed(self) -> bool:
-        return self._encoder.typed
-
-    def encode(self, rows: pa.RecordBatch) -> tuple[bytes, Any]:
-        self._numbers.reserve(self._shard, self._encoder.last_segment + 1)
-        return self._encoder.encode(rows)
-
-    def snapshot(self, redundants: Sequence[Any]) -> bytes:
-        return self._encoder.snapshot(redundants)

@@ -1,73 +1,71 @@
-"""The sender of one shard to one destination: what was sent and is not confirmed, in order.
-
-A sender with its unconfirmed segments is the pipe ``resend_many``, and that machine is what it runs on: the
-payloads are frames, a confirm is the node's answer, and a node that never answers is asked again when the
-pipe's timer says so. What the pipe does not know is added here, because a node admits segments in order only:
+"""The sender of one shard to one destination: the segments it sent and the node has not confirmed, in order.
 
 =============================  ================================================================================
 the node says                  outcome
 =============================  ================================================================================
-stored, duplicate              confirmed, in whatever order they come
-rejected, for good             confirmed too: its number is used, what follows is not stuck
-gap, expecting n               go back to n; if n is gone, a HOLE says so first
-snapshot                       go back to the first unconfirmed, with a snapshot (typed topics)
-predecessor                    hold; if all earlier blocks are through here, what they lack is declared lost
+stored, duplicate              confirmed, in whatever order the answers come
+rejected, for good             confirmed too: its number is used, and later segments are not stuck
+gap, expecting n               go back to n; if n is gone, a HOLE declares that first
+snapshot                       go back to the first unconfirmed segment, with a snapshot (typed topics)
+predecessor                    hold; if the destination has all earlier blocks, what they lack is declared lost
 rejected, retryable            hold, then go back to it
 =============================  ================================================================================
 
-A typed topic's node takes a SNAPSHOT k for the word that nothing before k will come. So that a node which lost
-what it had confirmed is noticed, and gets it again or has it named, a new connection begins with a *probe*:
-the first unconfirmed segment alone, without a snapshot. ``gap`` says what is lacking, ``snapshot`` that all is
-well.
+For the node of a typed topic a SNAPSHOT k means that nothing before k will come. To notice a node that lost
+confirmed segments, and to send them again or name them, a new connection begins with a *probe*: the first
+unconfirmed segment alone, without a snapshot. ``gap`` names the missing segments, ``snapshot`` means that all
+is well.
 
-Going back, like a new connection, begins a session of the pipe at the first segment that is not confirmed.
-Every sending is answered once, so a refusal counts only when no later sending of the same segment awaits its
-answer: a window of stale gaps makes one step back, not one each. (An answer that did not come before the
-pipe's timer ran out is not waited for any more.) A sender that goes back again and again without progress is
-held. Answers to nothing known, and answers that mean nothing, are counted and ignored.
+Going back, like a new connection, begins a session at the first unconfirmed segment. The node answers every
+sending once, so a refusal counts only when no later sending of the same segment awaits its answer: a window of
+stale gaps makes one step back, not one each. A segment without an answer for ``PATIENCE_S`` is sent again, and
+its earlier sendings no longer await an answer. A sender that goes back repeatedly without progress is held. The
+sender counts and ignores answers to segments that it never sent, and answers without a meaning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from headpond.model.errors import CATALOGUE, HeadpondError, from_code
 from headpond.model.receipt import Durability, Fate, Outcome
-from headpond.pipes.machines.machine import WAKE, Arrive, Jitter, Submit
-from headpond.pipes.machines.packet import Kind, Packet
-from headpond.pipes.machines.resend import ResendSender
-from headpond.pipes.machines.timeout import TimeoutSettings
 from headpond.wire.control.producing import AckItem
 
+Jitter = Callable[[], float]
+"""A random number of ``[0, 1)``."""
+
 SEGMENTS_MAX: Final = 4096
-"""Unconfirmed segments a shard; the window in bytes is narrower for all but the smallest."""
-PATIENCE: Final = TimeoutSettings(initial_s=15.0, min_s=10.0, max_s=60.0)
-"""A connection neither loses nor repeats, so silence is a node that forgot to answer."""
+"""Unconfirmed segments per shard; the window in bytes is narrower for all but the smallest."""
+PATIENCE_S: Final = 15.0
+"""How long a segment waits for an answer; twice as long after each sending. A connection neither loses nor
+repeats frames, so silence means a node that forgot to answer."""
+PATIENCE_MAX_S: Final = 60.0
 GO_BACKS_FREE: Final = 2
 """How often a sender may go back without progress before it is held."""
 HOLD_MIN_S: Final = 0.05
 HOLD_MAX_S: Final = 5.0
 OUTCOMES: Final = frozenset({"stored", "duplicate", "rejected"})
-"""What a node may answer."""
+"""The answers of a node."""
 
 
 class Step(StrEnum):
-    """What an answer means for whoever runs the sender."""
+    """What an answer means for the caller of the sender."""
 
     DONE = "done"
-    """The segment's fate is known."""
+    """The fate of the segment is known."""
     AGAIN = "again"
-    """It went back; there is something to send."""
+    """The sender went back and has something to send."""
     HELD = "held"
-    """It waits until ``held_until``."""
+    """The sender waits until ``held_until``."""
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHole:
-    """Segments ``start <= n < end`` that the node does not have and this producer cannot send any more."""
+    """Segments ``start <= n < end`` that the node does not have and this producer can no longer send."""
 
     shard: int
     start: int
@@ -75,13 +73,22 @@ class SegmentHole:
 
 
 class Flight:
-    """What is on its way to one destination and not answered, over all shards."""
+    """The segments of all shards that one destination was sent and has not answered."""
 
     __slots__ = ("bytes", "segments")
 
     def __init__(self) -> None:
         self.bytes = 0
         self.segments = 0
+
+
+class _Unconfirmed:
+    __slots__ = ("due_at", "frame", "patience_s")
+
+    def __init__(self, frame: bytes, now: float) -> None:
+        self.frame = frame
+        self.patience_s = PATIENCE_S
+        self.due_at = now + PATIENCE_S
 
 
 class Sender:
@@ -92,53 +99,52 @@ class Sender:
         self.up = False
         self.held_until: float | None = None
         self.fresh = True
-        """Nothing was sent since the session began: a typed topic's node needs a snapshot first."""
+        """Nothing was sent since the session began: the node of a typed topic needs a snapshot first."""
         self.lacking: int | None = None
-        """The segment that the node said it expects: if the next one is behind it, a hole is declared first."""
+        """The segment that the node expects, by its answer: before a later one a hole is declared."""
         self.holes: list[SegmentHole] = []
         """All that were declared."""
         self.waits_for_predecessor = False
         self.resent = 0
         self.unknown = 0
-        """Answers to nothing that was sent."""
+        """Answers to segments that were not sent."""
         self._flight = flight
         self._jitter = jitter
-        self._session = 0
-        self._numbers: dict[int, int] = {}
-        """Unconfirmed segments in order, by the number that the pipe gave them."""
-        self._segments: dict[int, int] = {}
-        """The other way round."""
+        self._unconfirmed: dict[int, _Unconfirmed] = {}
+        """Segments of this session, in order."""
+        self._resend_at: float | None = None
+        """No segment is due before."""
         self._awaited: dict[int, list[int]] = {}
-        """By segment: sendings on this connection that are not answered, and the frame's size."""
+        """By segment: unanswered sendings on this connection, and the size of the frame."""
         self._highest = first - 1
         self._setbacks = 0
         self._typed = typed
         self._verified = first == 0
-        """Whether the node has said on this connection that it has all it confirmed, if that is anything."""
+        """Whether the node has shown on this connection that it has the confirmed segments, if any."""
         self._probe: int | None = None
-        """The segment that it is asked with."""
-        self._begin()
+        """The segment of the probe that awaits its answer."""
 
     def _begin(self) -> None:
-        """A new session of the pipe, at the first segment that is not confirmed."""
+        """Begins a session at the first unconfirmed segment."""
         self.cursor = self.floor
-        self._session += 1
-        self._pipe = ResendSender(
-            epoch=self._session, window=SEGMENTS_MAX, timeout=PATIENCE, jitter=self._jitter
-        )
-        self._numbers.clear()
-        self._segments.clear()
+        self._unconfirmed.clear()
+        self._resend_at = None
         self.fresh = True
 
     @property
     def floor(self) -> int:
-        """The first segment that is not confirmed; all before it are."""
-        return next(iter(self._numbers), self.cursor)
+        """The first unconfirmed segment."""
+        return next(iter(self._unconfirmed), self.cursor)
 
     @property
     def wanted(self) -> int | None:
-        """The segment to hand to ``send`` next, if it can be sent now."""
-        if not self.up or self.held_until is not None or self._probe is not None or self._pipe.room <= 0:
+        """The segment for the next ``send``; None while nothing can be sent."""
+        if (
+            not self.up
+            or self.held_until is not None
+            or self._probe is not None
+            or len(self._unconfirmed) >= SEGMENTS_MAX
+        ):
             return None
         return self.cursor
 
@@ -151,12 +157,12 @@ class Sender:
     def wake_at(self) -> float | None:
         if not self.up:
             return None
-        return self.held_until if self.held_until is not None else self._pipe.wake_at
+        return self._resend_at if self.held_until is None else self.held_until
 
     # --- the connection -----------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """A new connection: nothing sent before is answered any more, so it begins at the first unconfirmed."""
+        """A new connection: the node answers no earlier sending, so the first unconfirmed one comes next."""
         self.disconnected()
         self.up = True
         self.held_until = None
@@ -173,87 +179,81 @@ class Sender:
 
     # --- sending ------------------------------------------------------------------------------------
 
-    def send(self, frame: bytes, now: float) -> bytes:
-        """Counts ``frame``, which is segment ``cursor``, as sent; it is to be written."""
+    def send(self, frame: bytes, now: float) -> None:
+        """Counts ``frame``, which is segment ``cursor``, as sent."""
         segment = self.cursor
-        if self.probes:
+        if self._typed and not self._verified:
             self._probe = segment
-        (number,) = self._pipe.step(Submit([frame]), now).accepted
-        self._numbers[segment] = number
-        self._segments[number] = segment
+        self._unconfirmed[segment] = _Unconfirmed(frame, now)
+        if self._resend_at is None:
+            self._resend_at = now + PATIENCE_S
         if segment <= self._highest:
             self.resent += 1
-        self._highest = max(self._highest, segment)
+        else:
+            self._highest = segment
         self.cursor = segment + 1
         self.fresh = False
-        self._await(segment, len(frame))
-        return frame
+        awaited = self._awaited.get(segment)
+        if awaited is None:
+            self._awaited[segment] = [1, len(frame)]
+            self._flight.segments += 1
+            self._flight.bytes += len(frame)
+        else:
+            awaited[0] += 1
 
     def skip_to(self, segment: int) -> None:
-        """What lies between is gone, or was never this destination's to get."""
+        """The segments before it are gone, or were never for this destination."""
         self.cursor = max(self.cursor, segment)
 
     def rewind_to(self, segment: int) -> None:
-        """Begins earlier, at the segment of a snapshot: what is confirmed is sent for the decoder's sake."""
+        """Begins earlier, at the segment of a snapshot: the decoder needs confirmed segments once more."""
         self.cursor = min(self.cursor, segment)
 
     def begin_at(self, segment: int) -> None:
-        """Begins anew, and earlier: the node lost what it had confirmed."""
+        """Begins a session earlier: the node lost confirmed segments."""
         self._begin()
         self.cursor = min(self.cursor, segment)
 
     def wake(self, now: float) -> list[bytes]:
-        """What is to be written again because nobody answered it; a hold that is over ends."""
+        """Ends a hold that is over; the frames that nobody answered in time, to be written again."""
         if self.held_until is not None:
             if self.held_until > now:
                 return []
             self.held_until = None
-        if not self.up:
+        if not self.up or self._resend_at is None or self._resend_at > now:
             return []
         again: list[bytes] = []
-        for packet in self._pipe.step(WAKE, now).packets:
-            for number, frame in zip(packet.numbers, packet.payloads or (), strict=True):
+        for segment, sent in self._unconfirmed.items():
+            if sent.due_at <= now:
                 self.resent += 1
-                segment = self._segments[number]
-                self._leave_flight(segment)  # the sendings before this one are answered late, if ever
-                self._await(segment, len(frame))
-                again.append(frame)
+                sent.patience_s = min(2 * sent.patience_s, PATIENCE_MAX_S)
+                sent.due_at = now + sent.patience_s
+                if segment in self._awaited:
+                    self._awaited[segment][0] = 1  # answers to earlier sendings come late, if at all
+                again.append(sent.frame)
+        self._resend_at = min((sent.due_at for sent in self._unconfirmed.values()), default=None)
         return again
-
-    def _await(self, segment: int, size: int) -> None:
-        awaited = self._awaited.get(segment)
-        if awaited is None:
-            self._awaited[segment] = [1, size]
-            self._flight.segments += 1
-            self._flight.bytes += size
-        else:
-            awaited[0] += 1
 
     # --- answers ------------------------------------------------------------------------------------
 
     def answer(self, item: AckItem, now: float) -> Step:
-        if not 0 <= item.segment <= self._highest or item.outcome not in OUTCOMES:
+        segment = item.segment
+        if not 0 <= segment <= self._highest or item.outcome not in OUTCOMES:
             self.unknown += 1
             return Step.NOTHING
-        if item.outcome != "rejected" or not is_retryable(item.code):
-            self._confirm(item.segment, now)
-            if item.segment == self._probe:
-                self._verified, self._probe = True, None
-                self._begin()  # what follows needs a snapshot
-            return Step.DONE
-        return self._refused(item, now)
-
-    def _confirm(self, segment: int, now: float) -> None:
+        if item.outcome == "rejected" and is_retryable(item.code):
+            return self._refused(item, now)
         self._setbacks = 0
         self.waits_for_predecessor = False
         self._leave_flight(segment)
-        number = self._numbers.get(segment)
-        if number is None:
-            return  # confirmed before, or by a sending of an earlier session
-        confirm = Packet(int(Kind.CONFIRM), self._session, 1, (number,))
-        self._pipe.step(Arrive([confirm]), now)
-        del self._numbers[segment]
-        del self._segments[number]
+        # A segment that is missing here was confirmed before, or by a sending of an earlier session.
+        self._unconfirmed.pop(segment, None)
+        if not self._unconfirmed:
+            self._resend_at = None
+        if segment == self._probe:
+            self._verified, self._probe = True, None
+            self._begin()  # the next segment needs a snapshot
+        return Step.DONE
 
     def _refused(self, item: AckItem, now: float) -> Step:
         awaited = self._awaited.get(item.segment)
@@ -264,7 +264,7 @@ class Sender:
         if awaited[0]:
             return Step.NOTHING
         self._leave_flight(item.segment)
-        if item.segment not in self._numbers:
+        if item.segment not in self._unconfirmed:
             return Step.NOTHING  # from before a step back: it waits, is about to be sent again, or is done
         return self._set_back(item, now)
 
@@ -273,24 +273,21 @@ class Sender:
             self.lacking = max(item.expected, 0)
         self.waits_for_predecessor = item.code == "predecessor"
         probed, self._probe = self._probe is not None, None
-        self._verified = self._verified or item.code in ("gap", "snapshot")
+        goes_back = item.code in ("gap", "snapshot")
+        self._verified = self._verified or goes_back
         self._begin()
         if probed and item.code == "snapshot":
-            return Step.AGAIN  # as was to be expected
+            return Step.AGAIN  # the expected answer
         self._setbacks += 1
-        goes_back = item.code in ("gap", "snapshot")
         if goes_back and self._setbacks <= GO_BACKS_FREE:
             return Step.AGAIN
-        self.hold(now)
-        return Step.HELD
-
-    def hold(self, now: float) -> None:
-        """Waits, longer each time, until something is confirmed."""
+        # Each hold is longer, until the node confirms something.
         delay_s = min(HOLD_MAX_S, HOLD_MIN_S * 2.0 ** min(self._setbacks, 16))
         self.held_until = now + delay_s * (0.5 + 0.5 * self._jitter())
+        return Step.HELD
 
     def declare(self, upto: int) -> bool:
-        """Whether what the node lacks before ``upto`` is to be declared lost now; then it counts as such."""
+        """Whether the segments that the node lacks before ``upto`` are to be declared lost now."""
         start, self.lacking = self.lacking, None
         if start is None or start >= upto:
             return False
@@ -311,15 +308,15 @@ def is_retryable(code: str) -> bool:
     return kind is not None and kind.retryable
 
 
-_DURABILITIES: Final = frozenset(Durability)
+_DURABILITIES: Final = {str(each): each for each in Durability}
+_OUTCOMES: Final = {str(each): each for each in Outcome}
 
 
 def fate_of(destination: str, item: AckItem, durability: str) -> Fate:
-    """Of an answer that ends a segment: stored, duplicate or refused for good."""
+    """The fate by an answer that ends a segment: stored, duplicate or refused for good."""
     if item.outcome == "rejected":
         return refusal(destination, from_code(item.code, item.message or item.code))
-    given = Durability(durability) if durability in _DURABILITIES else None
-    return Fate(Outcome(item.outcome), destination, item.first_entry, given)
+    return Fate(_OUTCOMES[item.outcome], destination, item.first_entry, _DURABILITIES.get(durability))
 
 
 def refusal(destination: str, error: HeadpondError) -> Fate:

@@ -6,7 +6,7 @@ and for the topic's life. Rows without a key stay together on one shard for a se
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,6 +87,18 @@ class Sharder:
         by_code = [hashed & self.mask for hashed in hashes]
         shards = pa.array(by_code, pa.uint16()).take(coded.indices)
         return shards.fill_null(self.turn) if shards.null_count else shards
+
+
+class NoSharder:
+    """Stands for a sharder while the number of shards is not known: rows have no shard."""
+
+    turn: Final = None
+
+    def of_key(self, key: bytes) -> None:
+        return None
+
+    def next_turn(self) -> None:
+        return None
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:

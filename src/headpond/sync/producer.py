@@ -65,9 +65,9 @@ class LockedBatcher(Batcher):
 
     promise = Promise
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._lock = threading.Lock()
+    def __init__(self, rows_max: int) -> None:
+        super().__init__(rows_max)
+        self._lock = threading.RLock()
         self._ended: HeadpondError | None = None
 
     def add(
@@ -79,16 +79,12 @@ class LockedBatcher(Batcher):
             return super().add(value, key, id, headers)
 
     def seal_all(self) -> None:
-        with self._lock:
+        with self._lock:  # ``learn`` and ``end`` hold it already
             super().seal_all()
 
-    def pause(self, error: HeadpondError) -> None:
-        self.end(error)
-
-    def reshard(self, sharder: Sharder, state: bool | None) -> None:
+    def learn(self, sharder: Sharder, state: bool | None) -> None:
         with self._lock:
-            super().reshard(sharder, state)
-            self._ended = None
+            super().learn(sharder, state)
 
     def end(self, error: HeadpondError) -> None:
         """A row is either in before this and goes out, or is refused: none comes in behind the last segment."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headpond.client.produce.slot import LeaseNote, lease_file_of
+from headpond.client.produce.registration import LeaseNote
+from headpond.client.produce.slot import lease_file_of
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.model.names import TopicName
 from headpond.producer.refill.folder import FileName, files, slots
@@ -143,7 +144,7 @@ class Report:
             return {}
         return {
             "typed": refill.typed,
-            "shards": 1 << refill.shard_power,
+            "shards": None if refill.shard_power is None else 1 << refill.shard_power,
             "why_not_continuable": refill.why_not_continuable or None,
             "closed": refill.closed is not None,
             "segments_next": {str(shard): number for shard, number in refill.segments_next.items()},

@@ -512,7 +512,7 @@ class RefillFindings:
             "uuid": title.topic_uuid.hex(),
             "producer": title.producer,
             "block": image.block.hex(),
-            "shards": 1 << image.shard_power,
+            "shards": None if image.shard_power is None else 1 << image.shard_power,
         }
         self.facts["destinations"] = list(image.destinations)
         self.facts["refill"] = {

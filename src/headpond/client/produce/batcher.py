@@ -1,7 +1,8 @@
-"""Rows gather here until their segment is cut. Nothing is encoded a message at a time.
+"""The batcher gathers rows until their segment is cut; messages are never encoded one by one.
 
-One open ``RowParcel`` a shard. A full one is sealed by the row that filled it; the others are cut when the
-producer has room to send. Rows are checked as they come, so that cutting cannot fail for one row's sake.
+There is one open ``RowParcel`` per shard. The row that fills it seals it; the others are sealed when the
+producer has room to send. Rows are checked as they come, so that no single row can make the encoding of a
+segment fail. While the number of shards is not known, all rows share one parcel without a shard.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import pyarrow as pa
 from headpond.client.produce.promise import Parcel, Promise
 from headpond.client.produce.values import TypedValues
 from headpond.model.errors import BadRequest, HeadpondError, KeyMissing, SegmentTooLarge, ValueMissing
-from headpond.producer.sharder import Sharder
+from headpond.producer.sharder import NoSharder, Sharder
 from headpond.wire.plain.columns import rows_to_batch
 
 ROW_BYTES = 48
-"""What a row costs in a segment over its text, at most: offsets, time, and a share of the headers' offsets."""
+"""The most that a row costs in a segment besides its text: offsets, time, a share of the headers' offsets."""
 HEADER_BYTES = 16
 SEGMENT_SPARE_BYTES = 4096
 """Room in a segment for its own header and metadata."""
@@ -32,11 +33,11 @@ _now_ns = time.time_ns
 
 
 class RowParcel(Parcel):
-    """Rows as they were posted. The rarer columns are kept by row, so that plain rows do not pay for them."""
+    """Rows as they were posted. The rarer columns are sparse, so that plain rows do not pay for them."""
 
     __slots__ = ("headers", "ids", "keys", "sent_at_us", "values")
 
-    def __init__(self, topic: str, shard: int) -> None:
+    def __init__(self, topic: str, shard: int | None) -> None:
         super().__init__(topic, shard)
         self.values: list[Any] = []
         self.sent_at_us: list[int] = []
@@ -45,52 +46,54 @@ class RowParcel(Parcel):
         self.headers: dict[int, Mapping[str, str]] = {}
 
     def to_batch(self, typed: TypedValues | None) -> pa.RecordBatch:
-        """The rows as columns; the parcel lets go of them."""
+        """The rows as columns; the parcel drops them, also if they cannot be columns."""
         rows = self.rows
         make = rows_to_batch if typed is None else typed.to_batch
-        batch = make(
-            self.values,
-            _column(self.keys, rows),
-            _column(self.ids, rows),
-            _column(self.headers, rows),
-            self.sent_at_us,
-        )
-        self.drop_rows()
-        return batch
-
-    def drop_rows(self) -> None:
-        self.values, self.sent_at_us = [], []
-        self.keys, self.ids, self.headers = {}, {}, {}
+        values, sent_at_us, self.values, self.sent_at_us = self.values, self.sent_at_us, [], []
+        if not self.keys and not self.ids and not self.headers:
+            return make(values, None, None, None, sent_at_us)
+        keys, ids, headers, self.keys, self.ids, self.headers = self.keys, self.ids, self.headers, {}, {}, {}
+        return make(values, _column(keys, rows), _column(ids, rows), _column(headers, rows), sent_at_us)
 
 
 class Batcher:
     promise: ClassVar[type[Promise]] = Promise
 
-    def __init__(
-        self,
-        topic: str,
-        sharder: Sharder,
-        *,
-        rows_max: int,
-        bytes_max: int,
-        row_bytes_max: int,
-        typed: TypedValues | None = None,
-        state: bool | None = None,
-    ) -> None:
-        """``state`` is whether every row has a key and may have no value; None while that is not known."""
+    def __init__(self, rows_max: int) -> None:
+        """It takes rows after ``begin``."""
         self.rows = 0
         """Rows ever added."""
         self.bytes = 0
         """Bytes ever added, as memory counts them."""
         self.sealed: deque[RowParcel] = deque()
+        self.typed: TypedValues | None = None
+        self._state: bool | None = None
+        self._topic = ""
+        self._sharder: Sharder | NoSharder = NoSharder()
+        self._rows_max = rows_max
+        self._bytes_max = 0
+        self._row_bytes_max = 0
+        self._open: dict[int | None, RowParcel] = {}
+
+    def begin(
+        self,
+        topic: str,
+        sharder: Sharder | NoSharder,
+        *,
+        bytes_max: int,
+        row_bytes_max: int,
+        typed: TypedValues | None = None,
+        state: bool | None = None,
+    ) -> None:
+        """``sharder`` is None while the number of shards is not known. ``state`` is whether every row has a key
+        and
+        may have no value; None while that is not known."""
         self.typed = typed
-        self.state = state
         self._topic = topic
         self._sharder = sharder
-        self._rows_max = rows_max
+        self._state = state
         self._bytes_max = bytes_max
         self._row_bytes_max = row_bytes_max
-        self._open: dict[int, RowParcel] = {}
 
     def add(self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> Promise:
         """Puts one row behind the others of its shard."""
@@ -103,7 +106,7 @@ class Batcher:
             if type(value) is not bytes:
                 value = _as_bytes(value, "value")
             size = ROW_BYTES + len(value)
-        if value is None or self.state:
+        if value is None or self._state:
             self._check_state(value, key)
         shard = self._sharder.turn
         bare = key is None and id is None and headers is None
@@ -116,11 +119,13 @@ class Batcher:
             size += _extra_bytes(key, id, headers)
         if size > self._row_bytes_max:
             raise SegmentTooLarge(
-                f"a message of {size:,} bytes, all counted; at most {self._row_bytes_max:,} are taken"
+                f"the message takes {size:,} bytes, all counted; at most {self._row_bytes_max:,} are allowed"
             )
         parcel = self._open.get(shard)
         if parcel is None or parcel.size + size > self._bytes_max:
-            parcel = self._renew(shard)
+            if parcel is not None:
+                self._seal(shard)
+            parcel = self._open[shard] = RowParcel(self._topic, shard)
         row = parcel.rows
         parcel.values.append(value)
         parcel.sent_at_us.append(_now_ns() // 1000)
@@ -140,19 +145,18 @@ class Batcher:
         return self.promise(parcel, row)
 
     def _check_state(self, value: Any, key: bytes | None) -> None:
-        """A state topic's rows have keys, and only they may have no value; the node asks the same."""
-        if self.state and key is None:
+        """The node requires the same: rows of a state topic have keys, and only they may have no value."""
+        if self._state and key is None:
             raise KeyMissing(f"topic {self._topic} is a state topic, and this message has no key")
-        if value is None and self.state is False:
+        if value is None and self._state is False:
             raise ValueMissing(f"topic {self._topic} is no state topic, and this message has no value")
 
-    def pause(self, error: HeadpondError) -> None:
-        """Ends every open parcel; until ``reshard`` no row follows."""
+    def learn(self, sharder: Sharder, state: bool | None) -> None:
+        """The topic has other shards than was known: the rows so far get theirs when they are sent."""
         self.seal_all()
-
-    def reshard(self, sharder: Sharder, state: bool | None) -> None:
-        """The topic is not as it was thought to be; no row is open now."""
-        self._sharder, self.state = sharder, state
+        for parcel in self.sealed:
+            parcel.shard = None
+        self._sharder, self._state = sharder, state
 
     def seal_all(self) -> None:
         """Ends every open parcel."""
@@ -160,17 +164,10 @@ class Batcher:
             self._seal(shard)
 
     def end(self, error: HeadpondError) -> None:
-        """Ends every open parcel; no row follows, since who adds one here looks whether it was closed."""
+        """Ends every open parcel for good; a caller checks first whether the producer was closed."""
         self.seal_all()
 
-    def _renew(self, shard: int) -> RowParcel:
-        if shard in self._open:
-            self._seal(shard)
-        parcel = self._open[shard] = RowParcel(self._topic, shard)
-        parcel.posted_at = time.monotonic()
-        return parcel
-
-    def _seal(self, shard: int) -> None:
+    def _seal(self, shard: int | None) -> None:
         self.sealed.append(self._open.pop(shard))
         if shard == self._sharder.turn:
             self._sharder.next_turn()
@@ -200,7 +197,7 @@ def _as_headers(headers: object) -> dict[str, str]:
 
 
 def _extra_bytes(key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> int:
-    """What the columns besides the value take, after a look at whether they can be encoded."""
+    """The bytes of the columns besides the value; raises if one cannot be encoded."""
     size = 0 if key is None else len(key)
     if id is not None:
         size += _text_bytes(id, "id")

@@ -1,22 +1,20 @@
-"""A destination: the link to a node, the topic as that node has it, and what a courier writes to it.
+"""A destination: the link to a node, the topic at that node, and the writing of segments to it.
 
-Each time the link comes up the topic is asked for again, because the node behind it may be another one, or have
-lost its disk. Only then are segments sent:
+Each time the link comes up, the destination asks for the topic again, because the node may be another one, or
+may have lost its disk. Only then are segments sent:
 
-- the topic is as it was: go on.
-- the node is another than the one that the block was first sent to, or the first: the topic is taken as it is
-  there, created if that is allowed.
-- the same node has deleted the topic, or deleted and created it again: the destination refuses what is sent.
+- The topic is the same: sending continues.
+- The node is the first, or another than before: the topic is taken as it is there, created if that is allowed.
+- The same node has deleted the topic, or deleted and created it again: the destination refuses the segments.
 
-A topic that is created is made as it is known to be, from another destination or from before the node lost it.
-As long as nobody knows how it is, a copy that does not have it is asked again, and what is for it is spilled.
+A topic is created like the known one, from another destination or from before the node lost it. As long as
+nobody knows it, the destination asks a copy without the topic again, and segments for that copy are spilled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -47,10 +45,14 @@ from headpond.wire.typed.schema import decode_schema
 log = logging.getLogger("headpond.client")
 
 OPEN_AGAIN_S = 1.0
+_ABOUT_SENDER = frozenset({NotAllowed.code, Fenced.code})
+"""Refusals that are about the producer, not about the segment."""
 
 
-class Listener(Protocol):
-    """The courier."""
+class DestinationListener(Protocol):
+    """The run of a producer."""
+
+    def make_title(self, info: TopicInfo, burst: Burst) -> Title: ...
 
     def on_connected(self, index: int, info: TopicInfo) -> None: ...
 
@@ -60,67 +62,57 @@ class Listener(Protocol):
 
     def on_refused(self, index: int, error: HeadpondError) -> None: ...
 
+    def on_fenced(self, error: Fenced) -> None: ...
+
     def on_ack(self, index: int, ack: Ack) -> None: ...
 
-    def on_writable(self, index: int) -> None: ...
+    def on_writable(self) -> None: ...
 
 
 def _checked(result: Any, name: str) -> TopicInfo:
-    """A node's answer, if it can be one."""
+    """A node's answer, checked."""
     try:
         info = read_result(result, TopicInfo)
         if info.schema is not None:
             decode_schema(info.schema)
     except (msgspec.ValidationError, SchemaMismatch) as error:
-        raise ProtocolError(f"{name} says of the topic what cannot be: {error}") from error
+        raise ProtocolError(f"{name} describes the topic with values that cannot be: {error}") from error
     if info.shards.bit_count() != 1 or not 1 <= info.shards <= 2**SHARD_POWER_MAX:
         raise ProtocolError(f"{name} says that the topic has {info.shards} shards")
     return info
 
 
 class Destination:
-    def __init__(
-        self,
-        index: int,
-        link: Link,
-        topic: str,
-        *,
-        create: bool,
-        make_title: Callable[[TopicInfo, Burst], Title],
-        registration: Registration | None = None,
-    ) -> None:
+    def __init__(self, index: int, link: Link, topic: str, registration: Registration, *, create: bool) -> None:
         self.index = index
         self.link = link
-        self.info: TopicInfo | None = None
-        """The topic as the node has it; None before it was asked."""
+        self.name = link.service
         self.ready = False
         """Whether segments may be written."""
-        self._topic = topic
-        self.listener: Listener
-        self._create = create
-        self._make_title = make_title
-        self._registration = registration or Registration("", None)
-        self._node: str | None = None
-        """The node that ``info`` is of."""
         self.like: TopicInfo | None = None
-        """How the topic is made where it does not exist; None while nobody knows."""
+        """The topic to create where it does not exist; None while nobody knows."""
+        self._topic = topic
+        self._create = create
+        self._registration = registration
+        self._listener: DestinationListener | None = None
+        """None before ``start``."""
+        self._info: TopicInfo | None = None
+        """The topic at the node; None before it was asked."""
+        self._node: str | None = None
+        """The node that ``_info`` is of."""
         self._opening: asyncio.Task[None] | None = None
         self._titles: dict[bytes, dict[bytes | None, bytes]] = {}
-        """By block and schema; a block that is kept over runs may have segments of several."""
-        self._registered = False
+        """By block and schema; a block that all runs share may have segments of several."""
 
     @property
-    def name(self) -> str:
-        return self.link.service
-
-    @property
-    def writable(self) -> bool:
-        return self.ready and self.link.writable
+    def _to(self) -> DestinationListener:
+        assert self._listener is not None, "nothing happens before the start"
+        return self._listener
 
     # --- the topic ----------------------------------------------------------------------------------
 
     async def ask(self) -> TopicInfo:
-        """The topic's settings at this node now."""
+        """Asks for the topic's settings at this node, and registers the producer there."""
         same = self._node is not None and self._node == self._node_now
         create = self._create and not same
         try:
@@ -131,16 +123,16 @@ class Destination:
                 raise
             result = await self._make(self.like)
         info = _checked(result, self.name)
-        if same and self.info is not None and info.uuid != self.info.uuid:
+        if same and self._info is not None and info.uuid != self._info.uuid:
             raise TopicMismatch(f"topic {info.topic} was deleted and created again at {self.name}")
         await self._registration.enter(self.link, info.topic, self.index)
         return info
 
     async def _make(self, like: TopicInfo) -> Any:
-        """Creates the topic as it is known to be; somebody else may be faster."""
+        """Creates the topic like the known one; somebody else may be faster."""
         settings: dict[str, Value] = {"state": True} if like.state else {}
         made = CreateTopic(self._topic, like.shards, exist_ok=True, schema=like.schema, settings=settings)
-        with suppress(TopicExists):  # whether it fits as it is there is for others to judge
+        with suppress(TopicExists):  # the run judges whether that one fits
             await self.link.request(made, retry=True)
         return await self.link.request(OpenTopic(self._topic), retry=True)
 
@@ -148,9 +140,9 @@ class Destination:
     def _node_now(self) -> str | None:
         return self.link.welcome.node if self.link.welcome is not None else None
 
-    def start(self, info: TopicInfo | None = None) -> None:
-        """Listens to the link; ``info`` is the topic if it was asked for just now."""
-        self._registered = True
+    def start(self, listener: DestinationListener, info: TopicInfo | None) -> None:
+        """Listens to the link; ``info`` is the topic if the node just answered."""
+        self._listener = listener
         self.link.add_producer(self)
         if info is not None and self.link.up:
             self._opened(info)
@@ -161,16 +153,15 @@ class Destination:
         self.ready = False
         if self._opening is not None:
             self._opening.cancel()
-        if self._registered:
-            self._registered = False
+        if self._listener is not None:
             self.link.remove_producer(self)
 
     def _opened(self, info: TopicInfo) -> None:
         self._node = self._node_now
-        self.info = info
+        self._info = info
         self._titles.clear()
         self.ready = True
-        self.listener.on_connected(self.index, info)
+        self._to.on_connected(self.index, info)
 
     async def _open(self) -> None:
         while True:
@@ -180,13 +171,13 @@ class Destination:
                 if not self.link.up:
                     return  # the next connection asks again
                 if error.retryable or (self.index and self.like is None and isinstance(error, TopicNotFound)):
-                    self.listener.on_hindered(self.index, error)
+                    self._to.on_hindered(self.index, error)
                     await asyncio.sleep(OPEN_AGAIN_S)
                     continue
                 if isinstance(error, Fenced):
-                    self._registration.fence(error)
+                    self._to.on_fenced(error)
                 else:
-                    self.listener.on_refused(self.index, error)
+                    self._to.on_refused(self.index, error)
                 return
             if self.link.up:
                 self._opened(info)
@@ -195,13 +186,15 @@ class Destination:
     # --- writing ------------------------------------------------------------------------------------
 
     def write(self, burst: Burst) -> None:
-        """Writes a block's frames behind its title."""
-        known = self._titles.setdefault(burst.block, {})
+        """Writes a block's frames after its title."""
+        known = self._titles.get(burst.block)
+        if known is None:
+            known = self._titles[burst.block] = {}
         title = known.get(burst.schema)
         if title is None:
-            assert self.info is not None, "nothing is written before the topic is open"
-            fields = self._make_title(self.info, burst)
-            power = self.info.shards.bit_length() - 1
+            assert self._info is not None, "nothing is written before the topic is open"
+            fields = self._to.make_title(self._info, burst)
+            power = self._info.shards.bit_length() - 1
             title = encode(FrameType.TITLE, encode_title(burst.block, power, fields))
             known[burst.schema] = title
             self.link.add_block(burst.block, self)
@@ -213,7 +206,7 @@ class Destination:
             self.link.send(BlockEnd(block, segments_next))
         self.link.remove_block(block)
 
-    # --- what the link tells ------------------------------------------------------------------------
+    # --- the link -----------------------------------------------------------------------------------
 
     def on_up(self) -> None:
         if self._opening is not None:
@@ -222,23 +215,32 @@ class Destination:
 
     def on_down(self) -> None:
         self.ready = False
-        self.listener.on_disconnected(self.index)
+        self._to.on_disconnected(self.index)
 
     def on_writable(self) -> None:
-        self.listener.on_writable(self.index)
+        self._to.on_writable()
 
     def on_ack(self, ack: Ack) -> None:
-        fenced = self._registration.heard(ack)
-        denied = next((item.message for item in ack.items if item.code == NotAllowed.code), None)
-        # What is refused because of who sends it is not refused for good: what is in the refill stays there.
-        kept = {NotAllowed.code} if fenced is None else {NotAllowed.code, Fenced.code}
-        items = [item for item in ack.items if item.code not in kept]
-        self.listener.on_ack(self.index, msgspec.structs.replace(ack, items=items))
+        for item in ack.items:
+            if item.code in _ABOUT_SENDER:
+                self._on_refusals(ack)
+                return
+        assert self._listener is not None
+        self._listener.on_ack(self.index, ack)
+
+    def _on_refusals(self, ack: Ack) -> None:
+        """Segments that are refused because of their sender are not refused for good: the refill keeps them."""
+        holds = self._registration.epoch > 0
+        fenced = next((item for item in ack.items if item.code == Fenced.code and holds), None)
+        denied = next((item for item in ack.items if item.code == NotAllowed.code), None)
+        held = {NotAllowed.code} if fenced is None else _ABOUT_SENDER
+        items = [item for item in ack.items if item.code not in held]
+        self._to.on_ack(self.index, msgspec.structs.replace(ack, items=items))
         if fenced is not None:
-            self._registration.fence(fenced)
+            self._to.on_fenced(Fenced(fenced.message))
         if denied is not None:
-            self.listener.on_refused(self.index, NotAllowed(denied))
+            self._to.on_refused(self.index, NotAllowed(denied.message))
 
     def on_error(self, error: HeadpondError) -> None:
-        """The node refused something of a block as a whole; its segments are answered one by one as well."""
+        """The node refused something of a block as a whole; it answers the segments one by one as well."""
         log.warning("%s: %s", self.name, error.message)

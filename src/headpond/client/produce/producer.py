@@ -1,8 +1,8 @@
 """The producer: messages in, receipts out.
 
-Rows gather in the batcher; a segment is cut at the end of the loop's iteration while the window has room, so
-that concurrent sends share segments, and larger ones when it is full. The courier takes them to every
-destination, and to the refill where a destination does not take them.
+Rows gather in the batcher. While the window has room, a segment is cut at the end of the loop's iteration, so
+that concurrent sends share segments; when it is full, segments grow. The run takes them to every destination,
+and to the refill where a destination does not take them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Self
@@ -20,25 +20,29 @@ from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
 from headpond.client.produce.batcher import Batcher, Value
 from headpond.client.produce.promise import BatchReceipt, Outstanding, Parcel, Part, Promise
-from headpond.client.produce.run import Run
-from headpond.client.produce.tables import Piece, cut_again
+from headpond.client.produce.run import Run, open_run
+from headpond.client.produce.tables import Piece, check_state_table, cut_messages, cut_table
 from headpond.client.produce.values import TypedValues
 from headpond.client.scope import AsyncScope
 from headpond.model.errors import BufferFull, Closed, HeadpondError, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Fate, Outcome, Receipt
-from headpond.producer.sharder import Sharder
+from headpond.producer.sharder import NoSharder, Sharder
 from headpond.wire.plain.expiry import with_ttl
+from headpond.wire.typed.rows import messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SEGMENTS_EAGER_MAX = 64
+"""With this many segments unanswered, rows wait and share the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
     """Counts of messages; ``posted = stored + duplicate + spilled + rejected + unconfirmed``.
 
-    Spilled ones are counted as such for good, also when they were delivered later.
+    A spilled message stays counted as spilled, also when it was delivered later.
     """
 
     posted: int
@@ -56,9 +60,9 @@ class ProducerStats:
     refill_max: int = 0
     rotations: int = 0
     holes: tuple[str, ...] = ()
-    """What a destination lacks and nobody has any more, by segment."""
+    """The segments that a destination lacks and nobody has."""
     lost: tuple[str, ...] = ()
-    """What cannot be read from the refill any more, by segment."""
+    """The segments that can no longer be read from the refill."""
     hindrances: tuple[str, ...] = ()
     """Why a destination takes nothing for now: its name, and the code and message of its last refusal."""
 
@@ -67,55 +71,24 @@ class ProducerStats:
         return self.posted - self.stored - self.duplicate - self.spilled - self.rejected
 
 
-def stats_of(
-    posted: int, counts: dict[Outcome, int], run: Run, memory_bytes: int, reconnects: int
-) -> ProducerStats:
-    """The counts of a run as they stand now."""
-    return ProducerStats(
-        posted=posted,
-        stored=counts[Outcome.STORED],
-        duplicate=counts[Outcome.DUPLICATE],
-        rejected=counts[Outcome.REJECTED],
-        resent=run.keeper.resent,
-        in_flight_bytes=run.in_flight_bytes,
-        memory_bytes=memory_bytes,
-        reconnects=reconnects,
-        spilled=counts[Outcome.SPILLED],
-        refill_bytes=run.refill_bytes,
-        refill_max=run.refill_max,
-        rotations=run.keeper.rotations,
-        holes=tuple(
-            f"{name}: block {block.hex()}, shard {hole.shard}, segments {hole.start}–{hole.end - 1}"
-            for name, block, hole in run.keeper.holes
-        ),
-        lost=tuple(run.keeper.lost),
-        hindrances=tuple(
-            f"{name}: {error.code}: {error.message}" for name, error in run.keeper.hindrances.items()
-        ),
-    )
-
-
-class Queue:
-    """Who is woken uses its turn, and wakes the next if there is more; one that was given up passes it on.
-
-    One that was woken for nothing waits again under the turn that it had, before those who came later.
+class RoomQueue:
+    """Senders that wait for room, in order. A woken sender uses its turn and wakes the next if there is more
+    room;
+    a cancelled one passes its turn on. A sender that finds no room waits again under its old turn.
     """
 
     def __init__(self) -> None:
         self._turns = count()
-        self._waiting: list[int] = []
+        self.waiting: list[int] = []
         """Turns, in order."""
         self._waiters: dict[int, asyncio.Future[None]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     async def wait(self, turn: int | None = None) -> int:
-        """Returns when it is woken: its turn, to wait again with."""
+        """Returns its turn, for waiting again, when it is woken."""
         turn = next(self._turns) if turn is None else turn
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[turn] = waiter
-        insort(self._waiting, turn)
+        insort(self.waiting, turn)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -125,8 +98,8 @@ class Queue:
         return turn
 
     def wake_one(self) -> None:
-        while self._waiting:
-            waiter = self._waiters.pop(self._waiting.pop(0))
+        while self.waiting:
+            waiter = self._waiters.pop(self.waiting.pop(0))
             if not waiter.done():
                 waiter.set_result(None)
                 return
@@ -146,23 +119,23 @@ class Producer(AsyncScope):
         self.topic = str(TopicName.parse(topic))
         self.name = name or ""
         self.shards = 0
+        """1 while no node has said how many there are."""
         self.linger_s = options.linger_s
         options.check_name(name)
+        self.stopped: HeadpondError | None = Closed("the producer is not open")
+        """Why nothing can be sent, if nothing can."""
         self._links = list(links)
         self._options = options
         self._memory_max = options.memory_max
-        self._make_batcher = make_batcher
-        self.batcher: Batcher
-        """Where rows gather; the blocking twin adds to it from its own thread."""
-        self._run: Run
-        self.stopped: HeadpondError | None = Closed("the producer is not open")
-        """Why nothing can be sent any more, or yet."""
+        self.batcher = make_batcher(options.batch_rows)
+        """Where rows gather; the blocking twin adds to it from its own threads."""
+        self._open_run: Run | None = None
+        self._sharder: Sharder | None = None
+        """None while the number of shards is not known."""
         self._table_rows = 0
-        self._freed_bytes = 0
-        """Bytes that left memory, less those that came in tables: what comes off the batcher's count."""
         self._reconnects_before = links[0].reconnects
         self._outstanding = Outstanding()
-        self._room = Queue()
+        self._room = RoomQueue()
         self._scheduled = False
         self._overdue = False
         self._expiry: asyncio.TimerHandle | None = None
@@ -171,81 +144,74 @@ class Producer(AsyncScope):
 
     async def open(self) -> Self:
         """Reads the topic's settings (creating it if allowed); ``async with`` does this."""
-        self._loop = asyncio.get_running_loop()
-        run = self._run = Run(self._links, self.topic, self.name, self._options, self)
-        await run.open()
+        run = self._open_run = await open_run(self._links, self.topic, self.name, self._options, self)
         self.topic = run.topic
-        self.on_topic()
-        self.stopped = None
-        run.start()
-        return self
-
-    @property
-    def is_pressed(self) -> bool:
-        """Whether memory is full."""
-        return self.memory_bytes >= self._memory_max
-
-    def on_pause(self) -> None:
-        """What was cut for a wrong number of shards is encoded anew: until then there is no room."""
-        self._memory_max = 0
-        self.batcher.pause(BufferFull("what was spilled is being encoded anew"))
-        self.ship_sealed()
-
-    def on_topic(self) -> None:
-        """The number of shards is known, or has turned out to be another."""
-        run = self._run
-        self.shards = run.shards
-        power = run.shards.bit_length() - 1
-        self._sharder = Sharder(power, turn=secrets.randbelow(run.shards))
-        self._memory_max = self._options.memory_max
-        if hasattr(self, "batcher"):
-            self.batcher.reshard(self._sharder, run.state)
-            self._wake_one()
-            return
-        self.batcher = self._make_batcher(
+        self.batcher.begin(
             self.topic,
-            self._sharder,
-            rows_max=self._options.batch_rows,
+            self._new_sharder() or NoSharder(),
             bytes_max=min(self._options.batch_bytes, run.segment_bytes_max),
             row_bytes_max=run.message_bytes_max,
             typed=None if run.schema is None else TypedValues(run.schema),
             state=run.state,
         )
+        self.stopped = None
+        run.start()
+        return self
+
+    @property
+    def _run(self) -> Run:
+        assert self._open_run is not None, "it is open"
+        return self._open_run
+
+    def _new_sharder(self) -> Sharder | None:
+        shards = self._run.shards
+        self.shards = shards or 1
+        self._sharder = None if shards is None else Sharder(shards.bit_length() - 1, secrets.randbelow(shards))
+        return self._sharder
+
+    def on_topic(self) -> None:
+        """The number of shards is known, or is another than remembered."""
+        sharder = self._new_sharder()
+        assert sharder is not None
+        self.batcher.learn(sharder, self._run.state)
+        self.ship_sealed()
 
     @property
     def block(self) -> bytes:
         """The 16 bytes that name the present run; a new block begins now and then."""
-        return self._run.block if hasattr(self, "_run") else b""
+        return b"" if self._open_run is None else self._open_run.keeper.current.block
 
     @property
     def shown(self) -> str:
         return f"the producer of {self.topic}"
 
     async def close(self) -> None:
-        """Flushes, within ``close_timeout``, and ends the block; what no destination took stays in the refill.
+        """Flushes, within ``close_timeout``, and ends the block; messages that no destination took stay in the
+        refill.
 
-        Failures nobody awaited are raised.
+        Raises failures that nobody awaited.
         """
         if self.stopped is not None:
             return
+        run = self._run
         self.stopped = Closed("the producer was closed")
         self.batcher.end(self.stopped)
         try:
             async with asyncio.timeout(self._options.close_timeout):
-                self._run.courier.hurry()
+                run.hurry()
                 await self._drain()
-                await self._run.settle()
+                await run.settle()
         except TimeoutError:
-            if not self._run.has_refill:
+            if not run.has_refill:
                 left = self.stats.unconfirmed
                 within = f"within {self._options.close_timeout:.3g} s"
-                self._run.courier.abandon(TimedOut(f"{left:,} messages were not confirmed {within}"))
+                run.abandon(TimedOut(f"{left:,} messages were not confirmed {within}"))
         except BaseException:
-            if not self._run.has_refill:
-                self._run.courier.abandon(Closed("the producer was closed before this was confirmed"))
+            if not run.has_refill:
+                run.abandon(Closed("the producer was closed before this was confirmed"))
             raise
         finally:
-            await self._run.close()
+            await run.close()
             if self._expiry is not None:
                 self._expiry.cancel()
         self._outstanding.raise_failures()
@@ -269,7 +235,7 @@ class Producer(AsyncScope):
         if self.stopped is not None:
             raise self.stopped.again()
         batcher = self.batcher
-        if batcher.bytes - self._freed_bytes >= self._memory_max:
+        if batcher.bytes - self._outstanding.freed_bytes >= self._memory_max:
             self.check_room()
         if ttl is not None:
             headers = with_ttl(headers, ttl)
@@ -277,7 +243,12 @@ class Producer(AsyncScope):
         if batcher.sealed:
             self.ship_sealed()
         elif not self._scheduled:
-            self._schedule()
+            self._scheduled = True
+            loop = asyncio.get_running_loop()
+            if self.linger_s > 0:
+                loop.call_later(self.linger_s, self.tick)
+            else:
+                loop.call_soon(self.tick)
         return promise
 
     async def send(
@@ -296,30 +267,35 @@ class Producer(AsyncScope):
     async def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
         """Sends a table with the columns value and, if wanted, key, id, headers, sent_at.
 
-        Of a typed topic: with the topic's own columns, or with value as a struct of them. Returns when the
-        fate of every row is known. Rows that were refused are counted in ``rejected``, with ``errors`` to say
-        why; nothing is raised for them.
+        The table of a typed topic has the topic's columns, or value as a struct of them. Returns when the fate
+        of every row is known. Refused rows are counted in ``rejected``, with ``errors`` for the reasons; they
+        raise nothing.
         """
-        sent: list[Part] = []
         if self.stopped is not None:
             raise self.stopped.again()
-        now_us = time.time_ns() // 1000
-        batch_bytes = min(self._options.batch_bytes, self._run.segment_bytes_max)
+        sent: list[Part] = []
         sharder = self._sharder
-        for piece in self._run.cut(table, sharder, now_us, batch_bytes):
+        for piece in self._cut(table, sharder or Sharder(0)):
             await self.wait_room()
-            if self.stopped is not None:
-                raise self.stopped.again()
-            # The topic may have turned out to have other shards since the table was cut.
-            for part in [piece] if sharder is self._sharder else cut_again(piece, self._sharder):
-                parcel = self._ship_piece(part)
-                sent.append((parcel, part.first_row, part.places))
+            # Rows get their shards when they are sent, if the number of shards turned out since the cutting.
+            shard = piece.shard if sharder is self._sharder and sharder is not None else None
+            sent.append((self._ship_piece(piece.batch, shard), piece.first_row, piece.places))
         for parcel, _, _ in sent:
             await parcel.wait()
         return BatchReceipt.of(sent)
 
+    def _cut(self, table: pa.Table | pa.RecordBatch, sharder: Sharder) -> Iterator[Piece]:
+        """A user's table in pieces that are one segment each."""
+        run, now_us = self._run, time.time_ns() // 1000
+        batch_bytes = min(self._options.batch_bytes, run.segment_bytes_max)
+        if run.schema is None:
+            check_state_table(table, run.state)
+            return cut_table(table, sharder, now_us, batch_bytes)
+        messages = messages_of(table, run.schema, now_us, state=bool(run.state))
+        return cut_messages(messages, sharder, batch_bytes)
+
     async def flush(self) -> None:
-        """Returns when the fate of everything posted before is known. Failures nobody awaited are raised."""
+        """Returns when the fate of everything posted before is known. Raises failures that nobody awaited."""
         if self.stopped is not None:
             raise self.stopped.again()
         await self._drain()
@@ -327,103 +303,101 @@ class Producer(AsyncScope):
 
     @property
     def stats(self) -> ProducerStats:
-        """Counts as they stand now."""
-        if not hasattr(self, "_run") or not hasattr(self, "batcher"):
+        """The counts at present."""
+        run, counts = self._open_run, self._outstanding.counts
+        if run is None:
             return ProducerStats(0, 0, 0, 0, 0, 0, 0, 0)
-        posted = self.batcher.rows + self._table_rows
-        reconnects = self._links[0].reconnects - self._reconnects_before
-        return stats_of(posted, self._outstanding.counts, self._run, self.memory_bytes, reconnects)
+        keeper = run.keeper
+        return ProducerStats(
+            posted=self.batcher.rows + self._table_rows,
+            stored=counts[Outcome.STORED],
+            duplicate=counts[Outcome.DUPLICATE],
+            rejected=counts[Outcome.REJECTED],
+            resent=keeper.resent,
+            in_flight_bytes=run.in_flight_bytes,
+            memory_bytes=self.memory_bytes,
+            reconnects=self._links[0].reconnects - self._reconnects_before,
+            spilled=counts[Outcome.SPILLED],
+            refill_bytes=run.refill_bytes,
+            refill_max=run.refill_max,
+            rotations=keeper.rotations,
+            holes=tuple(
+                f"{name}: block {block.hex()}, shard {hole.shard}, segments {hole.start}–{hole.end - 1}"
+                for name, block, hole in keeper.holes
+            ),
+            lost=tuple(keeper.lost),
+            hindrances=tuple(
+                f"{name}: {error.code}: {error.message}" for name, error in keeper.hindrances.items()
+            ),
+        )
 
     @property
     def unreachable(self) -> list[str]:
-        """Destinations that cannot be sent to now: away, or refusing what is sent."""
+        """Destinations that cannot be sent to now: away, or refusing."""
         return [each.name for each in self._run.destinations if not each.ready]
 
     async def reached(self) -> None:
         """Returns when every destination can be sent to."""
         await self._run.reached()
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of messages that are neither confirmed nor spilled."""
-        return self.batcher.bytes - self._freed_bytes
-
     # --- cutting and shipping -----------------------------------------------------------------------
-
-    def _schedule(self) -> None:
-        self._scheduled = True
-        if self._options.linger_s > 0:
-            self._loop.call_later(self._options.linger_s, self.tick)
-        else:
-            self._loop.call_soon(self.tick)
 
     def tick(self) -> None:
         """The rows that came together have waited enough."""
         self._scheduled = False
-        if self._run.courier.eager:
+        run = self._open_run
+        assert run is not None, "it is open"
+        if run.keeper.is_eager(SEGMENTS_EAGER_MAX):
             self.batcher.seal_all()
         else:
             self._overdue = True
         self.ship_sealed()
 
     def on_answered(self) -> None:
-        if self._overdue and self._run.courier.eager:
+        if self._overdue and self._run.keeper.is_eager(SEGMENTS_EAGER_MAX):
             self._overdue = False
             self.batcher.seal_all()
             self.ship_sealed()
-        if self._room and self._options.on_full == "raise" and self._run.is_full:
-            self._room.wake_one()
-
-    def on_failed(self, error: HeadpondError) -> None:
-        self.stopped = error
-        self.batcher.end(error)
-        self._room.wake_one()
+        if self._room.waiting:
+            if self._options.on_full == "raise" and self._run.is_full:
+                self._room.wake_one()
+            else:
+                self._wake_one()
 
     def ship_sealed(self) -> None:
-        """Encodes and sends what is sealed."""
-        sealed = self.batcher.sealed
+        """Encodes and sends the sealed parcels."""
+        batcher, run = self.batcher, self._open_run
+        assert run is not None, "it is open"
+        sealed = batcher.sealed
         while sealed:
             parcel = sealed.popleft()
-            self._launch(parcel)
+            self._outstanding.add(parcel, len(self._links))
             try:
-                self._run.courier.ship(parcel, parcel.to_batch(self.batcher.typed))
+                run.keeper.send(parcel, parcel.to_batch(batcher.typed), time.monotonic())
             except HeadpondError as error:
-                parcel.drop_rows()
                 parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
-        self._run.courier.pump()
-        self._watch_expiry()
+        run.carry()
+        if self._options.timeout is not None:
+            self._watch_expiry()
 
-    def _ship_piece(self, piece: Piece) -> Parcel:
-        """A table's piece goes behind the rows posted before it."""
+    def _ship_piece(self, rows: pa.RecordBatch, shard: int | None) -> Parcel:
+        """Sends a table's piece after the rows posted before it."""
         self.batcher.seal_all()
         self.ship_sealed()
-        parcel = Parcel(self.topic, piece.shard)
-        parcel.rows = piece.batch.num_rows
-        parcel.posted_at = time.monotonic()
-        parcel.size = piece.batch.nbytes
+        parcel = Parcel(self.topic, shard)
+        parcel.rows = rows.num_rows
+        parcel.size = rows.nbytes
         parcel.claimed = True
         self._table_rows += parcel.rows
-        self._freed_bytes -= parcel.size
-        self._launch(parcel)
+        self._outstanding.freed_bytes -= parcel.size
+        self._outstanding.add(parcel, len(self._links))
         try:
-            self._run.courier.ship(parcel, piece.batch)
+            self._run.keeper.send(parcel, rows, time.monotonic())
         except HeadpondError as error:
             parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
-        self._run.courier.pump()
+        self._run.carry()
         self._watch_expiry()
         return parcel
-
-    def _launch(self, parcel: Parcel) -> None:
-        parcel.owner = self
-        parcel.fates = [None] * len(self._links)
-        self._outstanding.add(parcel)
-
-    def parcel_ended(self, parcel: Parcel) -> None:
-        self._outstanding.ended(parcel)
-
-    def parcel_freed(self, parcel: Parcel) -> None:
-        self._freed_bytes += parcel.size
-        self._wake_one()
 
     async def _drain(self) -> None:
         self.batcher.seal_all()
@@ -432,53 +406,58 @@ class Producer(AsyncScope):
 
     # --- room, giving up -----------------------------------------------------------------------------
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of messages that are neither confirmed nor spilled."""
+        return self.batcher.bytes - self._outstanding.freed_bytes
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether memory is full."""
+        return self.memory_bytes >= self._memory_max
+
     def check_room(self) -> None:
         """Raises if a message cannot be taken now."""
         if self.stopped is not None:
             raise self.stopped.again()
-        if self.memory_bytes >= self._memory_max:
-            self._loop.call_soon_threadsafe(self._run.courier.relieve)
-            raise BufferFull(f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}")
+        if self.is_pressed:
+            self._run.loop.call_soon_threadsafe(self._run.relieve)
+            raise self._buffer_full()
 
-    def _check_open(self) -> None:
-        if self.stopped is not None:
-            self._room.wake_one()  # the next sees the same
-            raise self.stopped.again()
+    def _buffer_full(self) -> BufferFull:
+        return BufferFull(f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}")
 
     async def wait_room(self) -> None:
         """Returns when there is room for a message; ``timeout`` bounds it."""
         if self.stopped is not None:
             raise self.stopped.again()
         self._links[0].check_loop()
-        if self.memory_bytes < self._memory_max and not self._room:
-            return
+        if self._room.waiting or self.batcher.bytes - self._outstanding.freed_bytes >= self._memory_max:
+            await self._wait_turn()
+
+    async def _wait_turn(self) -> None:
         turn: int | None = None
         try:
             async with asyncio.timeout(self._options.timeout):
-                # Whoever comes while others wait goes behind them, so that messages keep their order.
-                while self.memory_bytes >= self._memory_max or (turn is None and self._room):
+                # A sender that comes while others wait queues behind them, so that messages keep their order.
+                while self.is_pressed or (turn is None and self._room.waiting):
                     self._wake_one()
                     if self.is_pressed:
-                        self._run.courier.relieve()
-                    if (
-                        self._options.on_full == "raise"
-                        and self._run.is_full
-                        and not self._run.paused
-                        and self.is_pressed
-                    ):
+                        self._run.relieve()
+                    if self._options.on_full == "raise" and self._run.is_full and self.is_pressed:
                         self._room.wake_one()
-                        raise BufferFull(
-                            f"{self._memory_max:,} bytes of messages are unconfirmed{self._run.why_full}"
-                        )
+                        raise self._buffer_full()
                     turn = await self._room.wait(turn)
-                    self._check_open()
+                    if self.stopped is not None:
+                        self._room.wake_one()  # the next sees the same
+                        raise self.stopped.again()
         except TimeoutError:
             within = f"within {self._options.timeout:.3g} s{self._run.why_full}"
             raise TimedOut(f"no room for a message {within}") from None
-        self._wake_one()  # the next looks for itself whether there is room behind this one
+        self._wake_one()  # the next checks whether there is room after this one
 
     def _wake_one(self) -> None:
-        if self._room and self.memory_bytes < self._memory_max:
+        if self._room.waiting and not self.is_pressed:
             self._room.wake_one()
 
     def _watch_expiry(self) -> None:
@@ -486,11 +465,11 @@ class Producer(AsyncScope):
         if timeout_s is None or self._run.has_refill:
             return
         if self._expiry is None and self._outstanding:
-            self._expiry = self._loop.call_later(timeout_s / 4, self._expire)
+            self._expiry = self._run.loop.call_later(timeout_s / 4, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
         self.batcher.seal_all()
         self.ship_sealed()
-        self._run.courier.expire(self._options.timeout or 0.0)
+        self._run.expire(self._options.timeout or 0.0)
         self._watch_expiry()

@@ -116,12 +116,12 @@ def _read_titles(disk: OsDisk, slot: str, sent: Sent) -> None:
 
 
 class _Sending(Producer):
-    """A producer that brings what is left behind, and sends nothing of its own."""
+    """A producer that only sends the files left behind."""
 
     @property
     def refusal(self) -> HeadpondError | None:
-        """Why a destination takes nothing more, if one does not."""
-        return next(iter(self._run.courier.refusals.values()), None)
+        """Why a destination takes nothing more, if there is one."""
+        return next(iter(self._run.refusals.values()), None)
 
 
 async def _opened(client: Client, sent: Sent, options: ProducerOptions) -> _Sending:

@@ -1,26 +1,34 @@
 """A named producer at its destinations: registered by name, and with single access the holder of a lease.
 
-The lease is had at the first destination. Its epoch goes into every TITLE, also at further destinations, which
-raise theirs to it before anything is sent. An instance that was taken over is *fenced*: nothing it sends is
-taken any more, anywhere, and what it has not delivered stays in its refill.
+The first destination grants the lease. Its epoch goes into every TITLE, also at further destinations, which
+raise theirs to it before anything is sent. An instance that another one took over is *fenced*: no node takes
+anything that it sends, and its undelivered messages stay in its refill.
+
+The *lease note* beside the refill says which epochs were held from here without a break. Files of an epoch from
+``first`` on are sent by the next holder, because nobody elsewhere sent anything in between. Older files, and
+those of an instance that was taken over, are *late*: they are kept, reported, and sent only by `headpond refill
+send --late`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from headpond.client.link.link import Link
-from headpond.client.produce.slot import LeaseNote
 from headpond.model.errors import Fenced, HeadpondError, ProducerBusy
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.greeting import Ping
-from headpond.wire.control.producing import Ack, CloseProducer, OpenProducer, ProducerOpened
+from headpond.wire.control.producing import CloseProducer, OpenProducer, ProducerOpened
 
 log = logging.getLogger("headpond.client")
 
@@ -28,34 +36,87 @@ Result = TypeVar("Result")
 
 INSTANCE_BYTES = 16
 CLOSE_S = 2.0
-"""How long closing waits for the node to hear that the lease is free."""
+"""How long closing waits for the node to confirm that the lease is free."""
 BEATS = 3
-"""How often within the time of the lease the node hears of its holder."""
+"""Pings of the holder within the time of the lease."""
 ASK_AGAIN_S = 0.25
 """How often an instance that waits for the lease asks for it."""
+LATE_BLOCKS_MAX = 10_000
+
+
+class Noted(msgspec.Struct, array_like=True):
+    first: int = 0
+    """The first of the epochs that were held from here without another's in between."""
+    last: int = 0
+    late: list[bytes] = msgspec.field(default_factory=list)
+    """Blocks of instances that were taken over."""
+
+
+class LeaseNote:
+    def __init__(self, path: Path | None = None) -> None:
+        """``path`` None keeps it in memory: without a refill there are no files to judge."""
+        self._path = path
+        self._noted = Noted()
+        if path is not None:
+            with suppress(OSError, msgspec.MsgspecError):
+                self._noted = msgspec.msgpack.decode(path.read_bytes(), type=Noted)
+
+    @property
+    def last(self) -> int:
+        """The last epoch that was held from here; 0: none."""
+        return self._noted.last
+
+    def granted(self, epoch: int) -> None:
+        """This instance holds the lease with this epoch."""
+        noted = self._noted
+        if epoch == noted.last:
+            return
+        if not noted.last or epoch != noted.last + 1:
+            noted.first = epoch
+        noted.last = epoch
+        self._write()
+
+    def taken_over(self, epoch: int, blocks: list[bytes]) -> None:
+        """Another instance took over from one here that held ``epoch``: its undelivered messages are late."""
+        noted = self._noted
+        noted.first = max(noted.first, epoch + 1)
+        noted.late = [*noted.late, *(block for block in blocks if block not in noted.late)][-LATE_BLOCKS_MAX:]
+        self._write()
+
+    def is_late(self, epoch: int, block: bytes, held: int) -> bool:
+        """Whether a refill file of this epoch and block is late when ``held`` is held now (0: not known)."""
+        if block in self._noted.late:
+            return True
+        return epoch > 0 and (not held or epoch < self._noted.first)
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        with suppress(OSError):  # without it, files that are spilled now count as late
+            self._path.parent.mkdir(exist_ok=True)
+            new.write_bytes(msgspec.msgpack.encode(self._noted))
+            new.replace(self._path)
 
 
 class Registration:
     def __init__(self, name: str, access: str | None, *, late: bool = False) -> None:
-        """``late``: what is sent was kept by instances that were taken over, so no lease is asked for."""
+        """``late``: it sends files of instances that were taken over, so it asks for no lease."""
         self.name = name
         self.late = late
         self.epoch = 0
         """Of the lease; 0 with multiple access, and before it was granted."""
         self.single = access == "single"
-        """As far as is known: the node may have the name registered so."""
+        """As far as is known: the node may have registered the name with single access."""
         self.fenced: Fenced | None = None
         self.note = LeaseNote()
-        self.on_fenced: Callable[[Fenced], None] = lambda error: None
         self._access = access or ""
         self._instance = secrets.token_bytes(INSTANCE_BYTES)
         self._entered: list[tuple[Link, str]] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    # --- coming and going ---------------------------------------------------------------------------
-
     async def enter(self, link: Link, topic: str, index: int) -> None:
-        """Registers at a destination, and asks for the lease or for its epoch to be taken there."""
+        """Registers at a destination, which grants the lease or raises its epoch to that of the lease."""
         if not self.name or self.late:
             return
         if self.fenced is not None:
@@ -76,7 +137,7 @@ class Registration:
                 self._beat(link, opened.lease_s / BEATS)
 
     def _beat(self, link: Link, every_s: float) -> None:
-        """Has the node hear of this instance well before its lease is over, also while it sends nothing."""
+        """Pings the node well before the lease is over, also while this instance sends nothing."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(every_s, self._beat, link, every_s)
@@ -88,14 +149,14 @@ class Registration:
             self._timer = None
 
     def keep_note(self, path: Path) -> None:
-        """From now on what is held is noted in a file."""
+        """From now on a file notes the held epochs."""
         self.note = LeaseNote(path)
-        self.single = self.single or (not self._access and self.note.exists)
+        self.single = self.single or (not self._access and self.note.last > 0)
         if self.epoch:
             self.note.granted(self.epoch)
 
     async def leave(self) -> None:
-        """The producer is closed: the lease is free at once, where a node is there to hear it."""
+        """The producer is closed: the nodes that are there free the lease at once."""
         self._stop_beating()
         entered, self._entered = dict.fromkeys(self._entered), []
         for link, topic in entered:
@@ -104,33 +165,21 @@ class Registration:
                 try:
                     await link.request(ask, timeout_s=CLOSE_S)
                 except HeadpondError as error:
-                    log.info(
-                        "%s was not told that producer %r closed: %s", link.service, self.name, error.message
-                    )
-
-    # --- being taken over ---------------------------------------------------------------------------
+                    log.info("closing producer %r at %s: %s", self.name, link.service, error.message)
 
     def is_late(self, epoch: int, block: bytes) -> bool:
         """Whether a refill file may not be sent by this instance (yet)."""
         return not self.late and self.single and self.note.is_late(epoch, block, self.epoch)
 
-    def fence(self, error: Fenced) -> None:
-        """Another instance took over."""
+    def fence(self, error: Fenced) -> bool:
+        """Another instance took over; whether that is new."""
         self._stop_beating()
-        if self.fenced is None:
-            self.fenced = error
-            self.on_fenced(error)
-
-    def heard(self, ack: Ack) -> Fenced | None:
-        """Whether an answer says that another instance took over."""
-        if not self.epoch:
-            return None
-        item = next((each for each in ack.items if each.code == Fenced.code), None)
-        return None if item is None else Fenced(item.message)
+        is_new, self.fenced = self.fenced is None, self.fenced or error
+        return is_new
 
 
 async def until_free(ask: Callable[[], Awaitable[Result]], wait_s: float | None) -> Result:
-    """Asks until the lease is granted, if another instance holds it, for so long; None for ever."""
+    """Asks until the lease is granted, if another instance holds it, for at most ``wait_s``; None for ever."""
     over_at = None if wait_s is None else time.monotonic() + wait_s
     while True:
         try:

@@ -83,14 +83,6 @@ def check_state_table(table: pa.Table | pa.RecordBatch, state: bool | None) -> N
         raise ValueMissing("a row of the table has no value, and the topic is no state topic")
 
 
-def cut_again(piece: Piece, sharder: Sharder) -> Iterator[Piece]:
-    """A piece cut for another number of shards."""
-    for shard, rows, places in sharder.split(piece.batch):
-        if piece.places is not None:
-            places = piece.places if places is None else piece.places.take(places)
-        yield Piece(shard, rows, piece.first_row, places)
-
-
 def cut_messages(
     batches: Iterable[pa.RecordBatch], sharder: Sharder, bytes_target: int, shards: pa.Array | None = None
 ) -> Iterator[Piece]:

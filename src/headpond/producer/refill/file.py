@@ -123,6 +123,18 @@ class RefillFile:
         self._mark = b""
         self.dirty = False
 
+    def roll_back(self) -> None:
+        """Cuts off all since the last sync, and syncs that: even a power cut does not bring it back."""
+        file = self._for_writing()
+        try:
+            if self.dirty:
+                self.end, self._tail, self._cut_owed = self.kept, self._mark, True
+                self._cut(file)
+                self.dirty = False
+            file.sync()
+        except OSError as error:
+            raise self._failed("cut back", error) from error
+
     def write_mark(self, encode: Callable[[], bytes]) -> None:
         """Says behind what was synced that it was. Not synced itself: losing it loses nothing."""
         self._mark = encode()

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_hexdigest
 from headpond.model.errors import BadFrame
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
-from headpond.producer.refill.form import SUFFIX
+from headpond.producer.refill.form import SUFFIX, decode_refill_title
 from headpond.storage.append import NEW_SUFFIX
 from headpond.storage.disk import Disk
 from headpond.wire.frame import (
@@ -34,7 +34,7 @@ from headpond.wire.frame import (
     FrameType,
     decode_at,
 )
-from headpond.wire.title import Title, decode_title
+from headpond.wire.title import Title
 
 SLOTS_MAX = 1024
 """How many processes of one topic and producer name may each have a slot at the same time."""
@@ -148,7 +148,7 @@ def read_title(disk: Disk, path: str) -> tuple[bytes, Title] | None:
         frame = decode_at(data, 0, FILE_BODY_BYTES_MAX)
         if frame is None or frame.type != FrameType.TITLE:
             return None
-        block, _, title = decode_title(frame.body)
+        block, _, title = decode_refill_title(frame.body)
     except BadFrame:
         return None
     return block, title

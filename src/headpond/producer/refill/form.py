@@ -2,7 +2,7 @@
 
 ::
 
-    TITLE         block, shard power, topic, producer, schema … (wire/title)
+    TITLE         block, shard power (255: not known yet), topic, producer, schema … (wire/title)
     DESTINATIONS  names of the destinations | the TITLE's body once more, in case the first one rots
     SNAPSHOT      shard, segment k: what makes a decoder ready for segment k of a typed topic
     SEGMENT       shard, segment: as it was encoded, and as it is sent
@@ -35,7 +35,7 @@ from headpond.model.identity import BLOCK_BYTES, SEGMENT_NUMBER_MAX, SHARD_POWER
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import read_frame
 from headpond.wire.frame import FrameType, encode
-from headpond.wire.title import Title, encode_title
+from headpond.wire.title import Title, decode_title, encode_title
 
 SUFFIX = ".refill"
 NOTE_SUFFIX = ".note"
@@ -43,6 +43,8 @@ NOTE_RUNS_MAX = 4096
 """A note of more runs of segments would be long; then it only tells how many segments there are."""
 NOTE_BYTES_MAX = 1024 * 1024
 PLACE_MASK = 0xFFFFFFFF
+UNSHARDED = 0xFF
+"""In place of the shard power: the segments, all of shard 0, are rows that have no shard yet."""
 TYPES = frozenset(
     {
         FrameType.TITLE,
@@ -107,12 +109,24 @@ Body = TypeVar("Body", Destinations, Rejections, Status)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode_head(block: bytes, shard_power: int, title: Title, destinations: Iterable[str]) -> list[bytes]:
+def encode_head(
+    block: bytes, shard_power: int | None, title: Title, destinations: Iterable[str]
+) -> list[bytes]:
     """The two frames that every file begins with."""
     assert len(block) == BLOCK_BYTES
-    body = encode_title(block, shard_power, title)
+    body = encode_title(block, shard_power or 0, title)
+    if shard_power is None:
+        body = block + bytes((UNSHARDED,)) + body[BLOCK_BYTES + 1 :]
     names = _encoder.encode(Destinations(list(destinations), body))
     return [encode(FrameType.TITLE, body), encode(FrameType.DESTINATIONS, names)]
+
+
+def decode_refill_title(body: bytes) -> tuple[bytes, int | None, Title]:
+    """Block, shard power and the rest of a TITLE's body; None where the rows have no shard yet."""
+    if body[BLOCK_BYTES : BLOCK_BYTES + 1] != bytes((UNSHARDED,)):
+        return decode_title(body)
+    block, _, title = decode_title(body[:BLOCK_BYTES] + b"\0" + body[BLOCK_BYTES + 1 :])
+    return block, None, title
 
 
 def encode_status(status: Status, place: int) -> bytes:

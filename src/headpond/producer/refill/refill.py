@@ -291,7 +291,7 @@ class Refill(Holdings):
         file: RefillFile,
         *,
         block: bytes,
-        shard_power: int,
+        shard_power: int | None,
         title: Title,
         claims: Claims,
         index: RefillIndex,
@@ -300,6 +300,7 @@ class Refill(Holdings):
         super().__init__(file, title, claims, index)
         self.block = block
         self.shard_power = shard_power
+        """None: the rows have no shard yet."""
         self.bytes_max = bytes_max
         self.continuable = True
         self.why_not_continuable = ""
@@ -324,7 +325,7 @@ class Refill(Holdings):
         path: str,
         *,
         block: bytes,
-        shard_power: int,
+        shard_power: int | None,
         title: Title,
         destinations: Sequence[str],
         durability: str = "sync",
@@ -568,11 +569,22 @@ class Refill(Holdings):
         try:
             self._file.flush(forced=forced)
         except BaseException:
-            # All since the last sync is gone from the file, whatever it was.
-            self.index.cut(self._file.end)
-            self.claims.mark_unwritten()
-            self._floors, self._late, self._written = None, {}, {}
+            self._forget_tail()
             raise
+
+    def _forget_tail(self) -> None:
+        """All since the last sync is gone from the file."""
+        self.index.cut(self._file.end)
+        self.claims.mark_unwritten()
+        self._floors, self._late, self._written = None, {}, {}
+
+    def roll_back(self) -> None:
+        """Forgets all since the last sync; even a power cut does not bring it back."""
+        if self._file.exists:
+            try:
+                self._file.roll_back()
+            finally:
+                self._forget_tail()
 
     def resume(self) -> None:
         """Goes on with the block: CLOSED is consumed, synced, before anything is sent under a new number."""

@@ -32,6 +32,7 @@ from headpond.producer.refill.form import (
     Rejections,
     Status,
     decode_body,
+    decode_refill_title,
     rows_of,
 )
 from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
@@ -39,7 +40,7 @@ from headpond.producer.refill.losses import CUT_SHORT, Damage, Losses
 from headpond.storage.frame_file import Bad, Found, looks_torn, read_frame, scan
 from headpond.storage.salvage import SALVAGE_BYTES, SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
-from headpond.wire.title import Title, decode_title
+from headpond.wire.title import Title
 
 _BULKY: Final = frozenset({FrameType.SEGMENT, FrameType.SNAPSHOT})
 
@@ -49,7 +50,8 @@ class RefillImage:
     """All that a file says."""
 
     block: bytes
-    shard_power: int
+    shard_power: int | None
+    """None: the rows have no shard yet."""
     title: Title
     destinations: tuple[str, ...]
     index: RefillIndex
@@ -100,7 +102,7 @@ class _Scan:
         self._note = note
         self._size = file.size()
         self._seen = seen
-        self._head: tuple[bytes, int, Title] | None = None
+        self._head: tuple[bytes, int | None, Title] | None = None
         self._names: tuple[str, ...] = ()
         self._index = RefillIndex()
         self._losses = Losses(file, self._index)
@@ -196,8 +198,8 @@ class _Scan:
     def _read_title(self, body: bytes) -> None:
         """The first one that can be read counts: DESTINATIONS has it once more."""
         if self._head is None:
-            self._head = decode_title(body)
-            self._losses.shards = 1 << self._head[1]
+            self._head = decode_refill_title(body)
+            self._losses.shards = 1 << (self._head[1] or 0)
 
     def _read_segment(self, note: _Note) -> None:
         if self._index.count >= SEGMENTS_MAX:
@@ -242,7 +244,7 @@ class _Scan:
 
     def _belongs(self, offset: int, frame: Frame) -> bool:
         """Whether a frame behind bad bytes is one of this file."""
-        known = self._head is None or frame.shard < 1 << self._head[1]
+        known = self._losses.shards is None or frame.shard < self._losses.shards
         if frame.type not in TYPES or not known:
             return False
         leads = self._leads_to_status(offset)

@@ -8,9 +8,9 @@ import pytest
 
 from headpond.model.errors import HeadpondError, RefillFull
 from headpond.model.identity import SegmentKey
-from headpond.producer.jobs import Budget, Finish, Note, Read, Spill, Store
 from headpond.producer.refill.form import NOTE_SUFFIX
 from headpond.producer.refill.refill import Refill
+from headpond.producer.spills import Budget, Finish, Note, Read, Spill, Store
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.title import Title
 from tests.producer.refills import BLOCK, PATH, PLAIN, TYPED, A, B, key, segment_frame, snapshot_frame
