@@ -1,7 +1,7 @@
 """When the parts of the broker want to act next.
 
 A part arms its alarm when it gets something with a deadline, so nobody asks it for one. An alarm may ring for
-nothing: the part then arms it again for what is left.
+nothing: the part then arms it again for the deadlines that are left.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Context:
         self.counters: Counter[str] = Counter()
         self.alarms = Alarms(clock_us)
         self.effects: list[Effect] = []
-        """What the shell does next, in this order."""
+        """The effects that the shell carries out next."""
 
     def add_effect(self, effect: Effect) -> None:
         self.effects.append(effect)

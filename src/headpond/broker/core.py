@@ -1,7 +1,7 @@
 """The node's core: wires the parts of the broker and passes each input to the part that handles it.
 
 The shell (node/server.py, or a simulation) calls in: ``connected``, ``received``, ``disconnected``, ``wrote``,
-``fetched``, ``on_time``; after each call it carries out ``effects()``. The core does no IO of its own.
+``fetched``, ``on_time``; after each call it carries out ``effects()``. The core does no IO.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class NodeCore:
         }
 
     def effects(self) -> list[Effect]:
-        """Takes what the shell does now, in this order."""
+        """Takes the effects that the shell carries out now, in order."""
         context, stores = self.context, self.stores
         self._producing.flush()
         context.effects += map(Commit, stores.due())

@@ -1,4 +1,4 @@
-"""What the core asks its shell to do. The shell does it in order and reports back where told to."""
+"""What the shell does for the core, in order; some effects name the method to report to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close a connection once what was sent to it is written."""
+    """Close a connection after everything sent to it is written."""
 
     connection: int
 
@@ -46,7 +46,7 @@ class Fetch:
     entry: int
     bytes_max: int
     then: Callable[[ReadResult | None], None]
-    """What the core does with it; None if the disk failed it, or the topic is gone."""
+    """Called with the result; None if the disk failed, or the topic is gone."""
 
     def run(self, log: ShardLog) -> ReadResult:
         """The read itself, for the worker thread."""
@@ -55,7 +55,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FindEntry(Fetch):
-    """Look for a time in a log; ``next_entry`` of what comes back is the first entry stored then or later."""
+    """Look for a time in a log; ``next_entry`` of the result is the first entry stored then or later."""
 
     at_us: int = 0
 
@@ -90,7 +90,7 @@ class HeadsFetch(Fetch):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTree:
-    """Close the logs and remove a folder that nothing refers to any more."""
+    """Close the logs and remove a folder that nothing refers to."""
 
     folder: str
     logs: tuple[ShardLog, ...] = ()

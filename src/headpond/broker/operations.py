@@ -1,4 +1,4 @@
-"""Operations: what a client asks for, checked against its token, carried out, logged and answered.
+"""Operations: a client's request, checked against its token, carried out, logged and answered.
 
 An operation is declared in ``wire/control``, the right it needs in ``access/rights.py``; the part of the broker
 that carries it out has a handler for it. A handler returns the result, or steps that wait (``steps.py``).
@@ -26,7 +26,7 @@ that asks faster than the node answers."""
 
 
 class LocalRequest(NamedTuple):
-    """What a client in the node's process asks for, and what takes the answer as an object."""
+    """A request of a client in the node's process, which takes the answer as an object."""
 
     operation: Operation
     answer: Callable[[Any], object]
@@ -68,7 +68,7 @@ class Operations:
         answer: Callable[[Any], object],
         refuse: Callable[[HeadpondError], object],
     ) -> None:
-        """Carries out what a client asks for; calls ``answer`` or ``refuse``, now or later."""
+        """Carries out an operation for a client; calls ``answer`` or ``refuse``, now or later."""
         session.unacked_bytes += REQUEST_COST_BYTES
         cost_bytes = REQUEST_COST_BYTES
 
@@ -93,7 +93,7 @@ class Operations:
         run(work(session, operation), replied, refused)
 
     def steps(self, session: Session | None, operation: Operation) -> Steps[Any]:
-        """Carries out what the node itself wants: no token, no log."""
+        """Carries out an operation for the node itself: no token, no log."""
         self._context.counters["requests"] += 1
         result = self.handlers[type(operation)](session, operation)
         if isinstance(result, GeneratorType):

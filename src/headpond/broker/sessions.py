@@ -1,4 +1,4 @@
-"""The connections of a node: the sessions by number, what is sent to them, and how they end."""
+"""The connections of a node: their sessions by number; sending to them, and ending them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Sessions:
             self.end(session)
 
     def end(self, session: Session) -> None:
-        """Sends what the conversation still has to say, then closes the connection."""
+        """Sends the last frames of the conversation, then closes the connection."""
         if out := session.side.data_to_send():
             self._context.effects.append(Send(session.connection, out))
         self._context.effects.append(Close(session.connection))

@@ -1,4 +1,4 @@
-"""A node's settings: defaults, a TOML file, and what the command line says on top."""
+"""A node's settings: defaults, a TOML file, and options of the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admin_records: Positive = 10_000
     """The latest records of administration that are kept; older ones go."""
     free_bytes_min: ByteCount = 128 * MIB
-    """Room on the disk below which sends are refused, to be tried again; acknowledging goes on."""
+    """Free bytes on the disk below which the node refuses sends for the time being; acknowledging works on."""
     window_bytes: ByteCount = 32 * MIB
     """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
     staged_bytes: ByteCount = 256 * MIB
@@ -42,11 +42,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unsent_bytes: ByteCount = 64 * MIB
     """Bytes waiting for one connection that does not read; past it the connection is closed."""
     connection_decoder_bytes: ByteCount = 32 * MIB
-    """What the decoders of a connection's typed blocks may hold; past it the one used longest ago goes."""
+    """The most bytes of decoders of a connection's typed blocks; beyond it the least recently used one goes."""
     decoder_bytes: ByteCount = 256 * MIB
     """The same, of all connections together."""
     state_bytes: ByteCount = 256 * MIB
-    """Keys held in memory while a state topic's shard is read for what is current; more are done in parts."""
+    """The most bytes of keys in memory while a state topic's shard is scanned; more are done in parts."""
     handshake_s: PositiveSeconds = 10.0
     """A connection that has not said hello by then is closed."""
     frame_s: PositiveSeconds = 30.0
@@ -81,7 +81,7 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_s: PositiveSeconds = 30.0
     """A connection without a request for so long is closed."""
     unread_s: PositiveSeconds = 60.0
-    """So is one that reads nothing of what it is sent for so long."""
+    """So is one that reads nothing for so long."""
     wait_s: PositiveSeconds = 60.0
     """The longest wait that a request may ask for."""
     callers: Positive = 256
@@ -96,7 +96,7 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of messages that these handed out and nobody settled, and of those that the node sent ahead to them; past
     it nothing more is handed out, and no other consumer is held."""
     consumer_idle_s: PositiveSeconds = 60.0
-    """A consumer that nobody fetches with for so long is closed: what it held goes to the others."""
+    """A consumer without a fetch for so long is closed: its messages go to the others."""
 
     def share_of(self, limit: int) -> int:
         """How much of a limit one token may use."""
@@ -124,7 +124,7 @@ class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The same, of all writers together."""
     writers_max: Positive = 100_000
     lease_s: PositiveSeconds = 30.0
-    """How long after a commit no other holder may go on under the writer's name."""
+    """How long after a commit no other holder may commit under the writer's name."""
     expire_s: PositiveSeconds = 86_400.0
     """A stage that nothing was added to for so long, and that no batch has, is dropped."""
     file_bytes: ByteCount = 32 * MIB

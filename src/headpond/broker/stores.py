@@ -1,7 +1,7 @@
-"""Everything durable of a node: its catalog, its logs and its settlement journal, opened and committed.
+"""Everything durable of a node: its catalog, its logs and its journals, opened and committed.
 
-Opening makes one consistent whole of what is on the disk, also where part of it rotted or is an older copy, and
-says what it found in ``recovered``. Its repairs are durable before the seal of the last clean stop goes
+Opening makes the files one consistent whole, even if some of them rotted or were restored from an older copy;
+``recovered`` lists what it found. Its repairs are durable before it removes the seal of the last clean stop
 (storage/seal.py). Each journal has a lane that commits it (storage/commit_lane.py). Closing in good order
 leaves a new seal.
 """
@@ -58,12 +58,12 @@ from headpond.wire.title import Title, decode_title
 from headpond.wire.typed.schema import decode_schema
 from headpond.wire.typed.versions import SchemaVersions
 
-# Topics that the catalog has lost: each log file says whose it is, so a topic can be found again.
+# Topics that the catalog has lost: each log file names its topic, so opening can find it again.
 #
-# A folder below ``topics/`` that the catalog does not name is what a deletion left behind, or a topic whose
-# catalog record was lost: a topic is in the catalog before it has a folder, and a deletion is remembered
-# until the folder is gone. The first is removed, the second taken back if its name is free. Anything else is
-# reported and left alone.
+# A folder below ``topics/`` that the catalog does not name is the rest of a deletion, or a topic whose catalog
+# record was lost: a topic is in the catalog before it has a folder, and the catalog remembers a deletion until
+# the folder is gone. Opening removes the first, and takes back the second if its name is free. It reports
+# anything else and leaves it alone.
 
 
 def strays(disk: Disk, known: set[bytes]) -> list[bytes]:
@@ -80,7 +80,7 @@ def strays(disk: Disk, known: set[bytes]) -> list[bytes]:
 
 
 def identify(disk: Disk, uuid: bytes, now_us: int) -> list[TopicCreated | TopicAltered]:
-    """The topic that a folder's log files say they belong to, with its schemas; empty where none can tell."""
+    """The topic that a folder's log files name, with its schemas; empty if none can be read."""
     folder = f"{TOPICS_FOLDER}/{uuid.hex()}"
     folders = [f"{folder}/{shard}" for shard in disk.list(folder)]
     paths = [f"{inside}/{name}" for inside in folders for name in disk.list(inside)]
@@ -173,7 +173,7 @@ class Stores:
         self.tokens_kept = self._open_kept("tokens", self.tokens)
         if self.tokens_kept.lost:
             self.recovered.append(
-                "tokens: all are revoked, since a revocation may be among what is lost; "
+                "tokens: all are revoked, since a revocation may be among the lost records; "
                 "stop the node and make a new one with `headpond token bootstrap`"
             )
         self.admin_log = AdminLog(settings.limits.admin_records)
@@ -213,7 +213,7 @@ class Stores:
             self._open_shards(topic)
 
     def _take_strays(self) -> bool:
-        """Folders that no topic claims: finishes deletions, takes back what the catalog lost; True for that."""
+        """Finishes deletions and takes back topics that the catalog lost; returns whether there were such."""
         found = strays(self._disk, {topic.uuid for topic in self.catalog})
         deleted = self.catalog.deleted
         deleted &= set(found)  # of the others nothing is left to remove
@@ -227,7 +227,7 @@ class Stores:
             created = changes[0] if changes else None
             if not isinstance(created, TopicCreated):
                 self.recovered.append(
-                    f"folder {folder} belongs to no topic and no log file in it tells whose it is; it is left "
+                    f"folder {folder} belongs to no topic and no log file in it names one; it is left "
                     "alone: restore it from a copy, or remove it"
                 )
             elif self.catalog.by_name(created.name) is not None:
@@ -271,7 +271,7 @@ class Stores:
         self.recovered += [f"settlements: {line}" for line in journal.report.lines()]
         if journal.report.lost:
             self.recovered.append(
-                "settlements: a subscription whose records are lost is gone, or gets again what it settled"
+                "settlements: a subscription whose records are lost is gone, or gets settled messages again"
             )
         journal.ensure_file()
         self.settlement_lane = CommitLane(
@@ -299,7 +299,7 @@ class Stores:
             cursor.begin()
             cursor.skipped.discard(0, shard.log.entry_first)
             for passed in self.subscriptions.pass_compacted(subscription, number, shard.log.compacted):
-                self.settlements.append(encode_change(passed))  # who settled them was not told to the disk
+                self.settlements.append(encode_change(passed))  # a crash came before it was recorded
                 self.settlement_lane.mark()
             if not self.runs.exact(cursor.tally.copies_run):
                 cursor.tally.begin_copies(self.runs.number, cursor.reached)
@@ -307,7 +307,7 @@ class Stores:
                 tallied = Tallied(topic.uuid, subscription.name, number, cursor.tally)
                 self.settlements.append(encode_change(tallied))
                 self.settlement_lane.mark()
-            if spans := cursor.unread(cursor.cursor, shard.log.entry_first):  # a crash came before it was told
+            if spans := cursor.unread(cursor.cursor, shard.log.entry_first):  # a crash came before
                 missed = Missed(topic.uuid, subscription.name, number, spans, "retention", self._now_us())
                 self.subscriptions.miss(subscription, missed)
                 self.settlements.append(encode_change(missed))
@@ -342,7 +342,7 @@ class Stores:
                 self._alarm.by(resume_us)
 
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
-        """A write ended; those who waited for it are told."""
+        """A write ended: calls its waiters."""
         if lane is self.long_work:
             self.long_work.done(cast(LongJob, write), error)
         elif isinstance(write, Errand):
@@ -368,7 +368,7 @@ class Stores:
         lane.done(write, error)
         if lane.shares:  # a log
             return
-        # Only now is memory what the journal says: topics come into being when those who waited are told.
+        # Only now does the memory agree with the journal: waiters apply the changes.
         if lane is self._catalog_lane:
             self._compact_if_long(self._catalog_journal, self.catalog, lane)
         elif lane is self.settlement_lane:
@@ -421,7 +421,7 @@ class Stores:
         self._catalog_lane.mark()
 
     def forget_settlements(self) -> None:
-        """Subscriptions of a deleted topic are gone: what the journal still says of them goes too."""
+        """Removes the records of a deleted topic's subscriptions from the journal."""
         self.settlements.compact(list(self.subscriptions.snapshot()))
         self.settlement_lane.mark()
 
@@ -443,11 +443,11 @@ class Stores:
         return topic
 
     def topic_altered(self, altered: TopicAltered) -> Topic | None:
-        """Its record is durable: what is stored from now on has the new schema."""
+        """Its record is durable: from now on the topic stores with the new schema."""
         return self.catalog.apply(altered)
 
     def topic_deleted(self, deleted: TopicDeleted, error: HeadpondError) -> Topic | None:
-        """Its record is durable: what was staged for it is refused; its folder goes when it is at rest."""
+        """Its record is durable: refuses everything staged for it. Its folder goes after the last write."""
         topic = self.catalog.apply(deleted)
         if topic is not None:
             for shard in topic.shards:
@@ -460,7 +460,7 @@ class Stores:
         return topic
 
     def at_rest(self) -> list[Topic]:
-        """Deleted topics that nothing writes to any more, to be removed now."""
+        """Deleted topics without a write under way, whose folders can be removed now."""
         found = [
             topic
             for topic in self.deleted.values()

@@ -1,4 +1,4 @@
-"""The log of administration: who did what, when, and what came of it. The latest are kept; older ones go.
+"""The log of administration: who did what, when, with which outcome. The node keeps the latest records.
 
 A record is on the disk before its operation is answered. Nobody pushes out what others did: when the log is
 full, the oldest record goes of the token that has the most of them. Refusals are limited besides: past so many

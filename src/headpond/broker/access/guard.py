@@ -1,10 +1,10 @@
-"""The guard: lets clients in, ends their connections when their token does, and judges what they ask for.
+"""The guard: greets clients, ends connections when their token ends, and checks every operation.
 
 =========================  ===================================================================================
-the node                   who comes in
+the node                   who may connect
 =========================  ===================================================================================
-never had a token          everybody, for everything; a token that somebody brings along is not looked at
-has, or had one            who brings a good token, for what that allows
+never had a token          everybody, for everything; the node ignores a token that a client sends
+has, or had one            clients with a valid token, for what it allows
 =========================  ===================================================================================
 
 With the first token every connection that has none is closed; with a revocation, or when its time is over,
@@ -51,7 +51,7 @@ class Guard:
     # --- coming and going ---------------------------------------------------------------------------
 
     def greet(self, session: Session, hello: Hello) -> None:
-        """Lets a client in, or raises why not."""
+        """Gives a client the rights of its token, or raises why it may not connect."""
         if not self._tokens.guarded:
             session.grant = ALL
             return
@@ -75,12 +75,12 @@ class Guard:
             token.connections.discard(session.connection)
 
     def revoked(self, token: Token) -> None:
-        """Its end is durable: so are its connections'."""
+        """The revocation is durable: ends the connections of the token."""
         for connection in sorted(token.connections):
             self._sessions.refuse(connection, TokenRevoked(f"token {token.id} ({token.made.name}) was revoked"))
 
     def closed_to_all(self) -> None:
-        """The first token is there: whoever came in without one goes."""
+        """The first token exists now: ends all connections that have none."""
         error = TokenNeeded("this node has tokens now, and this connection was opened without one")
         for session in self._sessions:
             if session.greeted and not session.token:
@@ -94,7 +94,7 @@ class Guard:
             self._alarm.by(self._context.clock_us() + left_us)
 
     def _on_time(self) -> None:
-        """Ends connections whose token is over."""
+        """Ends connections whose token has expired."""
         for session in self._sessions:
             if self._expired(session):
                 self._sessions.refuse(session.connection, self._over(session))
@@ -110,7 +110,7 @@ class Guard:
     # --- judging ------------------------------------------------------------------------------------
 
     def check_frame(self, session: Session, frame_type: int) -> None:
-        """Whether the connection may go on with a frame of this kind; if not, it ends."""
+        """Raises why a connection must end that sends a frame of this type."""
         if session.expires_us is not None and self._expired(session):
             raise self._over(session)
         if session.grant is not ALL:

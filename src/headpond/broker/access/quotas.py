@@ -1,11 +1,11 @@
-"""Quotas of tenants: rates slow a connection down; what there are too many of is refused for a while.
+"""Quotas of tenants: the node slows down a connection that sends too fast, and refuses things beyond a limit.
 
-A rate is kept by a clock of its own that runs ahead of the time with everything that is sent (a message costs
-1 / rate seconds). Where it is ahead, the node does not read from the connection until the time has caught up;
-the sender notices only that its window stays full. A tenth of a second may be sent at once.
+Each rate has a clock that everything sent moves forward (a message by 1 / rate seconds). While the clock is
+ahead of the time, the node does not read from the connection; the sender notices only that its window stays
+full. A tenth of a second may be sent at once.
 
 Making things (topics, subscriptions, …) has a rate too. A thousand may be made at once, so that a script does
-not notice; whoever goes on over many connections at once is refused in the end.
+not notice; a client that continues over many connections is refused in the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATES_BURST_US = 10_000_000
 CREATES_AHEAD_US = 5_000_000
 """How far making things may run ahead of its rate before it is refused."""
 LOOK_US = 1_000_000
-"""How long what a tenant stores is taken from the last look and what came since."""
+"""How long a count of what a tenant stores is kept up by adding, before it is counted again."""
 
 
 _SHOWN = {
@@ -43,7 +43,7 @@ _SHOWN = {
 
 @dataclass(slots=True)
 class Usage:
-    """What a tenant uses now."""
+    """The use that a tenant makes of the node."""
 
     connections: set[int] = field(default_factory=set)
     slowed: int = 0
@@ -72,7 +72,7 @@ class Quotas:
     # --- connections --------------------------------------------------------------------------------
 
     def enter(self, session: Session, topic: Topic) -> QuotaReached | None:
-        """A connection uses a tenant's topic; one too many is told so."""
+        """Counts a connection that uses a tenant's topic; returns the refusal of one too many."""
         if topic.tenant in session.tenants:
             return None
         return self._enter(session, topic.tenant, topic.settings)
@@ -86,7 +86,7 @@ class Quotas:
                 raise crowded
 
     def _enter(self, session: Session, tenant: str, settings: TopicSettings) -> QuotaReached | None:
-        if session.gone:  # nobody would take back what it is counted for
+        if session.gone:  # nothing would take its count back
             return None
         usage, limit = self.usage(tenant), settings.tenant_connections
         if limit is not None and len(usage.connections) >= limit:
@@ -118,7 +118,7 @@ class Quotas:
         return self._take(topic, "staged_bytes", size, lambda tenant: sum(self._staged(tenant)))
 
     def _take(self, topic: Topic, what: str, more: int, look: Callable[[str], int]) -> QuotaReached | None:
-        """Counts ``more`` of what a topic's tenant has, which is looked at now and then, or refuses it."""
+        """Adds ``more`` to a count of the topic's tenant, which is taken anew now and then; or refuses it."""
         limit: int | None = getattr(topic.settings, f"tenant_{what}")
         if limit is None:
             return None
@@ -133,7 +133,7 @@ class Quotas:
         return None
 
     def _stored_bytes(self, tenant: str) -> int:
-        """What the tenant has in logs, and in stages that are not yet there."""
+        """The tenant's bytes in logs, and in stages that are not published yet."""
         return sum(shard.log.bytes for shard in self._shards(tenant)) + sum(self._staged(tenant))
 
     def _blocks(self, tenant: str) -> int:
@@ -150,7 +150,7 @@ class Quotas:
     # --- making things ------------------------------------------------------------------------------
 
     def check(self, tenant: str, what: str, have: int, more: int = 1) -> TopicSettings:
-        """Refuses ``more`` of what a tenant has so many of, or returns its settings."""
+        """Raises if a tenant that has ``have`` cannot have ``more``; returns its settings."""
         settings = self._catalog.tenant_settings(tenant)
         limit: int | None = getattr(settings, f"tenant_{what}")
         if limit is not None and have + more > limit:
@@ -158,7 +158,7 @@ class Quotas:
         return settings
 
     def create(self, session: Session | None, tenant: str, what: str, have: int) -> None:
-        """Somebody makes one of what a tenant has so many of: too many are refused, too fast is slowed down."""
+        """A client creates one more: raises if it is one too many; slows a client down that is too fast."""
         rate = self.check(tenant, what, have).tenant_creates_s
         if rate is None:
             return
@@ -174,7 +174,7 @@ class Quotas:
     # --- rates --------------------------------------------------------------------------------------
 
     def charge(self, session: Session, topic: Topic, *, size: int = 0, messages: int = 0) -> None:
-        """Counts what was sent, and says until when nothing more is to be read if that was too much."""
+        """Counts what a connection sent; after too much the node does not read from it for a while."""
         if not topic.has_rates:
             return
         settings = topic.settings

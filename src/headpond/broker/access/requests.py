@@ -1,4 +1,4 @@
-"""Tokens made, listed, shown and revoked; what a client may do; the log of administration, read."""
+"""Tokens created, listed, shown and revoked; the rights of a client; reading the log of administration."""
 
 from __future__ import annotations
 

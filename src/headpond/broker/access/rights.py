@@ -19,22 +19,22 @@ Checked = Any
 
 
 class Judged(Enum):
-    """Where it is decided whether a frame may be sent."""
+    """What decides whether a client may send a frame."""
 
     FREE = auto()
-    """It asks for nothing: whoever was let in may send it."""
+    """Every greeted client may send it."""
     RULE = auto()
-    """By its own entry in ``RULES``, or that of the operation in it."""
+    """The rule of the operation in it, or its own."""
     TITLE = auto()
-    """By ``check_title``."""
+    """``check_title``."""
     BLOCK = auto()
-    """It concerns a block that a TITLE of this connection opened."""
+    """The TITLE of this connection that opened its block."""
     STAGE = auto()
-    """It concerns a stage: one that is out of reach is as if it did not exist (``reaches_stage``)."""
+    """``reaches_stage``: for a token that does not reach a stage, the stage does not exist."""
     FEED = auto()
-    """It concerns a topic that an ``open_feed`` of this connection opened."""
+    """The ``open_feed`` of this connection that opened its topic."""
     CONSUMER = auto()
-    """It concerns a consumer that a SUBSCRIBE of this connection opened."""
+    """The SUBSCRIBE of this connection that opened its consumer."""
 
 
 FRAMES: Final[Mapping[int, Judged]] = {
@@ -60,7 +60,7 @@ FRAMES: Final[Mapping[int, Judged]] = {
 
 
 def check(grant: Grant, operation: Checked, name_of: Callable[[bytes], str | None] = lambda uuid: None) -> None:
-    """Whether somebody may do this; if not, ``NotAllowed`` says which right is missing, and where.
+    """Raises ``NotAllowed`` with the missing right and the place, if the grant does not allow an operation.
 
     ``name_of`` gives the name of the topic with a uuid, if there is one.
     """
@@ -87,8 +87,8 @@ def check_frame(grant: Grant, frame_type: int) -> None:
 
 
 def reaches_writer(grant: Grant, writer: str) -> bool:
-    """Whether a writer is the token's to use. Writers' names are the whole node's, and a batch that somebody
-    else commits would make the next one a duplicate: so a name stands below a scope, as in ``acme/nightly``.
+    """Whether a token may use a writer. All writers of a node share one namespace, and a batch that another
+    client commits would make the next one a duplicate: so a name is below a scope, as in ``acme/nightly``.
     """
     above = writer.split("/")[:-1]
     places = (Place(tuple(above[:depth])) for depth in range(1, min(len(above), len(LEVELS)) + 1))
@@ -118,7 +118,7 @@ def keeps(grant: Grant, operation: Checked, info: Any) -> bool:
 
 
 def check_title(grant: Grant, topic: str, producer: str) -> None:
-    """Whether somebody may send to the topic that a TITLE names, under that name."""
+    """Raises ``NotAllowed`` unless the grant allows to send to a topic under the name of a producer."""
     place = place_of_topic(topic)
     if not (grant.has(PRODUCE) and grant.reaches(place)):
         raise _missing(PRODUCE, place)
@@ -128,7 +128,7 @@ def check_title(grant: Grant, topic: str, producer: str) -> None:
 
 def _check_uuid(grant: Grant, name: str | None) -> None:
     if name is None or not grant.reaches(Place.of(name)):
-        raise TopicNotFound("the topic that was read is not there any more")
+        raise TopicNotFound("the topic that was read no longer exists")
 
 
 def _check_names(grant: Grant, rule: Rule, operation: Any) -> None:

@@ -10,7 +10,7 @@ tag record          says
 === =============== =========================================================================================
 1   TokenMade       a token exists
 2   TokenEnded      it was revoked
-3   TokenForgotten  it is not listed any more (the oldest revoked ones, past ``TOKENS_MAX``)
+3   TokenForgotten  it is no longer listed (the oldest revoked ones, past ``TOKENS_MAX``)
 4   Guarded         there were tokens once: the node asks for one for ever
 === =============== =========================================================================================
 
@@ -117,7 +117,7 @@ class Tokens:
         return len(self._by_id)
 
     def find(self, text: str, now_us: int) -> Token:
-        """The token of that text, if it is good; else what is wrong with it."""
+        """The token of that text, or raises why it is not valid."""
         token_id, secret = _parse(text)
         token = self._by_id.get(token_id)
         if token is None or not hmac.compare_digest(_digest(token.made.salt, secret), token.made.digest):
@@ -145,7 +145,7 @@ class Tokens:
             self._by_id.pop(change.id, None)
 
     def on_damage(self, *, lost: bool) -> None:
-        """What was lost may have been the only token, or the end of one: that opens nothing."""
+        """Lost records may have held the only token, or a revocation: revokes all, and stays guarded."""
         self.guarded = True
         if lost:
             for token in self:
@@ -158,7 +158,7 @@ class Tokens:
             yield encode_change(msgspec.structs.replace(token.made, revoked_at_us=token.revoked_at_us))
 
     def room(self, grant: Grant) -> list[TokenForgotten]:
-        """What has to be forgotten so that somebody with this grant can make one more."""
+        """The tokens to forget so that a client with this grant can make one more."""
         whole = grant.covers(ALL)
         reached = list(self) if whole else [token for token in self if grant.covers(token.grant)]
         if len(self) < TOKENS_MAX and (whole or len(reached) < REACHED_MAX):
@@ -207,5 +207,5 @@ def _parse(text: str) -> tuple[str, bytes]:
     except (ValueError, binascii.Error):
         prefix, token_id, secret = "", "", b""
     if prefix != PREFIX or len(secret) != SECRET_BYTES:
-        raise TokenUnknown("what was given is not a token", hint="A token looks like hpd_ID_SECRET.")
+        raise TokenUnknown("this is not a token", hint="A token looks like hpd_ID_SECRET.")
     return token_id, secret

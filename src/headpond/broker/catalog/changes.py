@@ -12,9 +12,9 @@ tag record              says
 3   TopicAltered        a typed topic has one more version of its schema
 4   PlaceCreated        a tenant, product or component exists, and those that it stands below
 5   PlaceRemoved        a place is gone, with everything below it
-6   SettingsChanged     what a place or a topic says itself: some values set, some unset
+6   SettingsChanged     own settings of a place or a topic: some set, some unset
 7   ProducerRegistered  a producer of a topic, with its access and how its lease stands
-8   ProducerRemoved     it is gone; epochs of the topic go on above the one named
+8   ProducerRemoved     it is gone; later epochs of the topic are above the one named
 9   ProducerGranted     the lease of a single-access producer went to another instance
 10  ProducerSeen        it was open until then; whether its lease is free
 === =================== =====================================================================================
@@ -34,7 +34,7 @@ class TopicCreated(msgspec.Struct, array_like=True, frozen=True, tag=1):
     shard_power: int
     created_at_us: int
     durability: str = "sync"
-    """What was said at creation before there were settings; ``settings`` wins."""
+    """The durability at creation; ``settings`` wins."""
     schema: bytes | None = None
     """The first version of a typed topic's schema."""
     settings: dict[str, Value] = msgspec.field(default_factory=dict)

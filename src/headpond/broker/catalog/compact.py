@@ -1,8 +1,8 @@
-"""Compaction at work: which shards of state topics are due, one look at them every few seconds.
+"""Compaction of state topics: every few seconds, which shards are due.
 
-A shard is due when the closed files that no pass has looked at yet make up ``compact_share`` of all its closed
-files' bytes: so a pass, which reads the whole shard, comes the more rarely the more there is to read. What goes
-is decided in storage/log/compact.py, in steps that long_work.py gives to a worker thread.
+A shard is due when its closed files that no pass has read make up ``compact_share`` of the bytes of all its
+closed files: a pass reads the whole shard, so a larger shard is compacted more rarely. storage/log/compact.py
+decides which messages go, in steps that long_work.py gives to a worker thread.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Compacting:
             return False
         looked_to = self._looked_to.get(place)
         closed = topic.shards[number].log.closed_files()
-        if looked_to is None:  # this node just began: what was compacted was looked at
+        if looked_to is None:  # the node just started: compacted files were read by an earlier pass
             looked_to = max((each.end for each in closed if each.file.generation), default=0)
             self._looked_to[place] = looked_to
         new = sum(each.file.bytes for each in closed if each.end > looked_to)

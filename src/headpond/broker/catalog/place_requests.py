@@ -1,4 +1,4 @@
-"""Administration of the tree: places created, shown, given settings, deleted with everything below them."""
+"""Tenants, products and components: created, shown, given settings, deleted with everything below them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headpond.wire.control.codec import Operation
 PLACES_MAX = 100_000
 LISTED_MAX = 10_000
 NAMED_MAX = 5
-"""How many of the things that a place holds are named where it is not deleted because of them."""
+"""How many things the refusal to delete a place names."""
 
 
 class PlaceRequests:

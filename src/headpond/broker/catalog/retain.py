@@ -1,8 +1,8 @@
-"""Retention at work: files are dropped, subscriptions told, abandoned ones removed, old blocks forgotten.
+"""Retention: drops files, tells subscriptions what they lost, removes abandoned ones, forgets old blocks.
 
-It looks at a part of the shards a tick, in turn, and drops so many files at the most, so that no tick is long.
-What goes is decided in retention.py. A drop is staged in the log like a record; when that is durable the files
-are removed, and only then are subscriptions told what they lost.
+Each tick looks at some shards, in turn, and drops a bounded number of files, so that no tick is long.
+storage/log/retention.py decides which files go. A drop is staged in the log like a record; when it is durable,
+the log removes the files and subscriptions learn what they lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHARDS_A_TICK = 1000
 FILES_A_TICK = 200
 FORGET_EVERY_US = 3_600_000_000
 GRACE_US = 600_000_000
-"""A node that was away gives consumers so long to come back before it removes a subscription."""
+"""How long a node that just started waits for consumers before it removes an abandoned subscription."""
 
 
 class Retaining:
@@ -67,7 +67,7 @@ class Retaining:
                 return
 
     def _begin_round(self, now_us: int) -> None:
-        """All shards were looked at: the next tick begins with the first again."""
+        """The next tick begins with the first shard again."""
         self._left = iter(
             [(topic, shard) for topic in self._stores.catalog for shard in range(len(topic.shards))]
         )
@@ -81,7 +81,7 @@ class Retaining:
     # --- files --------------------------------------------------------------------------------------
 
     def _look(self, topic: Topic, number: int, files_max: int) -> int:
-        """Drops what may go of a shard; returns how many files that were."""
+        """Drops files of a shard that may go; returns how many."""
         if self._stores.catalog.by_uuid(topic.uuid) is not topic:
             return 0  # deleted since
         rules = Rules.of(topic.settings)
@@ -94,13 +94,13 @@ class Retaining:
         if not drops:
             return 0
         kept = shard.log.drop_before(drops[-1].end)
-        gone = [drop for drop in drops if drop.end <= kept]  # the last file stays while something goes to it
+        gone = [drop for drop in drops if drop.end <= kept]  # the file that is being written to stays
         if gone:
             shard.lane.wait(lambda error: self._dropped(topic, number, gone, error))
         return len(gone)
 
     def _dropped(self, topic: Topic, shard: int, drops: list[Drop], error: HeadpondError | None) -> None:
-        """The drop is durable, or the files are back."""
+        """The drop is durable; after an error the files are still there."""
         if error is not None:
             return
         for drop in drops:

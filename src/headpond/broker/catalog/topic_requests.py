@@ -57,7 +57,7 @@ class TopicListener:
 
 
 class TopicRequests:
-    """``before_deletion`` runs before topics are deleted; whoever has to hear of topics is in ``listeners``."""
+    """``before_deletion`` runs before topics are deleted; ``listeners`` hear of every change of a topic."""
 
     def __init__(self, context: Context, stores: Stores, quotas: Quotas, compacting: Compacting) -> None:
         self._context = context
@@ -68,9 +68,9 @@ class TopicRequests:
         self.listeners: tuple[TopicListener, ...] = ()
         self.before_deletion: Callable[[list[Topic]], Steps[None]]
         self._creating: dict[str, list[Wait[None]]] = {}
-        """By topic that is being created: everybody else who waits for it."""
+        """By topic that is being created: the other clients that wait for it."""
         self._altering: dict[bytes, list[Wait[None]]] = {}
-        """By topic whose schema is being changed: everybody who waits for that to end."""
+        """By topic whose schema is being changed: the clients that wait for that."""
         self.handlers: Mapping[type[Operation], Handler] = {
             OpenTopic: self._open,
             CreateTopic: self.create,

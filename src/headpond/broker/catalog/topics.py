@@ -1,4 +1,4 @@
-"""Topics: what the catalog journal says exists, and the open logs of each."""
+"""Topics, as the catalog journal has them, with their open logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPICS_FOLDER = "topics"
 
 @dataclass(slots=True)
 class Shard:
-    """One shard of an open topic: its log, the rules at its door, and those who wait for its sync."""
+    """One shard of an open topic: its log, the rules of admission, and the lane that commits it."""
 
     log: ShardLog
     admission: Admission
@@ -52,7 +52,7 @@ class Shard:
         body: bytes,
         schemas: SchemaVersions | None,
     ) -> int:
-        """Appends an admitted segment and returns its first entry; the lane tells when it is durable."""
+        """Appends an admitted segment and returns its first entry; its lane reports when it is durable."""
         first_entry = self.log.append(
             block=block,
             segment=segment,
@@ -76,9 +76,9 @@ class Topic:
     schemas: SchemaVersions | None = None
     """Of a typed topic."""
     tree: Tree = field(default_factory=Tree)
-    """What stands above it."""
+    """The places above it."""
     own: dict[str, Value] = field(default_factory=dict)
-    """What it says itself."""
+    """Its own settings."""
     producers: Producers = field(init=False)
     lost_us: int = 0
     settings: TopicSettings = field(init=False)
@@ -105,14 +105,14 @@ class Topic:
 
     @property
     def is_state(self) -> bool:
-        """Whether it keeps the latest value a key."""
+        """Whether it keeps the latest value of each key."""
         return self.settings.state
 
     def _levels(self) -> list[Level]:
         return [Level("topic", self.name, self.own), *self.tree.levels(self.place)]
 
     def settings_changed(self) -> None:
-        """Something was set or unset, here or above: it takes effect with the next write."""
+        """A setting changed, here or above: the new value holds from the next write on."""
         self.settings = settings = effective(self._levels())
         self.has_rates = (
             settings.tenant_bytes_s is not None
@@ -136,12 +136,12 @@ class Topic:
 
     @property
     def title(self) -> Title:
-        """What the topic's log files begin with."""
+        """The title at the beginning of the topic's log files."""
         encoded = list(self.schemas.encoded) if self.schemas is not None else []
         return Title(self.name, self.uuid, schema=encoded[-1] if encoded else None, schemas=encoded)
 
     def alter(self, schema: bytes) -> None:
-        """Adds a version of the schema; log files begun from now on tell of it."""
+        """Adds a version of the schema; log files begun from now on have it in their title."""
         assert self.schemas is not None, "a plain topic has none"
         self.schemas = self.schemas.and_then(schema)
         for shard in self.shards:
@@ -212,7 +212,7 @@ class Catalog:
     """Which topics exist, by name and by uuid, and the tree that they stand in."""
 
     def __init__(self, node_values: dict[str, Value] | None = None, lost_us: int = 0) -> None:
-        """``node_values`` are what the node's own settings say of all topics.
+        """``node_values`` are the node's own settings for all topics.
 
         ``lost_us`` is when this node began, by the clock that leases are measured with.
         """

@@ -1,4 +1,4 @@
-"""The tree of places: tenants, products and components, and what each says about the topics below it."""
+"""The tree of places: tenants, products and components, and the settings that topics below inherit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Holding:
     place: Place
     created_at_us: int
     own: dict[str, Value] = field(default_factory=dict)
-    """What it says itself."""
+    """Its own settings."""
 
 
 class Tree:
@@ -36,7 +36,7 @@ class Tree:
         )
 
     def ensure(self, place: Place, at_us: int) -> None:
-        """A place exists, and all that it stands below; a topic itself is no place of this tree."""
+        """Adds a place and all places above it; a topic itself is no place of this tree."""
         for above in (*place.ancestors, *([place] if place.level != "topic" else [])):
             if above not in self._holdings:
                 self._holdings[above] = Holding(above, at_us)
@@ -48,7 +48,7 @@ class Tree:
             self._holdings[place].own = dict(created.settings)
 
     def remove(self, place: Place) -> None:
-        """A place is gone, with everything below it."""
+        """Removes a place with everything below it."""
         for below in self.below(place):
             del self._holdings[below]
         self._holdings.pop(place, None)
@@ -57,12 +57,12 @@ class Tree:
         return sorted(other for other in self._holdings if place.holds(other))
 
     def missing(self, place: Place) -> Place | None:
-        """The first place above that does not exist; the defaults are never missed."""
+        """The highest place above that does not exist; the default places always may."""
         above = [each for each in place.ancestors if set(each.parts) != {DEFAULT_PART}]
         return next((each for each in reversed(above) if each not in self._holdings), None)
 
     def levels(self, place: Place) -> list[Level]:
-        """What is said above a place and at it, the nearest first, the node last."""
+        """The settings of a place and of those above it, the nearest first, the node last."""
         found = [
             Level(each.level, str(each), holding.own)
             for each in (place, *place.ancestors)
@@ -91,7 +91,7 @@ class Tree:
 
 
 def change_own(own: dict[str, Value], change: SettingsChanged) -> None:
-    """Applies a change to what a place or a topic says itself."""
+    """Applies a change to the own settings of a place or a topic."""
     own.update(change.set)
     for name in change.unset:
         own.pop(name, None)

@@ -1,11 +1,11 @@
-"""Admission: what a segment's number says about it, per (topic, block, shard).
+"""Admission: decides about a segment by its number, per (topic, block, shard).
 
 1. The next segment expected is admitted.
 2. One that was admitted before is a repeat if its ``origin_crc`` is the same, else a conflict: the
    producer's sequence went backwards.
 3. One beyond the next expected leaves a gap, which the answer names.
-4. A sender that has nothing earlier declares the hole; admission goes on behind it, and what later comes for
-   the hole by another path is admitted, flagged late.
+4. A sender that has nothing earlier declares the hole; admission continues behind it. A segment for the hole
+   that comes later by another path is admitted, flagged late.
 
 Marks are sets of ranges, not a high-water mark, so nothing that arrives late is lost.
 """
@@ -26,7 +26,7 @@ DECLARED_MAX = 10_000
 @dataclass(frozen=True, slots=True)
 class Admit:
     late: bool = False
-    """It fills a hole behind which admission had gone on."""
+    """It fills a hole behind which admission continued."""
     new: bool = False
     """The shard has nothing of the block yet."""
 
@@ -80,7 +80,7 @@ class Admission:
             return 0
         self._declared.pop(block, None)
         self._declared[block] = segment
-        if len(self._declared) > DECLARED_MAX:  # its sender declares it again when it is told of a gap
+        if len(self._declared) > DECLARED_MAX:  # its sender declares it again when it gets a gap
             del self._declared[next(iter(self._declared))]
         return hole
 
@@ -116,7 +116,7 @@ class Admission:
             self._declared.pop(block, None)
 
     def forget(self) -> None:
-        """A failed sync put the marks back: holes are declared anew by their senders."""
+        """A failed sync put the marks back: senders declare their holes again."""
         self._declared.clear()
 
 

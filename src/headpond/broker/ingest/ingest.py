@@ -1,8 +1,8 @@
 """Segments in, acknowledgements out.
 
 A segment is judged by its number, validated and appended, all without IO; its answer waits in the shard's
-lane until the append is synced. A whole segment at a time: no row is touched. What a typed topic adds to this
-is in typed_blocks.
+lane until the append is synced. It handles a whole segment at a time, no single row. typed_blocks.py adds
+what typed topics need.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ANSWERS_MAX = 1024
 """Answers in one ACK frame, which keeps it far below the limit of a control frame."""
 MESSAGE_LENGTH_MAX = 300
 FRAME_COST_BYTES = 512
-"""What a segment costs in memory beside its bytes, until it is answered."""
+"""The memory that a segment takes beside its bytes, until it is answered."""
 
 FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge, KeyMissing, ValueMissing)
 """Faults of the segment itself: the same bytes can never be taken."""
@@ -201,8 +201,8 @@ class Producing(TopicListener):
         book.tally(block, context.producer, self._catalog.run if first else 1, self._now_us())
         return book
 
-    def _tell(self, shard: Shard) -> None:
-        """Writes down what the ledger knows; while the disk is full that waits for the next record."""
+    def _stage_tallies(self, shard: Shard) -> None:
+        """Stages the ledger's counts; while the disk is full they wait for the next record."""
         if not self._watermark.full:
             shard.log.stage_tallies(self._now_us())
             shard.lane.mark()
@@ -244,7 +244,7 @@ class Producing(TopicListener):
         self._answer_when_durable(session, context, shard, frame, answer, stored_bytes=len(body))
 
     def _record(self, session: Session, context: BlockContext, topic: Topic, frame: Frame) -> tuple[bytes, int]:
-        """What is stored of a segment, and how many rows it has."""
+        """The bytes to store of a segment, and how many rows it has."""
         if context.refusal is not None:
             raise context.refusal
         settings = topic.settings
@@ -262,7 +262,7 @@ class Producing(TopicListener):
     ) -> None:
         self._counters["segments_duplicate"] += 1
         self._tally(context, shard, context.block).repeated(context.block)
-        self._tell(shard)
+        self._stage_tallies(shard)
         answer = AckItem(frame.segment, "duplicate", first_entry)
         if first_entry is not None and first_entry < shard.log.entry_durable:
             self._answer(session, context, frame.shard, answer)
@@ -314,7 +314,7 @@ class Producing(TopicListener):
         if frame.shard < len(shards) and not isinstance(error, BadRequest | TopicMismatch | TopicNotFound):
             book = self._tally(context, shards[frame.shard], context.block)
             book.rejected(context.block, frame.segment, error.code)
-            self._tell(shards[frame.shard])
+            self._stage_tallies(shards[frame.shard])
         self._answer(session, context, frame.shard, _rejected(frame.segment, error, expected))
 
     # --- answers ------------------------------------------------------------------------------------
@@ -343,9 +343,9 @@ class Producing(TopicListener):
             self._sessions.acknowledge(connection, its_acks)
 
     def on_snapshot(self, session: Session, frame: Frame) -> None:
-        """Encoder state of a typed block: the decoder begins anew, and what lies before it is a declared hole.
+        """Encoder state of a typed block: the decoder starts from it; everything before it is a declared hole.
 
-        Where it is of no use nothing is said here: the segments behind it are answered for themselves.
+        A snapshot has no answer: the segments behind it have.
         """
         context = session.current
         if context is None:
@@ -409,7 +409,7 @@ class Producing(TopicListener):
         self._counters["segments_in_holes"] += left_out
         if left_out:
             self._tally(context, shard, context.block).declare(context.block, segment)
-            self._tell(shard)
+            self._stage_tallies(shard)
 
     def on_block_end(self, session: Session, end: BlockEnd) -> None:
         context = session.blocks.get(end.block)
@@ -421,7 +421,7 @@ class Producing(TopicListener):
                 shard = context.topic.shards[shard_number]
                 if segment_next:
                     self._tally(context, shard, end.block).close(end.block, segment_next)
-                    self._tell(shard)
+                    self._stage_tallies(shard)
                 marks = shard.log.marks.get(end.block)
                 if marks is not None and marks.ended_us is None:
                     shard.log.append_end(end.block, self._now_us())

@@ -1,4 +1,4 @@
-"""Producers registered at a topic, by name: with which access, who is there, how the lease stands."""
+"""Producers registered at a topic, by name: their access, their connections, their lease."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headpond.broker.catalog.changes import (
 from headpond.model.errors import Fenced, HeadpondError
 from headpond.wire.title import Title
 
-# The lease of a single-access producer: who may send under its name, told apart by an epoch.
+# The lease of a single-access producer: which instance may send under its name, by an epoch.
 #
 # An instance asks when it opens and again on every new connection, then with the epoch that it holds.
 #
@@ -56,7 +56,7 @@ class Lease:
     holder: str = ""
     """The name of that client."""
     connection: int | None = None
-    """What it is held over; None once that is gone."""
+    """The connection of its holder; None once that ended."""
     heard_us: int = 0
     """When its holder was last heard of."""
     granting: bytes = b""
@@ -136,12 +136,12 @@ class Producers:
     """Those of one topic."""
 
     def __init__(self, topic: bytes, lost_us: int = 0) -> None:
-        """``lost_us`` is when this node began: connections of holders that the journal tells of went then."""
+        """``lost_us`` is when this node started: the connections of holders in the journal ended then."""
         self._topic = topic
         self._lost_us = lost_us
         self._registrations: dict[str, Registration] = {}
         self._epoch_floor = 0
-        """The highest epoch of producers that were removed: a name that comes again goes on above it."""
+        """The highest epoch of removed producers: a name that is registered again gets a higher one."""
 
     def get(self, producer: str) -> Registration | None:
         return self._registrations.get(producer)
@@ -153,7 +153,7 @@ class Producers:
         return len(self._registrations)
 
     def next_epoch(self, known: Lease | None, asked: int = 0) -> int:
-        """The epoch of the next grant; ``asked`` is one that somebody says they hold."""
+        """The epoch of the next grant; ``asked`` is the one that a client claims to hold."""
         return max(known.epoch if known is not None else 0, self._epoch_floor, asked) + 1
 
     def apply(self, change: ProducerChange) -> Registration | None:
@@ -217,7 +217,7 @@ class Producers:
 
 
 def fenced(known: Registration, shown: str, epoch: int) -> Fenced:
-    """What an instance is told that does not hold the lease (any more)."""
+    """The error for an instance that does not hold the lease."""
     who = f"producer {known.producer!r} of {shown}"
     if not epoch:
         return Fenced(f"{who} has single access, and this instance holds no lease")

@@ -1,6 +1,6 @@
-"""Producers registered, opened, closed, shown and removed; the lease of single access granted and given back.
+"""Producers: registered, opened, closed, shown and removed; the lease of single access granted and given back.
 
-What a producer may do, by how its name is registered at the topic:
+Whether a client may open a producer depends on how its name is registered at the topic:
 
 ================  =============================================================================================
 registered        opened as
@@ -183,7 +183,7 @@ class ProducerRequests:
             yield from self._write(topic, ProducerRegistered(topic.uuid, ask.producer, access, now_us))
             known = topic.producers.get(ask.producer)
             assert known is not None
-        # Two clients may have registered the name at once: what is registered now decides for both.
+        # Two clients may have registered the name at once: the registration that won decides for both.
         if ask.access not in ("", known.access):
             raise _mismatch(topic, known, ask.access)
         if known.access == MULTIPLE:

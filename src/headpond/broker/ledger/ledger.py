@@ -33,7 +33,7 @@ class _Page(NamedTuple):
 
 
 class ProducerPages:
-    """What all producers of a topic announced and what came of it. ``open_blocks`` are spoken of by clients."""
+    """What all producers of a topic announced, and its fate. Connections have ``open_blocks`` open."""
 
     def __init__(
         self, topic: Topic, runs: Runs, open_blocks: Collection[bytes], *, segments: bool = False
@@ -104,7 +104,7 @@ def _page(parts: list[tuple[ProducerAccount, bool, int]], is_open: bool) -> _Pag
 
 
 def log_account(topic: Topic) -> LogAccount:
-    """Entries given out against messages counted, over all shards; what is not durable yet is in both."""
+    """Entries against counted messages, over all shards; both include those that are not durable yet."""
     total = LogAccount()
     for shard in topic.shards:
         book = shard.log.marks.book

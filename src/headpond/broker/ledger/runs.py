@@ -1,7 +1,7 @@
 """Runs of the node, numbered: which one this is, and which was the last that did not end in good order.
 
 Some counts of the ledger reach the disk a moment after what they count. They are exact unless a run was cut
-short since they began, and then they are lower bounds. A journal of its own, a record a change::
+short since they began, and then they are lower bounds. Their journal has a record for each change::
 
     (number, crashed, ended)     crashed: the last run that was cut short; ended: whether this one closed well
 """
@@ -49,7 +49,7 @@ class Runs:
             self.number += LOST_MAX
         cut_short = not last.ended or bool(self._journal.report.damaged)
         self.crashed = self.number - 1 if cut_short else last.crashed
-        """What was counted in this run or an earlier one may be short of what happened."""
+        """A count of this run or an earlier one may be too low."""
 
     def begin(self) -> None:
         """Notes that a run began, which a clean end will have to follow. Does IO."""

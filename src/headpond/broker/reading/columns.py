@@ -1,4 +1,4 @@
-"""A fetch of chosen columns: what is not wanted is left out of the records before they travel.
+"""A fetch of some columns: the others are removed from the records before they travel.
 
 A record keeps its header, with the checksum of the frame that its producer made, and gets a frame of its own:
 what was read was checked against the one on the disk. One that has no other columns than those wanted goes as
@@ -31,7 +31,7 @@ ALWAYS = "sent_at"
 
 @dataclass(frozen=True, slots=True)
 class ChosenFetch(FilteredFetch):
-    """Reads as ``FilteredFetch`` does if there is a filter, and keeps ``columns`` alone, if they are told."""
+    """Reads as ``FilteredFetch`` does if there is a filter; keeps only ``columns``, if they are given."""
 
     columns: frozenset[str] | None = None
 

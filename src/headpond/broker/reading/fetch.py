@@ -56,7 +56,7 @@ READS_MAX = 64
 WATCHES_MAX = 64
 """Of one connection."""
 NAMES_BYTES_MAX = 256 * 1024
-"""What the names of producers take of one answer."""
+"""The most bytes of producers' names in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Fetching(TopicListener):
 
     def _read_ends(self, session: Session, ask: ReadEnds) -> Steps[list[Ends]]:
         if ask.known is not None and len(ask.known) != len(ask.topics):
-            raise BadRequest(f"{len(ask.topics)} topics, and what is known of {len(ask.known)}")
+            raise BadRequest(f"{len(ask.topics)} topics, and known ends of {len(ask.known)}")
         ends = self._ends(ask)
         if ask.known is None or not ask.wait_s or _grown(ends, ask.known):
             return ends
@@ -164,7 +164,7 @@ class Fetching(TopicListener):
                     self._end(connection, watch)
 
     def _is_news(self, watch: Watch, name: str) -> bool:
-        """Whether a topic is other than whoever waits knows it; only what changed is looked at."""
+        """Whether a topic differs from what the waiting client knows of it."""
         place = watch.places.get(name)
         if place is None:
             return False
@@ -211,7 +211,7 @@ class Fetching(TopicListener):
             queue.popleft().done(None)
 
     def read(self, session: Session) -> None:
-        """A request has read what it wanted, or does not want it any more."""
+        """A request has read, or does not want to any longer: the next one may."""
         self._busy.discard(session.connection)
         self.opened(session)
 
@@ -256,7 +256,7 @@ class Fetching(TopicListener):
     def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
         topic = self._catalog.by_uuid(ask.topic)
         if topic is None:
-            raise TopicNotFound("the topic that was read is not there any more")
+            raise TopicNotFound("the topic that was read no longer exists")
         if ask.shard >= len(topic.shards):
             raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
         log = topic.shards[ask.shard].log
@@ -267,7 +267,7 @@ class Fetching(TopicListener):
     def _find_time(self, session: Session, ask: FindTime) -> Steps[list[int]]:
         topic = self._catalog.by_uuid(ask.topic)
         if topic is None:
-            raise TopicNotFound("the topic that was read is not there any more")
+            raise TopicNotFound("the topic that was read no longer exists")
         yield self.turn(session)
         try:
             shards = range(len(topic.shards))
@@ -303,14 +303,14 @@ def _shard_ends(log: ShardLog) -> ShardEnds:
 def _grown(ends: list[Ends], known: list[list[int]]) -> bool:
     """Whether there is more than is known, or another number of shards."""
     return any(
-        len(end.shards) != len(told)
-        or any(shard.entry_next > n for shard, n in zip(end.shards, told, strict=True))
-        for end, told in zip(ends, known, strict=True)
+        len(end.shards) != len(known_ends)
+        or any(shard.entry_next > n for shard, n in zip(end.shards, known_ends, strict=True))
+        for end, known_ends in zip(ends, known, strict=True)
     )
 
 
 def _cut(run: ReadResult, masks: list[bytes] | None, ask: FetchEntries, end: int, log: ShardLog) -> Records:
-    """What a read brought, up to ``end``: which entries are gone, and why, is told by exact spans."""
+    """The records of a read up to ``end``, and exact spans of the entries that are gone, with the reason."""
     if ask.named:
         end = min(end, _names_end(run.records, log))
     count = sum(record.header.first_entry < end for record in run.records)

@@ -1,4 +1,4 @@
-"""A fetch that looks at the rows: records without a wanted one are left out, of the others a mask tells which.
+"""A fetch that looks at rows: records without a wanted row are left out, the others have a mask.
 
 Records stay as they are stored. It runs in a worker thread, a bounded number of bytes at a time.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headpond.storage.log.shard_log import ShardLog
 
 MASK_BYTES_MAX = 512 * 1024
-"""What the masks of one answer take, so that they fit into its frame; one record's do."""
+"""The most bytes of masks in one answer, so that they fit into its frame; one record's do."""
 
 _MICROS = pa.timestamp("us", tz="UTC")
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
