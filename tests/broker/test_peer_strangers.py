@@ -15,10 +15,10 @@ from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import Link, LinkOptions
 from headpond.model.address import parse_addresses
 from headpond.model.errors import ConnectionLost, HeadpondError, PeerBarred, PeerMismatch, ProtocolError
-from headpond.node.links.ends import HereNode, Stored, ThereNode
-from headpond.node.links.flow import PeerFlow
-from headpond.wire.control.catalog import DeleteTopic, TopicInfo
-from headpond.wire.control.codec import Request, Response
+from headpond.node.links.ends import LogRecord, OtherNode, ThisNode
+from headpond.node.links.flow import PeerFlow, offer
+from headpond.wire.control.catalog import DeleteTopic, ShowTopic
+from headpond.wire.control.codec import Operation, Request, Response
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     CONFLICTING,
@@ -48,7 +48,7 @@ U = b"u" * 16
 SECRET = "acme/pay/vault/keys"
 
 
-class Liar(HereNode):
+class Liar(ThisNode):
     """A source that answers as a test says."""
 
     told: list[Followed] | None = None
@@ -56,14 +56,15 @@ class Liar(HereNode):
     hidden: int | None = None
     """The number of the segment that a fetch does not bring, though its head was told."""
 
-    async def follow(self, ask: FollowTopics) -> list[Followed]:
-        return await super().follow(ask) if self.told is None else self.told
+    async def ask(self, operation: Operation, kind: type[Any]) -> Any:
+        found = await super().ask(operation, kind)
+        if isinstance(operation, FollowTopics) and self.told is not None:
+            return self.told
+        if isinstance(operation, ShowTopic) and self.shown:
+            return msgspec.structs.replace(found, topic=self.shown)
+        return found
 
-    async def show(self, topic: str) -> TopicInfo:
-        info = await super().show(topic)
-        return msgspec.structs.replace(info, topic=self.shown) if self.shown else info
-
-    async def fetch(self, ask: FetchEntries) -> tuple[list[Stored], int]:
+    async def fetch(self, ask: FetchEntries) -> tuple[list[LogRecord], int]:
         found, entry_next = await super().fetch(ask)
         return [each for each in found if each.segment != self.hidden], entry_next
 
@@ -75,7 +76,7 @@ def lying(a: MemoryNode, b: MemoryNode, topics: str, **lies: Any) -> tuple[PeerF
         setattr(source, name, lie)
     status = LinkStatus(lambda: 0)
     made = LinkMade("link", "headpond://other", [topics], "pull", None, 0, "")
-    return PeerFlow(made, "pull", source, HereNode(b.shell.core, -2, b.drain), status), status
+    return PeerFlow(made, "pull", source, ThisNode(b.shell.core, -2, b.drain), status), status
 
 
 async def ended(flow: PeerFlow) -> BaseException:
@@ -229,9 +230,11 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
     a.create()
     carried: list[str] = []
 
-    class Refusing(HereNode):
-        async def open_feed(self, ask: OpenFeed) -> Any:
-            raise HeadpondError("for the test")
+    class Refusing(ThisNode):
+        async def ask(self, operation: Operation, kind: type[Any]) -> Any:
+            if isinstance(operation, OpenFeed):
+                raise HeadpondError("for the test")
+            return await super().ask(operation, kind)
 
     async def scenario() -> None:
         flow, _ = lying(a, b, "*")
@@ -267,14 +270,14 @@ def test_what_was_said_on_a_connection_is_not_gone_on_with_on_the_next() -> None
     async def scenario() -> None:
         async with serving() as other:
             link = await open_link(other.url)
-            there = ThereNode(link)
+            there = OtherNode(link)
             (await other.conversation()).abort()
             await other.conversation()  # the link came back by itself
             await link.wait_up()
             with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
-                await there.follow(FollowTopics(["*"], seen=1000, wait_s=20.0))
+                await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0), list[Followed])
             with pytest.raises(ConnectionLost):
-                await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [Stored(0, b"r")])
+                await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [LogRecord(0, b"r")])
             await link.close()
 
     asyncio.run(scenario())
@@ -287,7 +290,7 @@ def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
             conversation = await other.conversation()
             heads = [RecordHead(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
             named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
-            asked = asyncio.ensure_future(ThereNode(link).offer(OfferHeads(U, 0, heads, named)))
+            asked = asyncio.ensure_future(offer(OtherNode(link), OfferHeads(U, 0, heads, named)))
             for _ in range(2):
                 request = await conversation.next(Request)
                 assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
@@ -303,7 +306,7 @@ def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
         async with serving() as other:
             link = await open_link(other.url)
             conversation = await other.conversation()
-            asked = asyncio.ensure_future(ThereNode(link).follow(FollowTopics(["*"])))
+            asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"]), list[Followed]))
             number = (await conversation.next(Request)).number
             topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
             conversation.say(Response(number, [topic]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headpond.node.links.ends import HereNode
+from headpond.node.links.ends import ThisNode
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from tests.broker.peer_world import Way, linked, pull, rest, until
@@ -135,15 +135,15 @@ def test_a_follower_compacts_by_itself_and_goes_on_following() -> None:
 
 def test_compaction_between_a_head_and_its_record_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     source, sink = home(), follower()
-    fetch = HereNode.fetch
+    fetch = ThisNode.fetch
     compacted: list[int] = []
 
-    async def compact_first(self: HereNode, ask: Any) -> Any:
+    async def compact_first(self: ThisNode, ask: Any) -> Any:
         if not compacted:
             compacted.append(source.compact())
         return await fetch(self, ask)
 
-    monkeypatch.setattr(HereNode, "fetch", compact_first)
+    monkeypatch.setattr(ThisNode, "fetch", compact_first)
     (way,) = follow(source, sink)
     assert compacted[0] > 0
     assert values(sink.read("now", "state")) == {TEA: b"3", COCOA: b"1"}

@@ -1,6 +1,6 @@
-"""The two ends of a link, as whoever carries records between them asks: this node and the other one.
+"""The two ends of a link: this node and the other one, which answer the same operations.
 
-Both answer the same questions (wire/control/links.py), so that taking and giving are the same work.
+So copying to a node and copying from it are the same work (``flow.py``, ``follow.py``).
 """
 
 from __future__ import annotations
@@ -18,75 +18,45 @@ from headpond.broker.reading.fetch import Records
 from headpond.broker.steps import run
 from headpond.client.link.link import Link
 from headpond.model.bounds import check_fields
-from headpond.model.errors import (
-    BadFrame,
-    ConnectionLost,
-    HeadpondError,
-    LimitReached,
-    NodeStopping,
-    ProtocolError,
-)
-from headpond.wire.control.catalog import ShowTopic, TopicInfo
+from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, NodeStopping, ProtocolError
 from headpond.wire.control.codec import Operation, read_result
-from headpond.wire.control.links import (
-    AdmitRecords,
-    Admitted,
-    FeedOpened,
-    Followed,
-    FollowTopics,
-    Heads,
-    OfferHeads,
-    OpenFeed,
-    ReadHeads,
-    peer_parts,
-)
+from headpond.wire.control.links import AdmitRecords, Admitted, peer_parts
 from headpond.wire.control.reading import Fetched, FetchEntries
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame
 from headpond.wire.record import decode_record_header
 
-Kind = TypeVar("Kind")
+Answer = TypeVar("Answer")
 
 TIMEOUT_S = 120.0
-"""An answer waits for a disk, and perhaps for others in front of it."""
+"""An answer may wait for a disk, and for other requests before it."""
 
 
-class Stored(NamedTuple):
-    """A record as it stands in a log."""
+class LogRecord(NamedTuple):
+    """A record as a log has it."""
 
     segment: int
     record: bytes
 
 
-class PeerNode(Protocol):
-    """One end of a link."""
+class LinkEnd(Protocol):
+    """One node of a link."""
 
     @property
     def id(self) -> str: ...
 
-    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
-        """The answer to any other question."""
+    async def ask(self, operation: Operation, kind: type[Answer]) -> Answer: ...
 
-    async def follow(self, ask: FollowTopics) -> list[Followed]: ...
+    async def fetch(self, ask: FetchEntries) -> tuple[list[LogRecord], int]:
+        """Records, and the entry to continue at."""
 
-    async def show(self, topic: str) -> TopicInfo: ...
-
-    async def heads(self, ask: ReadHeads) -> Heads: ...
-
-    async def fetch(self, ask: FetchEntries) -> tuple[list[Stored], int]:
-        """Records, and where to read on."""
-
-    async def open_feed(self, ask: OpenFeed) -> FeedOpened: ...
-
-    async def offer(self, ask: OfferHeads) -> list[int]: ...
-
-    async def admit(self, ask: AdmitRecords, records: list[Stored]) -> Admitted: ...
+    async def admit(self, ask: AdmitRecords, records: list[LogRecord]) -> Admitted: ...
 
 
-class HereNode:
-    """This node, asked directly. ``drain`` carries out what its core wants done."""
+class ThisNode:
+    """This node, whose core is asked directly; ``drain`` carries out the core's effects."""
 
     def __init__(self, core: NodeCore, number: int, drain: Callable[[], None]) -> None:
-        """``number`` is no connection's."""
+        """``number`` stands for a connection; no connection has it."""
         self._core = core
         self._session = local_session(number)
         self._drain = drain
@@ -99,10 +69,10 @@ class HereNode:
         self._core.peering.on_disconnect(self._session.connection)
         self._core.fetching.on_disconnect(self._session)
 
-    async def _ask(self, operation: Operation) -> Any:
+    async def ask(self, operation: Operation, kind: type[Answer]) -> Answer:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def done(result: Any) -> None:
+        def answered(result: Any) -> None:
             if not answer.done():
                 answer.set_result(result)
 
@@ -110,121 +80,68 @@ class HereNode:
             if not answer.done():
                 answer.set_exception(error.again())
 
-        check_fields(operation)  # it may be made of what the other node said
+        check_fields(operation)  # it may hold values of the other node
         if self._core.context.stopping:
             raise NodeStopping("the node is shutting down")
-        run(self._core.operations.steps(self._session, operation), done, refused)
+        run(self._core.operations.steps(self._session, operation), answered, refused)
         self._drain()
-        return await answer
+        found: Answer = await answer
+        return found
 
-    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
-        answer: Kind = await self._ask(operation)
-        return answer
+    async def fetch(self, ask: FetchEntries) -> tuple[list[LogRecord], int]:
+        found = await self.ask(ask, Records)
+        return [_log_record(b"".join(parts)) for parts in found.frames], found.entry_next
 
-    async def follow(self, ask: FollowTopics) -> list[Followed]:
-        return list(await self._ask(ask))
-
-    async def show(self, topic: str) -> TopicInfo:
-        info: TopicInfo = await self._ask(ShowTopic(topic))
-        return info
-
-    async def heads(self, ask: ReadHeads) -> Heads:
-        heads: Heads = await self._ask(ask)
-        return heads
-
-    async def fetch(self, ask: FetchEntries) -> tuple[list[Stored], int]:
-        found: Records = await self._ask(ask)
-        return [_stored(b"".join(parts)) for parts in found.frames], found.entry_next
-
-    async def open_feed(self, ask: OpenFeed) -> FeedOpened:
-        opened: FeedOpened = await self._ask(ask)
-        return opened
-
-    async def offer(self, ask: OfferHeads) -> list[int]:
-        return list(await self._ask(ask))
-
-    async def admit(self, ask: AdmitRecords, records: list[Stored]) -> Admitted:
+    async def admit(self, ask: AdmitRecords, records: list[LogRecord]) -> Admitted:
         sink = self._core.peering.sink
         for segment, record in records:
             header = decode_record_header(record)
             sink.take(self._session.connection, ask.topic, ask.shard, segment, header, record)
-        admitted: Admitted = await self._ask(ask)
-        return admitted
+        return await self.ask(ask, Admitted)
 
 
-class ThereNode:
-    """The other node, over one connection: what was said on it, stamps and feeds, means nothing on the next."""
+class OtherNode:
+    """The other node, over one connection: stamps and feeds of this connection mean nothing on the next one."""
 
     def __init__(self, link: Link) -> None:
         assert link.welcome is not None
         self._link = link
         self.id = link.welcome.node
         if not 0 < len(self.id) <= NODE_LENGTH_MAX or not self.id.isprintable():
-            raise ProtocolError("the other node has no name, or one that cannot be")
+            raise ProtocolError("the other node has an invalid id, or none")
 
-    def _check(self) -> None:
-        if self._link.reconnects or not self._link.up:
-            raise ConnectionLost("the connection was lost")
-
-    async def _request(self, operation: Operation) -> Any:
-        self._check()
-        return await self._link.request(operation, timeout_s=TIMEOUT_S)
-
-    async def _ask(self, operation: Operation, kind: type[Kind]) -> Kind:
+    async def ask(self, operation: Operation, kind: type[Answer]) -> Answer:
         answer = await self._request(operation)
         try:
             return read_result(answer, kind)
         except msgspec.ValidationError as error:
             what = type(operation).__name__
-            raise ProtocolError(f"an answer to {what} that cannot be: {error}") from error
+            raise ProtocolError(f"the other node sent an invalid answer to {what}: {error}") from error
 
-    async def ask(self, operation: Operation, kind: type[Kind]) -> Kind:
-        return await self._ask(operation, kind)
+    async def _request(self, operation: Operation) -> Any:
+        self._check_connected()
+        return await self._link.request(operation, timeout_s=TIMEOUT_S)
 
-    async def follow(self, ask: FollowTopics) -> list[Followed]:
-        return await self._ask(ask, list[Followed])
+    def _check_connected(self) -> None:
+        if self._link.reconnects or not self._link.up:
+            raise ConnectionLost("the connection to the other node was lost")
 
-    async def show(self, topic: str) -> TopicInfo:
-        return await self._ask(ShowTopic(topic), TopicInfo)
-
-    async def heads(self, ask: ReadHeads) -> Heads:
-        return await self._ask(ask, Heads)
-
-    async def fetch(self, ask: FetchEntries) -> tuple[list[Stored], int]:
+    async def fetch(self, ask: FetchEntries) -> tuple[list[LogRecord], int]:
         answer = await self._request(ask)
         if not isinstance(answer, tuple):
-            raise BadFrame("a fetch was answered by something else")
+            raise BadFrame("the other node answered a fetch with something else")
         fetched: Fetched = answer[0]
         frames: list[Frame] = answer[1]
-        return [Stored(frame.segment, frame.body) for frame in frames], fetched.entry_next
+        return [LogRecord(frame.segment, frame.body) for frame in frames], fetched.entry_next
 
-    async def open_feed(self, ask: OpenFeed) -> FeedOpened:
-        return await self._ask(ask, FeedOpened)
-
-    async def offer(self, ask: OfferHeads) -> list[int]:
-        """In halves where names of producers are so long that one request cannot hold them."""
-        try:
-            return await self._ask(ask, list[int])
-        except LimitReached:
-            middle = len(ask.heads) // 2
-            if not middle:
-                raise
-        verdicts: list[int] = []
-        for heads in (ask.heads[:middle], ask.heads[middle:]):
-            named = {head.block for head in heads}
-            blocks = {block: name for block, name in ask.blocks.items() if block in named}
-            verdicts += await self.offer(OfferHeads(ask.topic, ask.shard, heads, blocks))
-        return verdicts
-
-    async def admit(self, ask: AdmitRecords, records: list[Stored]) -> Admitted:
-        self._check()
+    async def admit(self, ask: AdmitRecords, records: list[LogRecord]) -> Admitted:
+        self._check_connected()
         for segment, record in records:
             if not self._link.send_frames(peer_parts(ask.topic, ask.shard, segment, record)):
-                raise ConnectionLost("the connection was lost")
-        return await self._ask(ask, Admitted)
+                raise ConnectionLost("the connection to the other node was lost")
+        return await self.ask(ask, Admitted)
 
 
-def _stored(raw: bytes) -> Stored:
-    """Of a whole frame of a log."""
-    _, _, segment, _ = HEADER.unpack_from(raw)
-    return Stored(segment, raw[HEADER_BYTES : -TRAILER.size])
+def _log_record(frame: bytes) -> LogRecord:
+    _, _, segment, _ = HEADER.unpack_from(frame)
+    return LogRecord(segment, frame[HEADER_BYTES : -TRAILER.size])

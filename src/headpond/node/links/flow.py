@@ -1,8 +1,7 @@
-"""One direction of a link while it is connected: topics are met as the source tells of them, and fed to the
-sink.
+"""One direction of a link while it is connected: it copies every topic of the source that matches to the sink.
 
-What concerns one topic (another schema, a full disk, a deletion) keeps that topic waiting and no other. What
-concerns the connection ends the flow; whoever runs it dials again.
+An error of one topic (another schema, a full disk, a deletion) delays that topic only. An error of the
+connection ends the flow, and ``links.py`` dials again.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from headpond.broker.links.status import LinkStatus, TopicStatus
 from headpond.broker.links.stream import PART_BYTES, Part, PeerStream
 from headpond.model.errors import (
     HeadpondError,
+    LimitReached,
     NotAllowed,
     ProtocolError,
     StorageFailed,
@@ -26,9 +26,9 @@ from headpond.model.errors import (
 )
 from headpond.model.names import TopicName, TopicPatterns
 from headpond.model.topic_settings import QUOTAS
-from headpond.node.links.ends import PeerNode, Stored
-from headpond.node.links.follow import OF_THE_LINK, Fed, PeerFollow
-from headpond.wire.control.catalog import TopicInfo
+from headpond.node.links.ends import LinkEnd, LogRecord
+from headpond.node.links.follow import CONNECTION_ERRORS, FollowedTopic, PeerFollow
+from headpond.wire.control.catalog import ShowTopic, TopicInfo
 from headpond.wire.control.links import (
     CONFLICTING,
     KNOWN,
@@ -36,6 +36,7 @@ from headpond.wire.control.links import (
     FeedOpened,
     Followed,
     FollowTopics,
+    Heads,
     OfferHeads,
     OpenFeed,
     ReadHeads,
@@ -47,17 +48,17 @@ from headpond.wire.record import RecordHeader, decode_record_header
 logger = logging.getLogger("headpond.peers")
 
 FOLLOW_S = 20.0
-"""How long a source is asked to wait for news."""
+"""How long the source may wait for news before it answers."""
 FOLLOW_PAUSE_S = 0.005
-"""A busy source is not asked again for every message."""
+"""The pause between two answers, so that a busy source does not answer for every message."""
 STREAMS_MAX = 4
-"""Shards of a flow that are on their way at a time."""
+"""Shards of a flow that are copied at a time."""
 AGAIN_S = 15.0
-"""After so long a topic that was refused is tried again; sooner when it changes."""
+"""A refused topic is tried again after this long; sooner if it changes."""
 AGAIN_SOON_S = 1.0
-"""The same after what a retry can help."""
+"""The same after an error that a retry can help."""
 LOCAL_SETTINGS = QUOTAS | {"dead_letter", "create_on_first_use"}
-"""What a topic does not take over from its source."""
+"""Settings that a copied topic does not get from its source."""
 
 Claim = Callable[[str], bool]
 
@@ -67,13 +68,13 @@ class PeerFlow:
         self,
         made: LinkMade,
         direction: str,
-        source: PeerNode,
-        sink: PeerNode,
+        source: LinkEnd,
+        sink: LinkEnd,
         status: LinkStatus,
         claim: Claim = lambda topic: True,
         release: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """``claim`` says whether this flow is the one that carries a topic; ``release`` lets another try."""
+        """``claim`` returns whether this flow may copy a topic; ``release`` lets another one try."""
         self.direction = direction
         self.source = source
         self.sink = sink
@@ -87,44 +88,48 @@ class PeerFlow:
         self._crowded = False
 
     async def run(self) -> None:
-        """Until the connection ends, which is an error."""
-        seen = 0
+        """Runs until the connection ends, which is an error."""
+        stamp = 0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_sink())
             if self.made.subscriptions:
                 ends = (self.made, self.direction, self.source, self.sink, self.status)
-                tasks.create_task(PeerFollow(*ends, self.opened).run())
+                tasks.create_task(PeerFollow(*ends, self._followed_topic).run())
             while True:
-                for topic in await self.source.follow(FollowTopics(list(self.made.topics), seen, FOLLOW_S)):
-                    seen = max(seen, topic.stamp)
-                    self._meet(topic, tasks)
+                for topic in await self._changed_topics(self.source, stamp):
+                    stamp = max(stamp, topic.stamp)
+                    self._update(topic, tasks)
                 await asyncio.sleep(FOLLOW_PAUSE_S)
 
     async def _watch_sink(self) -> None:
-        """Topics may be deleted and made again at the sink too, which a quiet feed would not notice."""
-        seen = 0
-        with suppress(NotAllowed):  # then each topic says what is missing
+        """Notices topics that are deleted and created again at the sink, also while the source has no news."""
+        stamp = 0
+        with suppress(NotAllowed):  # then the error of each topic says which right is missing
             while True:
-                for topic in await self.sink.follow(FollowTopics(list(self.made.topics), seen, FOLLOW_S)):
-                    seen = max(seen, topic.stamp)
+                for topic in await self._changed_topics(self.sink, stamp):
+                    stamp = max(stamp, topic.stamp)
                     if (feed := self._feeds.get(topic.topic)) is not None:
-                        feed.meet_sink(topic.uuid)
+                        feed.on_sink_topic(topic.uuid)
                 await asyncio.sleep(AGAIN_SOON_S)
 
+    async def _changed_topics(self, end: LinkEnd, stamp: int) -> list[Followed]:
+        return await end.ask(FollowTopics(list(self.made.topics), stamp, FOLLOW_S), list[Followed])
+
     def _check(self, name: str) -> None:
-        """What the link is about is decided here: the other node cannot write to more by naming it."""
+        """The other node cannot make this one copy a topic that the link does not name."""
         if str(TopicName.parse(name)) != name or not self._patterns.match(name):
-            raise ProtocolError(f"the other node told of topic {name[:80]!r}, which the link is not about")
+            raise ProtocolError(
+                f"the other node sent topic {name[:80]!r}, which does not match the link's topics"
+            )
 
-    def opened(self, topic: str) -> Fed | None:
-        """A topic that follows, if it does."""
+    def _followed_topic(self, topic: str) -> FollowedTopic | None:
         feed = self._feeds.get(topic)
-        return feed.fed if feed is not None else None
+        return feed.followed_topic if feed is not None else None
 
-    def _meet(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
+    def _update(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
         self._check(topic.topic)
         feed = self._feeds.get(topic.topic)
-        if feed is not None and feed.uuid != topic.uuid:  # deleted, and perhaps made again
+        if feed is not None and feed.uuid != topic.uuid:  # deleted, and perhaps created again
             feed.task.cancel()
             del self._feeds[topic.topic]
             self.status.topics.pop((self.direction, topic.topic), None)
@@ -133,14 +138,14 @@ class PeerFlow:
             return
         if feed is None and len(self._feeds) >= FEEDS_MAX:
             if not self._crowded:
-                logger.warning("link %s: topics beyond the first %d do not follow", self.made.name, FEEDS_MAX)
+                logger.warning("link %s copies only the first %d topics", self.made.name, FEEDS_MAX)
             self._crowded = True
             return
         if feed is None:
             status = self.status.topics[self.direction, topic.topic] = TopicStatus()
             feed = self._feeds[topic.topic] = PeerFeed(self, topic, status)
             feed.task = tasks.create_task(feed.run())
-        feed.meet(topic)
+        feed.on_source_topic(topic)
 
 
 class PeerFeed:
@@ -163,12 +168,13 @@ class PeerFeed:
         self._streams: list[PeerStream] = []
 
     @property
-    def fed(self) -> Fed | None:
+    def followed_topic(self) -> FollowedTopic | None:
+        """The topic while it is open at the sink."""
         opened = self._opened
-        return Fed(self.uuid, opened.uuid, self._streams) if opened is not None else None
+        return FollowedTopic(self.uuid, opened.uuid, self._streams) if opened is not None else None
 
-    def meet(self, topic: Followed) -> None:
-        """The source told how the topic is now."""
+    def on_source_topic(self, topic: Followed) -> None:
+        """The topic has changed at the source."""
         self._topic = topic
         for stream, (_, entry_end) in zip(self._streams, topic.shards, strict=False):
             stream.meet(self.uuid, entry_end)
@@ -176,8 +182,8 @@ class PeerFeed:
             self._status.lags[stream.shard] = stream.lag
         self._news.set()
 
-    def meet_sink(self, uuid: bytes | None) -> None:
-        """The sink told which topic it has under this name; None: it was deleted."""
+    def on_sink_topic(self, uuid: bytes | None) -> None:
+        """The sink has another topic of this name; None: it was deleted."""
         if uuid != self._sink_uuid and (self._opened is None or self._opened.uuid != uuid):
             self._opened = None
             self._news.set()
@@ -187,7 +193,7 @@ class PeerFeed:
         while True:
             try:
                 await self._follow()
-            except OF_THE_LINK:
+            except CONNECTION_ERRORS:
                 raise
             except HeadpondError as error:
                 self._opened = None
@@ -203,7 +209,7 @@ class PeerFeed:
                 await asyncio.sleep(AGAIN_SOON_S)  # news may come with every message
 
     async def _follow(self) -> None:
-        """Opens the topic at the sink and brings it all that the source has, for as long as that works."""
+        """Opens the topic at the sink and copies everything that the source has; runs until an error."""
         while not self._flow.claim(self._name):
             self._status.state = "elsewhere"
             await asyncio.sleep(AGAIN_SOON_S)
@@ -213,9 +219,9 @@ class PeerFeed:
                 self._news.clear()
                 if self._outdated and not running:
                     await self._open()
-                    self.meet(self._topic)
+                    self.on_source_topic(self._topic)
                     self._news.clear()
-                for stream in self._streams:  # a shard that is busy keeps no other one waiting
+                for stream in self._streams:  # a busy shard does not delay the others
                     if stream.behind and stream.shard not in running and not self._outdated:
                         running[stream.shard] = asyncio.ensure_future(self._catch_up(stream))
                 running = await self._wait(running)
@@ -226,11 +232,11 @@ class PeerFeed:
 
     @property
     def _outdated(self) -> bool:
-        """Whether the sink is to be told of the topic, for the first time or since its schema changed."""
+        """Whether the topic must be opened at the sink: it is not open yet, or its schema has changed."""
         return self._opened is None or self._schema_version != self._topic.schema_version
 
     async def _wait(self, running: dict[int, asyncio.Future[None]]) -> dict[int, asyncio.Future[None]]:
-        """Returns when the source has news or a shard has caught up, with those that have not."""
+        """Returns when the source has news or a shard has caught up, with the shards that have not."""
         news: asyncio.Future[Any] = asyncio.ensure_future(self._news.wait())
         waited: set[asyncio.Future[Any]] = {news, *running.values()}
         try:
@@ -244,12 +250,14 @@ class PeerFeed:
 
     async def _open(self) -> None:
         async with self._flow.slots:  # there may be thousands of topics
-            info = await self._flow.source.show(self._name)
+            info = await self._flow.source.ask(ShowTopic(self._name), TopicInfo)
             if info.topic != self._name:
-                raise ProtocolError(f"asked for topic {self._name}, the other node told of another")
+                raise ProtocolError(
+                    f"the other node answered a question about topic {self._name} with another topic"
+                )
             if info.uuid != self.uuid:
                 raise TopicNotFound(f"topic {self._name} was deleted and created again")
-            opened = await self._flow.sink.open_feed(_open_feed(info, self._flow.source.id))
+            opened = await self._flow.sink.ask(_open_feed(info, self._flow.source.id), FeedOpened)
         if len(opened.places) != info.shards:
             raise ProtocolError(f"{len(opened.places)} places for {info.shards} shards")
         self._opened, self._schema_version = opened, info.schema_version
@@ -263,12 +271,12 @@ class PeerFeed:
             self._status.lags[stream.shard] = stream.lag
 
     async def _step(self, stream: PeerStream) -> None:
-        """Looks at what stands next in the source's log, and brings what of it the sink has not."""
+        """Reads the next heads of the source's log and copies the records that the sink lacks."""
         assert self._opened is not None and stream.place is not None
         flow, counts, uuid = self._flow, self._flow.status.counts, self._opened.uuid
         ask = ReadHeads(self.uuid, stream.shard, stream.ask())
         async with flow.slots:
-            heads = await flow.source.heads(ask)
+            heads = await flow.source.ask(ask, Heads)
         batch = stream.on_heads(heads)
         counts["rewinds"] += stream.take_rewinds()
         if batch is None:
@@ -276,10 +284,12 @@ class PeerFeed:
         if batch.end.entry <= stream.place.entry and not batch.heads:
             if not stream.lag:
                 return
-            raise StorageFailed(f"nothing can be read of {self._name} from entry {stream.place.entry} on")
+            raise StorageFailed(
+                f"the source reads no record of {self._name} from entry {stream.place.entry} on"
+            )
         verdicts: list[int] = []
         if batch.heads:
-            verdicts = await flow.sink.offer(OfferHeads(uuid, stream.shard, batch.heads, batch.blocks))
+            verdicts = await offer(flow.sink, OfferHeads(uuid, stream.shard, batch.heads, batch.blocks))
             if len(verdicts) != len(batch.heads):
                 raise ProtocolError(f"{len(verdicts)} verdicts on {len(batch.heads)} heads")
         counts["lost"] += batch.lost
@@ -289,30 +299,30 @@ class PeerFeed:
         counts["conflicts"] += verdicts.count(CONFLICTING)
         for part in stream.parts(batch, verdicts):
             async with flow.slots:
-                if not await self._bring(stream, part, uuid):
+                if not await self._copy(stream, part, uuid):
                     return
 
-    async def _bring(self, stream: PeerStream, part: Part, uuid: bytes) -> bool:
-        """False where its heads are to be read again."""
+    async def _copy(self, stream: PeerStream, part: Part, uuid: bytes) -> bool:
+        """Copies the records of a part; False if its heads must be read again."""
         flow = self._flow
         wanted = {head.first_entry: head for head in part.heads if head.count}
-        found: dict[int, Stored] = {}
+        found: dict[int, LogRecord] = {}
         entry = part.start
         while entry < part.end:
             ask = FetchEntries(self.uuid, stream.shard, entry, part.end, None, 2 * PART_BYTES)
             fetched, entry_next = await flow.source.fetch(ask)
             if entry_next <= entry:
-                raise ProtocolError(f"a fetch from entry {entry} on brought nothing")
+                raise ProtocolError(f"the other node answered a fetch from entry {entry} on with nothing")
             for each in fetched:
                 first_entry = decode_record_header(each.record).first_entry
-                if (head := wanted.get(first_entry)) is not None and _is_of(each, head):
+                if (head := wanted.get(first_entry)) is not None and _matches(each, head):
                     found[first_entry] = each
             entry = entry_next
         missing = wanted.keys() - found.keys()
-        if missing and self._is_state:  # compacted since its head was read, and the head says so now
+        if missing and self._is_state:  # compacted since its head was read
             return False
         records = [_refusal(head) if not head.count else found.get(head.first_entry) for head in part.heads]
-        # What the source dropped, or could not read any more, between its head and now.
+        # Records that the source has dropped, or could not read, since it sent their heads.
         flow.status.counts["lost"] += sum(wanted[each].count for each in missing)
         ask_admit = AdmitRecords(uuid, stream.shard, flow.source.id, part.place)
         admitted = await flow.sink.admit(ask_admit, [each for each in records if each is not None])
@@ -321,20 +331,33 @@ class PeerFeed:
         return True
 
 
-def _is_of(stored: Stored, head: RecordHead) -> bool:
-    """Whether a record is the one that its head told of; others are not asked for, and not kept.
+async def offer(sink: LinkEnd, ask: OfferHeads) -> list[int]:
+    """The sink's verdicts; in halves if names of producers are too long for one request."""
+    try:
+        return await sink.ask(ask, list[int])
+    except LimitReached:
+        middle = len(ask.heads) // 2
+        if not middle:
+            raise
+    verdicts: list[int] = []
+    for heads in (ask.heads[:middle], ask.heads[middle:]):
+        named = {head.block for head in heads}
+        blocks = {block: name for block, name in ask.blocks.items() if block in named}
+        verdicts += await offer(sink, OfferHeads(ask.topic, ask.shard, heads, blocks))
+    return verdicts
 
-    Compaction may have taken some of its rows since.
-    """
-    header = decode_record_header(stored.record)
-    told = (head.count, head.block, head.segment, head.origin_crc)
-    return told == (header.count, header.block, stored.segment, header.origin_crc)
+
+def _matches(record: LogRecord, head: RecordHead) -> bool:
+    """Whether a record is the one of a head; compaction may have removed rows of it since."""
+    header = decode_record_header(record.record)
+    expected = (head.count, head.block, head.segment, head.origin_crc)
+    return expected == (header.count, header.block, record.segment, header.origin_crc)
 
 
-def _refusal(head: RecordHead) -> Stored:
-    """The record of a refused segment: its head tells all of it."""
+def _refusal(head: RecordHead) -> LogRecord:
+    """The record of a refused segment, which its head describes completely."""
     header = RecordHeader(head.first_entry, 0, head.block, 0, head.origin_crc)
-    return Stored(head.segment, header.encode() + head.refusal)
+    return LogRecord(head.segment, header.encode() + head.refusal)
 
 
 def _open_feed(info: TopicInfo, node: str) -> OpenFeed:

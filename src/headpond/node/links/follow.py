@@ -1,8 +1,8 @@
-"""The subscriptions of one direction of a link: what is settled at the source is told to the sink, behind the
-data.
+"""The subscriptions of one direction of a link: settlements at the source are applied at the sink, after the
+messages.
 
-The source is asked several times a second which subscriptions there are and which of them changed; those are
-read and applied, a piece at a time. What concerns one subscription leaves the others alone.
+Several times a second the source answers which subscriptions there are and which of them changed; their
+settlements are read and applied in pieces. An error of one subscription does not affect the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headpond.model.errors import (
     TimedOut,
     Unavailable,
 )
-from headpond.node.links.ends import PeerNode
+from headpond.node.links.ends import LinkEnd
 from headpond.wire.control.following import (
     DROPPED_MAX,
     ApplyDropped,
@@ -44,22 +44,22 @@ from headpond.wire.control.following import (
 from headpond.wire.control.links import PeerSubscriptionInfo
 
 EVERY_S = 0.1
-"""How often the source is asked for changes; with many subscriptions less often."""
+"""How often the source is asked for changes."""
 EVERY_S_EACH = 0.002
+"""Added for every subscription."""
 PIECES_MAX = 16
-"""Told of one shard before the others have their turn."""
+"""Pieces of one shard before the others have their turn."""
 OPEN_AGAIN_S = 5.0
-"""How often the sink is asked what has become of a copy."""
-OF_THE_LINK = (ConnectionLost, Unavailable, Closed, TimedOut, AccessRefused, NodeStopping, ProtocolError)
-"""What concerns the connection and not one topic."""
+"""How often the sink is asked for the state of a copy, which may be promoted or deleted there."""
+CONNECTION_ERRORS = (ConnectionLost, Unavailable, Closed, TimedOut, AccessRefused, NodeStopping, ProtocolError)
+"""Errors of the connection, not of one topic."""
 
 
-class Fed(NamedTuple):
-    """A topic whose messages follow."""
+class FollowedTopic(NamedTuple):
+    """A topic that the link copies: its uuids at both ends, and its shards."""
 
     source: bytes
     sink: bytes
-    """Its uuids."""
     streams: Sequence[PeerStream]
 
 
@@ -74,19 +74,19 @@ class ShardCopy:
     left: int = 0
     consumers: int = -1
     more: bool = True
-    """Whether the source has more to tell at once."""
+    """Whether the source has more settlements at once."""
     dropped: bool = False
-    """Whether it was told what the source has no more."""
+    """Whether the sink knows which segments the source has dropped."""
 
     def idle(self, stamp: int, upto: int, consumers: int) -> bool:
-        """Whether there is nothing to ask: nothing changed, and what could not be told has not come."""
-        told = (self.stamp, self.consumers) == (stamp, consumers)
-        return told and not self.more and (not self.left or self.upto == upto)
+        """Whether nothing has changed, and no message has come that settlements wait for."""
+        unchanged = (self.stamp, self.consumers) == (stamp, consumers)
+        return unchanged and not self.more and (not self.left or self.upto == upto)
 
 
 @dataclass(slots=True)
 class CopyState:
-    """A subscription that follows, as this connection knows it."""
+    """A subscription that the link copies, as this connection knows it."""
 
     source: FollowedSubscription
     streams: Sequence[PeerStream]
@@ -95,72 +95,69 @@ class CopyState:
     shards: list[ShardCopy] = field(default_factory=list)
 
     def same(self, source: FollowedSubscription, streams: Sequence[PeerStream]) -> bool:
-        """Whether what was opened is what there is now."""
-        mine, its = self.source, source
-        return self.streams is streams and (mine.created_at_us, mine.epoch, mine.generation) == (
-            its.created_at_us,
-            its.epoch,
-            its.generation,
-        )
+        """Whether the copy was opened for this subscription and these shards."""
+        return self.streams is streams and _version(self.source) == _version(source)
 
 
 class PeerFollow:
-    """The subscriptions of one direction of a link, behind the records that ``fed`` finds by their topic."""
+    """``topic_of`` finds a topic that the link copies: settlements follow its records."""
 
     def __init__(
         self,
         made: LinkMade,
         direction: str,
-        source: PeerNode,
-        sink: PeerNode,
+        source: LinkEnd,
+        sink: LinkEnd,
         status: LinkStatus,
-        fed: Callable[[str], Fed | None],
+        topic_of: Callable[[str], FollowedTopic | None],
     ) -> None:
         self._made = made
         self._direction = direction
         self._source = source
         self._sink = sink
         self._status = status
-        self._fed = fed
+        self._topic_of = topic_of
         self._copies: dict[tuple[str, str], CopyState] = {}
 
     async def run(self) -> None:
-        """Until the connection ends, which is an error."""
+        """Runs until the connection ends, which is an error."""
         ask = FollowSubscriptions(list(self._made.topics), list(self._made.subscriptions))
         while True:
             listed = await self._source.ask(ask, list[FollowedSubscription])
             for each in listed:
-                await self._meet(each)
+                await self._update(each)
             for key in self._copies.keys() - {(each.topic, each.subscription) for each in listed}:
                 del self._copies[key]
-                self._show(*key, "orphan", message="the subscription that it follows is gone, or a copy itself")
+                self._show(
+                    *key, "orphan", message="the subscription that it copies was deleted, or is a copy itself"
+                )
             await asyncio.sleep(EVERY_S + EVERY_S_EACH * len(listed))
 
-    async def _meet(self, source: FollowedSubscription) -> None:
-        fed = self._fed(source.topic)
-        if fed is None or len(fed.streams) != len(source.stamps):
+    async def _update(self, source: FollowedSubscription) -> None:
+        topic = self._topic_of(source.topic)
+        if topic is None or len(topic.streams) != len(source.stamps):
             return
         key = (source.topic, source.subscription)
         try:
             now_s = asyncio.get_running_loop().time()
             copy = self._copies.get(key)
-            if copy is None or copy.again_s <= now_s or not copy.same(source, fed.streams):
-                copy = self._copies[key] = await self._open(source, fed, now_s, copy)
+            if copy is None or copy.again_s <= now_s or not copy.same(source, topic.streams):
+                copy = self._copies[key] = await self._open(source, topic, now_s, copy)
             if copy.opened.state == "following":
-                await self._follow(copy, source, fed)
-        except OF_THE_LINK:
+                await self._follow(copy, source, topic)
+        except CONNECTION_ERRORS:
             raise
         except HeadpondError as error:
             self._copies.pop(key, None)
             self._show(*key, "refused", message=error.message)
 
     async def _open(
-        self, source: FollowedSubscription, fed: Fed, now_s: float, before: CopyState | None
+        self, source: FollowedSubscription, topic: FollowedTopic, now_s: float, before: CopyState | None
     ) -> CopyState:
-        """Asks the sink for its copy; also now and then, since it may be promoted or deleted there."""
+        """Asks the sink for its copy; a copy that has not changed stays as it is."""
         opened = await self._sink.ask(
             OpenCopy(
-                fed.sink,
+                topic.sink,
                 self._source.id,
                 source.subscription,
                 source.kind,
@@ -174,40 +171,38 @@ class PeerFollow:
             ),
             CopyOpened,
         )
-        state = CopyState(source, fed.streams, opened, now_s + OPEN_AGAIN_S)
+        state = CopyState(source, topic.streams, opened, now_s + OPEN_AGAIN_S)
         if opened.state == "following":
-            if len(opened.floors) != len(fed.streams):
-                raise ProtocolError(f"{len(opened.floors)} floors for {len(fed.streams)} shards")
+            if len(opened.floors) != len(topic.streams):
+                raise ProtocolError(f"{len(opened.floors)} floors for {len(topic.streams)} shards")
             floors = [shard.floor for shard in before.shards] if before is not None else None
-            if before is not None and floors == opened.floors and before.same(source, fed.streams):
+            if before is not None and floors == opened.floors and before.same(source, topic.streams):
                 before.again_s = state.again_s
                 return before
-            pairs = zip(fed.streams, opened.floors, strict=True)
+            pairs = zip(topic.streams, opened.floors, strict=True)
             state.shards = [ShardCopy(stream, stream.begun, floor) for stream, floor in pairs]
         elif opened.state == "promoted":
-            message = f"it was promoted at node {self._sink.id}, and is active at node {self._source.id} too"
+            message = f"node {self._sink.id} promoted it, and it is active at node {self._source.id} too"
             self._show(source.topic, source.subscription, "promoted", message=message)
-            told = TellPromoted(
-                fed.source, source.subscription, source.created_at_us, opened.epoch, self._sink.id
-            )
-            await self._source.ask(told, dict[str, bool])
+            place = (topic.source, source.subscription, source.created_at_us)
+            await self._source.ask(TellPromoted(*place, opened.epoch, self._sink.id), dict[str, bool])
         else:
-            message = "the node that messages go to has another subscription of that name"
+            message = "the node that gets the messages has another subscription of that name"
             self._show(source.topic, source.subscription, opened.state, message=message)
         return state
 
-    async def _follow(self, copy: CopyState, source: FollowedSubscription, fed: Fed) -> None:
+    async def _follow(self, copy: CopyState, source: FollowedSubscription, topic: FollowedTopic) -> None:
         for shard, stamp in zip(copy.shards, source.stamps, strict=True):
             place = shard.stream.place
-            if place is None or not shard.stream.checked:  # floors are of the log that was checked
+            if place is None or not shard.stream.checked:  # floors are entries of the log that was checked
                 continue
-            if shard.begun != shard.stream.begun:  # the source's log is another one: so are its entries
+            if shard.begun != shard.stream.begun:  # the source has another log: other entries
                 shard.begun, shard.floor, shard.number, shard.stamp = shard.stream.begun, 0, 0, -1
                 shard.dropped = False
             if not shard.idle(stamp, place.entry, source.consumers):
                 if not (
-                    await self._tell_dropped(shard, source, fed)
-                    and await self._tell(shard, source, fed, place.entry)
+                    await self._copy_dropped(shard, source, topic)
+                    and await self._copy_settled(shard, source, topic, place.entry)
                 ):
                     self._copies.pop((source.topic, source.subscription), None)
                     return
@@ -216,42 +211,44 @@ class PeerFollow:
         state = "catching up" if behind else "following"
         self._show(source.topic, source.subscription, state, behind)
 
-    async def _tell_dropped(self, shard: ShardCopy, source: FollowedSubscription, fed: Fed) -> bool:
-        """At the beginning: what the source has no more, and the sink may have."""
+    async def _copy_dropped(self, shard: ShardCopy, source: FollowedSubscription, topic: FollowedTopic) -> bool:
+        """At the beginning: the segments that the source has dropped and the sink may have."""
         if shard.floor or shard.dropped:
             return True
         number = shard.stream.shard
-        ranges = await self._source.ask(ReadDropped(fed.source, number), list[WholeSegments])
-        ids = (source.created_at_us, source.epoch, source.generation)
+        ranges = await self._source.ask(ReadDropped(topic.source, number), list[WholeSegments])
+        ids = _version(source)
         for at in range(0, len(ranges), DROPPED_MAX):
             part = ranges[at : at + DROPPED_MAX]
-            apply = ApplyDropped(fed.sink, self._source.id, source.subscription, number, *ids, part)
+            apply = ApplyDropped(topic.sink, self._source.id, source.subscription, number, *ids, part)
             if (await self._sink.ask(apply, CopyApplied)).state != "following":
                 return False
         shard.dropped = True
         return True
 
-    async def _tell(self, shard: ShardCopy, source: FollowedSubscription, fed: Fed, upto: int) -> bool:
-        """Tells what there is to tell of a shard, for a while; False where the sink takes it no more."""
+    async def _copy_settled(
+        self, shard: ShardCopy, source: FollowedSubscription, topic: FollowedTopic, upto: int
+    ) -> bool:
+        """Applies some pieces of settlements of a shard; False if the sink does not take them."""
         number = shard.stream.shard
         ids = (source.created_at_us, source.generation)
         for _ in range(PIECES_MAX):
-            ask = ReadSettled(fed.source, source.subscription, number, *ids, upto, shard.floor, shard.number)
-            told = await self._source.ask(ask, Settlements)
-            news = (told.left, told.floor, source.consumers) != (shard.left, shard.floor, shard.consumers)
-            if told.whole or told.parts or news:
+            ask = ReadSettled(topic.source, source.subscription, number, *ids, upto, shard.floor, shard.number)
+            piece = await self._source.ask(ask, Settlements)
+            news = (piece.left, piece.floor, source.consumers) != (shard.left, shard.floor, shard.consumers)
+            if piece.whole or piece.parts or news:
                 apply = ApplySettled(
-                    fed.sink,
+                    topic.sink,
                     self._source.id,
                     source.subscription,
                     number,
                     source.created_at_us,
                     source.epoch,
                     source.generation,
-                    told.whole,
-                    told.parts,
-                    told.floor,
-                    told.left,
+                    piece.whole,
+                    piece.parts,
+                    piece.floor,
+                    piece.left,
                     source.consumers,
                 )
                 applied = await self._sink.ask(apply, CopyApplied)
@@ -259,12 +256,16 @@ class PeerFollow:
                     return False
                 way = "in" if self._direction == "pull" else "out"
                 self._status.counts[f"settled_{way}"] += applied.settled
-            shard.number, shard.floor = told.number, told.floor
-            shard.left, shard.consumers, shard.more = told.left, source.consumers, told.more
-            if not told.more:
+            shard.number, shard.floor = piece.number, piece.floor
+            shard.left, shard.consumers, shard.more = piece.left, source.consumers, piece.more
+            if not piece.more:
                 break
         return True
 
     def _show(self, topic: str, name: str, state: str, behind: int = 0, message: str = "") -> None:
         info = PeerSubscriptionInfo(topic, name, self._direction, state, behind, message)
         self._status.subscriptions[self._direction, topic, name] = info
+
+
+def _version(source: FollowedSubscription) -> tuple[int, int, int]:
+    return source.created_at_us, source.epoch, source.generation

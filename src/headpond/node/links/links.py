@@ -1,8 +1,8 @@
-"""The node's links to other nodes: each is dialled, carried and dialled again, for as long as it is there.
+"""The node's links to other nodes: each one is dialled, runs, and is dialled again, until it is removed.
 
-It makes no decisions about records; those are the core's (broker/links/requests.py). A link is one connection,
-opened by the node that has the link, in whatever direction messages go; so a node that nobody can reach may
-still give.
+A link is one connection, opened by the node that has the link, whichever direction messages take; so a node
+that no other can reach may still be copied. Which records a node takes is decided by the core
+(broker/links/requests.py).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import Link, LinkOptions
 from headpond.model.address import parse_addresses
 from headpond.model.errors import HeadpondError, PeerItself
-from headpond.node.links.ends import HereNode, ThereNode
+from headpond.node.links.ends import OtherNode, ThisNode
 from headpond.node.links.flow import PeerFlow
 
 logger = logging.getLogger("headpond.peers")
 
 BACKOFF = Backoff(0.1, 15.0)
 STEADY_S = 10.0
-"""A connection that lasted this long was a good one."""
+"""A connection that lasted this long resets the backoff."""
 
 
 class Peers:
-    """``drain`` carries out what the core asks for."""
+    """``drain`` carries out the effects of the core."""
 
     def __init__(self, core: NodeCore, drain: Callable[[], None], backoff: Backoff = BACKOFF) -> None:
         self._core = core
@@ -53,7 +53,7 @@ class Peers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def follow_links(self) -> None:
-        """Runs the links that there are, and no others."""
+        """Starts the links that were added, and stops those that were removed or changed."""
         links = self._core.peering.links.links
         for name, (made, task) in list(self._running.items()):
             if links.get(name) != made:
@@ -81,29 +81,29 @@ class Peers:
             except* HeadpondError as errors:
                 error = _first(errors)
                 if status.error is None or status.error.message != error.message:
-                    said = shown(error.message[:MESSAGE_LENGTH_MAX])
-                    logger.warning("link %s to %s: %s; trying again", made.name, made.url, said)
+                    text = shown(error.message[:MESSAGE_LENGTH_MAX])
+                    logger.warning("link %s to %s: %s; trying again", made.name, made.url, text)
                 status.wait(error)
             except* Exception as errors:
                 logger.exception("link %s failed", made.name)
-                status.wait(HeadpondError(f"a fault of this node: {errors.exceptions[0]}"))
+                status.wait(HeadpondError(f"an internal fault of this node: {errors.exceptions[0]}"))
             if made.name not in self._running or self._running[made.name][1] is not task:
-                return  # it was cancelled: a task group that fails at that moment swallows that
+                return  # it was cancelled while its task group failed, which hides the cancellation
             attempts = 0 if loop.time() - began_s >= STEADY_S else attempts + 1
             await asyncio.sleep(self._backoff.delay_s(attempts))
 
     async def _connect(self, made: LinkMade, status: LinkStatus, number: int) -> None:
-        """One connection, until it ends."""
+        """Runs one connection until it ends."""
         link = Link(
             parse_addresses(made.url),
             client=f"node {self._core.context.node[:12]}, link {made.name}",
             token=made.token,
             options=LinkOptions(backoff=self._backoff),
         )
-        here = HereNode(self._core, number, self._drain)
+        here = ThisNode(self._core, number, self._drain)
         try:
             await link.open()
-            there = ThereNode(link)
+            there = OtherNode(link)
             if there.id == here.id:
                 raise PeerItself(f"{made.url} is this node itself")
             status.connected(there.id)
@@ -124,8 +124,8 @@ class Peers:
         direction: str,
         status: LinkStatus,
         number: int,
-        here: HereNode,
-        there: ThereNode,
+        here: ThisNode,
+        there: OtherNode,
     ) -> PeerFlow:
         source, sink = (there, here) if direction == "pull" else (here, there)
         claims = self._core.peering.claims
@@ -146,7 +146,7 @@ class Peers:
 
 
 def _first(errors: BaseExceptionGroup[HeadpondError]) -> HeadpondError:
-    """What happened first, of what ended a link."""
+    """The first error of those that ended a link."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
