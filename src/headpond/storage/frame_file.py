@@ -102,18 +102,19 @@ def scan(
     directly behind a valid one is not checked against them. The search behind a bad place runs when the
     caller asks for the next item, so ``accept`` may use what the caller learned from all items before.
     """
-    window = _Window(file, file.size() if end is None else end)
+    end = file.size() if end is None else end
+    last: int | None = None
     at = start
-    while at < window.end:
-        for offset, raw in frames_from(file, at, window.end, body_bytes_max):
+    while at < end:
+        for offset, raw in frames_from(file, at, end, body_bytes_max):
             type_, its_shard, segment, _ = HEADER.unpack_from(raw)
             crc = int.from_bytes(raw[-4:], "little")
             at = offset + len(raw)
             yield Found(offset, Frame(type_, its_shard, segment, raw[HEADER_BYTES:-4], crc), len(raw))
-        last = window.last_nonzero()
+        last = _last_nonzero(file, end) if last is None else last
         if last <= at:
             return
-        following = _resync(window, at, body_bytes_max, shard, accept)
+        following = following_frame(file, at, end, body_bytes_max=body_bytes_max, shard=shard, accept=accept)
         if following is None:
             yield Bad(at, last)
             return
@@ -148,40 +149,15 @@ def frames_from(
         offset += total
 
 
-def following_frame(
-    file: DiskFile,
-    bad_at: int,
-    end: int,
-    *,
-    body_bytes_max: int = FILE_BODY_BYTES_MAX,
-    shard: int | None = None,
-    accept: Accept | None = None,
-) -> int | None:
-    """The offset of the next valid frame of this file behind the bad bytes at ``bad_at``, or None."""
-    return _resync(_Window(file, end), bad_at, body_bytes_max, shard, accept)
-
-
-class _Window:
-    """The part of a file that is searched."""
-
-    def __init__(self, file: DiskFile, end: int) -> None:
-        self.file = file
-        self.end = end
-        self._last: int | None = None
-
-    def last_nonzero(self) -> int:
-        """One past the last byte of the file that is not zero."""
-        if self._last is None:
-            end = self.end
-            while end > 0:
-                start = max(0, end - CHUNK_BYTES)
-                rest = self.file.read_at(start, end - start).rstrip(b"\0")
-                if rest:
-                    end = start + len(rest)
-                    break
-                end = start
-            self._last = end
-        return self._last
+def _last_nonzero(file: DiskFile, end: int) -> int:
+    """One past the last byte before ``end`` that is not zero."""
+    while end > 0:
+        start = max(0, end - CHUNK_BYTES)
+        rest = file.read_at(start, end - start).rstrip(b"\0")
+        if rest:
+            return start + len(rest)
+        end = start
+    return 0
 
 
 class _Pages:
@@ -222,32 +198,38 @@ def _total(data: bytes, at: int) -> int:
     return OVERHEAD_BYTES + int(HEADER.unpack_from(data, at)[3])
 
 
-def _resync(
-    window: _Window, bad_at: int, body_bytes_max: int, shard: int | None, accept: Accept | None
+def following_frame(
+    file: DiskFile,
+    bad_at: int,
+    end: int,
+    *,
+    body_bytes_max: int = FILE_BODY_BYTES_MAX,
+    shard: int | None = None,
+    accept: Accept | None = None,
 ) -> int | None:
-    """The offset of the next valid frame of this file behind a bad one; None if there is none."""
+    """The offset of the next valid frame of this file behind the bad bytes at ``bad_at``, or None."""
 
     def valid(offset: int) -> bool:
         try:
-            frame = read_frame(window.file, offset, min(body_bytes_max, window.end - offset)).frame
+            frame = read_frame(file, offset, min(body_bytes_max, end - offset)).frame
         except BadFrame:
             return False
         if frame.type not in FILE_TYPES or shard not in (None, frame.shard):
             return False
         return accept is None or accept(offset, frame)
 
-    head = window.file.read_at(bad_at, min(HEADER_BYTES, window.end - bad_at))
-    claimed = bad_at + _total(head, 0) if len(head) == HEADER_BYTES else window.end
-    claim_valid = claimed < window.end and valid(claimed)
-    search_end = min(claimed if claim_valid else window.end, bad_at + OVERHEAD_BYTES + body_bytes_max)
-    real_end = _real_end(window, bad_at, search_end, body_bytes_max, shard)
+    head = file.read_at(bad_at, min(HEADER_BYTES, end - bad_at))
+    claimed = bad_at + _total(head, 0) if len(head) == HEADER_BYTES else end
+    claim_valid = claimed < end and valid(claimed)
+    search_end = min(claimed if claim_valid else end, bad_at + OVERHEAD_BYTES + body_bytes_max)
+    real_end = _real_end(file, bad_at, search_end, end, body_bytes_max, shard)
     if real_end is not None and valid(real_end):
         return real_end
     if claim_valid:
         return claimed
-    pages = _Pages(window.file, window.end)
+    pages = _Pages(file, end)
     bytes_left, count_left = _CHECKED_BYTES_MAX, _CHECKED_COUNT_MAX
-    for offset, total in _candidates(window, bad_at + 1, body_bytes_max, shard):
+    for offset, total in _candidates(file, bad_at + 1, end, body_bytes_max, shard):
         if not pages.plausible_at(offset + total, body_bytes_max, shard):
             if bytes_left < total or count_left <= 0:
                 continue
@@ -259,7 +241,7 @@ def _resync(
 
 
 def _real_end(
-    window: _Window, bad_at: int, search_end: int, body_bytes_max: int, shard: int | None
+    file: DiskFile, bad_at: int, search_end: int, end: int, body_bytes_max: int, shard: int | None
 ) -> int | None:
     """The end of a bad frame of which only the size rotted; None if more did.
 
@@ -269,13 +251,13 @@ def _real_end(
     """
     data = b""
     bytes_left = _CHECKED_BYTES_MAX
-    for offset, _ in _candidates(window, bad_at + OVERHEAD_BYTES, body_bytes_max, shard):
+    for offset, _ in _candidates(file, bad_at + OVERHEAD_BYTES, end, body_bytes_max, shard):
         size = offset - bad_at
         bytes_left -= size
         if offset >= search_end or bytes_left < 0:
             break
         if len(data) < size:
-            data = window.file.read_at(bad_at, min(2 * size, search_end - bad_at))
+            data = file.read_at(bad_at, min(2 * size, search_end - bad_at))
         header = data[: HEADER_BYTES - 4] + (size - OVERHEAD_BYTES).to_bytes(4, "little")
         if extend(crc32c(header), data[HEADER_BYTES:size]) == CRC_RESIDUE:
             return offset
@@ -283,7 +265,7 @@ def _real_end(
 
 
 def _candidates(
-    window: _Window, start: int, body_bytes_max: int, shard: int | None
+    file: DiskFile, start: int, end: int, body_bytes_max: int, shard: int | None
 ) -> Iterator[tuple[int, int]]:
     """Offsets from ``start`` on that could be a header, each with the frame size that it claims."""
     types = b"[" + b"".join(re.escape(bytes((type_,))) for type_ in sorted(FILE_TYPES)) + b"]"
@@ -292,12 +274,12 @@ def _candidates(
     # Looking ahead finds headers that overlap one another.
     pattern = re.compile(b"(?=" + types + shards + b".{7}[\\x00-" + top + b"])", re.DOTALL)
     at = start
-    while at + OVERHEAD_BYTES <= window.end:
-        data = window.file.read_at(at, min(CHUNK_BYTES, window.end - at))
+    while at + OVERHEAD_BYTES <= end:
+        data = file.read_at(at, min(CHUNK_BYTES, end - at))
         for match in pattern.finditer(data):
             found = match.start()
             total = OVERHEAD_BYTES + int.from_bytes(data[found + 7 : found + 11], "little")
-            if total <= body_bytes_max + OVERHEAD_BYTES and at + found + total <= window.end:
+            if total <= body_bytes_max + OVERHEAD_BYTES and at + found + total <= end:
                 yield at + found, total
         if len(data) < CHUNK_BYTES:
             return
