@@ -17,7 +17,7 @@ from rich.table import Table
 from bench.figure import Figure
 from bench.limits import Limits
 from headpond.pipes.lab.faults import Faults
-from headpond.pipes.lab.predict import Predicted
+from headpond.pipes.lab.measure import Predicted
 from headpond.pipes.lab.run import LabResult, run
 
 ROUTES = (

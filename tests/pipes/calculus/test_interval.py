@@ -38,7 +38,7 @@ def test_an_interval_holds_the_measured_value_and_stays_within_0_and_1(
     good: int, bad: int, level: float
 ) -> None:
     found = wilson(good, good + bad, level)
-    assert 0 <= found.low <= found.measured <= found.high <= 1
+    assert 0 <= found.low <= found.value <= found.high <= 1
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.97])
@@ -76,7 +76,7 @@ def test_repeats_in_heaps_widen_the_interval() -> None:
 
 def test_a_run_without_a_repeat_does_not_claim_certainty() -> None:
     found = tally({1: 1000}).uniqueness()
-    assert (found.measured, found.high) == (1, 1)
+    assert (found.value, found.high) == (1, 1)
     assert 0.98 < found.low < 1
     assert found.holds(1)
     assert not found.holds(0.9)

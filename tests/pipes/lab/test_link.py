@@ -7,12 +7,24 @@ from random import Random
 import pytest
 
 from headpond.pipes.calculus.interval import wilson
-from headpond.pipes.lab.faults import Delay
+from headpond.pipes.lab.faults import Delay, Faults
 from headpond.pipes.lab.link import LabLink, TickInbox
 from headpond.pipes.machines.packet import Kind, Packet
 
 MESSAGES = 20_000
 TICKS = 4
+
+
+class QuarterTicks(Faults, frozen=True):
+    """A tick is a quarter of a second, whatever the delay."""
+
+    @property
+    def tick_s(self) -> float:
+        return 1 / TICKS
+
+    @property
+    def late_s(self) -> float:
+        return 1.0
 
 
 class Road:
@@ -24,13 +36,9 @@ class Road:
         self.inboxes: dict[int, TickInbox] = {}
         self.link = LabLink(
             "a>b",
-            loss=loss,
-            duplicate=duplicate,
-            reorder=reorder,
-            delay=Delay.parse(delay),
-            late_ticks=TICKS,
-            tick_s=1 / TICKS,
-            rng=Random(1),
+            (loss, duplicate, reorder),
+            QuarterTicks(delay=Delay.parse(delay)),
+            Random(1),
             post=lambda tick, _: self.inboxes.setdefault(tick, TickInbox()),
             record=None,
         )

@@ -17,8 +17,8 @@ from headpond.pipes.lab.faults import Crash, Delay, Faults
 from headpond.pipes.lab.run import run as run_lab
 
 if TYPE_CHECKING:
-    from headpond.pipes.lab.measure import Measured
-    from headpond.pipes.lab.predict import Predicted
+    from headpond.pipes.calculus.interval import Interval
+    from headpond.pipes.lab.measure import Predicted
     from headpond.pipes.lab.run import LabResult
     from headpond.spark.sweep.grid import Grid
     from headpond.spark.sweep.summary import RouteSummary
@@ -187,7 +187,7 @@ def _order_text(predicted: Predicted | None) -> str:
     return predicted.order or "none"
 
 
-def _measured_text(value: Measured) -> str:
+def _measured_text(value: Interval) -> str:
     return f"{value.value:.6g} ({value.low:.6g} to {value.high:.6g})"
 
 

@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import Number, exact
 
@@ -34,11 +36,10 @@ class Agreement:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Where the true value lies, with the confidence it was computed for."""
+class Interval(msgspec.Struct, frozen=True):
+    """A measured value and where the true one lies, with the confidence named."""
 
-    measured: float
+    value: float
     low: float
     high: float
     confidence: float
@@ -58,7 +59,7 @@ class Interval:
         return Agreement(agrees, f"measured {name} {self} {verb} with predicted {predicted}")
 
     def __str__(self) -> str:
-        return f"{self.measured:.6g} ({self.low:.6g} to {self.high:.6g} at {self.confidence:.6g})"
+        return f"{self.value:.6g} ({self.low:.6g} to {self.high:.6g} at {self.confidence:.6g})"
 
 
 @dataclass(frozen=True, slots=True)

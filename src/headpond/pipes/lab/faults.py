@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.route import CHANNEL_RATES
 
 DelayKind = Literal["fixed", "uniform", "exponential", "lognormal"]
 
@@ -25,6 +26,8 @@ DELAY_MAX_S = 3600.0
 TIME_MAX_S = 1e9
 """Any other time: about thirty years."""
 RATE_MIN, RATE_MAX = 1e-9, 1e12
+BURST_MAX = 1024
+"""Messages that the source submits in a tick, at most: a pipe that always has room still has a rate."""
 
 
 class Delay(msgspec.Struct, frozen=True):
@@ -132,10 +135,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     work_s: float = 0.0
     """How long the worker at the end works on a run."""
 
+    @property
+    def rates(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in CHANNEL_RATES}
+
     def check(self) -> None:
-        for name in ("loss", "duplicate", "reorder", "confirm_loss"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadRequest(f"{name.replace('_', ' ')} is {getattr(self, name)}, and 0 to 1 is allowed")
+        for name, rate in self.rates.items():
+            if not 0 <= rate <= 1:
+                raise BadRequest(f"{name.replace('_', ' ')} is {rate}, and 0 to 1 is allowed")
         if self.rate and not RATE_MIN <= self.rate <= RATE_MAX:
             raise BadRequest(
                 f"the rate is {self.rate:g}, and {RATE_MIN:g} to {RATE_MAX:g} a second is allowed, or 0"
@@ -151,3 +158,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         Finer where each message draws its own delay, so that the distribution keeps its shape.
         """
         return self.delay.mean_s / (4 if self.delay.is_fixed else 16)
+
+    @property
+    def late_s(self) -> float:
+        """How late a copy arrives at most."""
+        return self.delay.mean_s if self.reorder_s is None else self.reorder_s

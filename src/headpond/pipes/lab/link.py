@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from headpond.pipes.lab.faults import Delay
+from headpond.pipes.lab.faults import Faults
 from headpond.pipes.machines.packet import Kind, Packet
 
 _RUNS = frozenset((Kind.DATA, Kind.CONFIRM))
@@ -32,10 +32,9 @@ class TickInbox:
         self.whole: list[Packet] = []
 
     def run(self, key: RunKey) -> tuple[list[int], list[Any]]:
-        found = self.runs.get(key)
-        if found is None:
-            found = self.runs[key] = ([], [])
-        return found
+        if key not in self.runs:
+            self.runs[key] = ([], [])
+        return self.runs[key]
 
     def packets(self) -> list[Packet]:
         out = self.whole
@@ -56,17 +55,14 @@ class LabLink:
     def __init__(
         self,
         name: str,
-        *,
-        loss: float,
-        duplicate: float,
-        reorder: float,
-        delay: Delay,
-        late_ticks: int,
-        tick_s: float,
+        rates: tuple[float, float, float],
+        faults: Faults,
         rng: Random,
         post: Post,
         record: Record | None,
     ) -> None:
+        """``rates``: loss, duplicate and reorder."""
+        loss, duplicate, reorder = rates
         self.name = name
         self.carried = 0
         self.lost = 0
@@ -76,10 +72,10 @@ class LabLink:
         self._rng = rng
         self._post = post
         self._record = record
-        self._late_ticks = max(late_ticks, 1)
-        self._tick_s = tick_s
-        self._delay = delay
-        self._fixed_ticks = max(round(delay.first / tick_s), 1) if delay.is_fixed else 0
+        self._delay = faults.delay
+        self._tick_s = faults.tick_s
+        self._late_ticks = max(round(faults.late_s / self._tick_s), 1)
+        self._fixed_ticks = max(round(self._delay.first / self._tick_s), 1) if self._delay.is_fixed else 0
         clean = (1 - loss) * (1 - duplicate) * (1 - reorder)
         self._touched = 1 - clean
         odd = duplicate + (1 - duplicate) * reorder
@@ -93,17 +89,13 @@ class LabLink:
         if now < self.down_until:
             self._lose(packet.numbers)
         elif packet.kind in _RUNS:
-            self._carry_run(packet, now, to)
+            key = (packet.kind, packet.epoch, packet.origin, packet.layer)
+            payloads = packet.numbers if packet.payloads is None else packet.payloads  # not looked at
+            move = self._move_fixed if self._fixed_ticks else self._move_drawn
+            move(packet.numbers, payloads, key, now, to)
         else:
             for _ in range(self._copies()):
                 self._post(now + self._ticks() + self._lateness(), to).whole.append(packet)
-
-    def _carry_run(self, packet: Packet, now: int, to: str) -> None:
-        key = (packet.kind, packet.epoch, packet.origin, packet.layer)
-        numbers = packet.numbers
-        payloads = numbers if packet.payloads is None else packet.payloads  # moved along, and not looked at
-        move = self._move_fixed if self._fixed_ticks else self._move_drawn
-        move(numbers, payloads, key, now, to)
 
     def _move_fixed(
         self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int, to: str

@@ -7,15 +7,16 @@ many at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from random import Random
 
 import msgspec
 
 from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.interval import Interval
 from headpond.pipes.lab.faults import Faults
-from headpond.pipes.lab.measure import Latency, Measured, measured
-from headpond.pipes.lab.predict import Predicted, predict
-from headpond.pipes.lab.route import Worker, parse_hops, workers_of
+from headpond.pipes.lab.measure import Latency, Predicted, predict
+from headpond.pipes.lab.route import parse_hops, workers_of
 from headpond.pipes.lab.world import Ending, World
 from headpond.pipes.machines.machine import Counts
 
@@ -40,8 +41,8 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of those, how many arrived."""
     received: int
     """Copies that arrived."""
-    reliability: Measured
-    uniqueness: Measured
+    reliability: Interval
+    uniqueness: Interval
     orders: list[str]
     """All the orders that the arrivals had."""
     missing: list[int]
@@ -86,22 +87,17 @@ def run(
         sent=tally.sent,
         unique=tally.unique,
         received=measure.received,
-        reliability=measured(tally.reliability()),
-        uniqueness=measured(tally.uniqueness()),
+        reliability=tally.reliability(),
+        uniqueness=tally.uniqueness(),
         orders=measure.orders,
         missing=measure.missing[:MISSING_SHOWN],
         transmissions=sum(link.carried for link in world.links),
         retransmissions=sum(worker.counts.resent for worker in workers),
         latency=measure.latency(),
-        workers=_counted(workers),
+        workers={worker.name: _without_zeros(worker.counts) for worker in workers},
         predicted=predict(hops, faults, tally, measure.order, finished=finished),
     )
 
 
-def _counted(workers: list[Worker]) -> dict[str, dict[str, int]]:
-    return {worker.name: _without_zeros(worker.counts) for worker in workers}
-
-
 def _without_zeros(counts: Counts) -> dict[str, int]:
-    values = {name: getattr(counts, name) for name in Counts.__dataclass_fields__}
-    return {name: value for name, value in values.items() if value}
+    return {name: value for name, value in asdict(counts).items() if value}

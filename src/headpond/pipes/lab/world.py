@@ -24,7 +24,7 @@ from random import Random
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.lab.faults import Crash, Faults
+from headpond.pipes.lab.faults import BURST_MAX, Crash, Faults
 from headpond.pipes.lab.link import LabLink, TickInbox
 from headpond.pipes.lab.measure import Measure
 from headpond.pipes.lab.route import Worker, failing
@@ -40,9 +40,6 @@ TRY_S = MAX_S * (1 + JITTER_SHARE)
 """The longest that a worker waits before it tries again."""
 SOURCE_WAIT_S_MAX = 86_400.0
 """A source slower than this is not waited for."""
-BURST_MAX = 1024
-"""Messages that the source submits in a tick, at most: a pipe that always has room still has a rate."""
-
 Write = Callable[[str], object]
 
 
@@ -146,14 +143,11 @@ class World:
         # The machine compares seconds: rounding must not wake it a hair early, again and again.
         return tick if tick * self.tick_s >= seconds else tick + 1
 
-    def _at(self, tick: int) -> None:
-        heappush(self._ticks, tick)
-
     def _inbox(self, tick: int, name: str) -> TickInbox:
         arrivals = self._arrivals.get(tick)
         if arrivals is None:
             arrivals = self._arrivals[tick] = {}
-            self._at(tick)
+            heappush(self._ticks, tick)
         inbox = arrivals.get(name)
         if inbox is None:
             inbox = arrivals[name] = TickInbox()
@@ -212,7 +206,7 @@ class World:
             return
         if self.now + ticks not in self._work:
             self._work[self.now + ticks] = []
-            self._at(self.now + ticks)
+            heappush(self._ticks, self.now + ticks)
         self._work[self.now + ticks].append(run)
 
     def _finish_work(self) -> None:
@@ -251,7 +245,7 @@ class World:
             if self._write is not None:
                 self._record("source", "submit", range(sent, sent + len(effects.accepted)))
         if room > count and left > count:
-            self._at(self._source_tick())
+            heappush(self._ticks, self._source_tick())
 
     def _source_tick(self) -> int:
         """When the source has its next message."""
@@ -308,34 +302,20 @@ class World:
     def _make_links(self, rng: Random) -> dict[tuple[str, str], tuple[LabLink, LabLink]]:
         """A link forwards and one back for every two workers that talk."""
         faults = self._faults
-        late_s = faults.delay.mean_s if faults.reorder_s is None else faults.reorder_s
         record = None if self._write is None else self._record
-
-        def link(name: str, rates: Sequence[float]) -> LabLink:
-            loss, duplicate, reorder = rates
-            return LabLink(
-                name,
-                loss=loss,
-                duplicate=duplicate,
-                reorder=reorder,
-                delay=faults.delay,
-                late_ticks=round(late_s / self.tick_s),
-                tick_s=self.tick_s,
-                rng=rng,
-                post=self._inbox,
-                record=record,
-            )
-
         links: dict[tuple[str, str], tuple[LabLink, LabLink]] = {}
         for worker in self._workers.values():
             for to, _ in worker.ways.values():
-                if (worker.name, to) not in links:
-                    name, own = f"{worker.name}>{to}", worker.rates[to]
-                    there = [
-                        float(own.get(rate, getattr(faults, rate))) for rate in ("loss", "duplicate", "reorder")
-                    ]
-                    back = (float(own.get("confirm_loss", faults.confirm_loss)), 0.0, 0.0)
-                    links[worker.name, to] = (link(name, there), link(name, back))
+                if (worker.name, to) in links:
+                    continue
+                rates = {**faults.rates, **worker.rates[to]}
+                there = (float(rates["loss"]), float(rates["duplicate"]), float(rates["reorder"]))
+                back = (float(rates["confirm_loss"]), 0.0, 0.0)
+                name = f"{worker.name}>{to}"
+                links[worker.name, to] = (
+                    LabLink(name, there, faults, rng, self._inbox, record),
+                    LabLink(name, back, faults, rng, self._inbox, record),
+                )
         return links
 
     def _record(self, who: str, what: str, numbers: Sequence[int]) -> None:

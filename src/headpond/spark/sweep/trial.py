@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from headpond.model.errors import HeadpondError
-from headpond.pipes.lab.measure import Measured
-from headpond.pipes.lab.predict import Predicted
+from headpond.pipes.calculus.interval import Interval
+from headpond.pipes.lab.measure import Predicted
 from headpond.pipes.lab.run import LabResult, run
 from headpond.spark.sweep.grid import CELL_FIELDS, faults_of
 
@@ -115,11 +115,11 @@ def _comparison(result: LabResult, predicted: Predicted) -> dict[str, Any]:
     }
 
 
-def _overlaps(measured: Measured, low: float, high: float) -> bool:
+def _overlaps(measured: Interval, low: float, high: float) -> bool:
     """Whether the measured interval and a prediction from ``low`` to ``high`` overlap."""
     return low <= measured.high and high >= measured.low
 
 
-def _distance(measured: Measured, low: float, high: float) -> float:
+def _distance(measured: Interval, low: float, high: float) -> float:
     """How far the measured value lies outside of the prediction."""
     return max(low - measured.value, measured.value - high, 0.0)
