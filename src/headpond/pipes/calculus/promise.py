@@ -43,7 +43,6 @@ from headpond.pipes.calculus.route import (
     Route,
     RouteStage,
     check_cascade,
-    check_composition,
     find_stage,
     parse_chain,
     parse_route,
@@ -298,8 +297,6 @@ def chain_promise_of(
 ) -> ChainPromise:
     """Explains routes in a row, each over such a channel; ``BadRequest`` for what cannot be built."""
     routes = parse_chain(chain) if isinstance(chain, str) else tuple(chain)
-    for route in routes:
-        check_composition(route)
     check_cascade(routes)
     channel = channel or Channel()
     hops = tuple(

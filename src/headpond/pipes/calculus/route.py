@@ -140,11 +140,14 @@ def check_composition(route: Route) -> None:
 
 
 def parse_chain(text: str) -> tuple[Route, ...]:
-    """The routes of a text, in the order a message passes them."""
+    """The routes of a text, in the order a message passes them; ``BadRequest`` for what cannot be built."""
     parts = text.split("->")
     if len(parts) > HOPS_MAX:
         raise BadRequest(f"the route has {len(parts)} hops, and {HOPS_MAX} are allowed")
-    return tuple(parse_route(part.strip()) for part in parts)
+    routes = tuple(parse_route(part.strip()) for part in parts)
+    for route in routes:
+        check_composition(route)
+    return routes
 
 
 def check_cascade(hops: Sequence[Route]) -> None:

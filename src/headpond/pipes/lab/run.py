@@ -14,9 +14,9 @@ import msgspec
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.interval import Interval
+from headpond.pipes.calculus.route import parse_chain
 from headpond.pipes.lab.faults import Faults
 from headpond.pipes.lab.measure import Latency, Predicted, predict
-from headpond.pipes.lab.route import parse_hops, workers_of
 from headpond.pipes.lab.world import Ending, World
 from headpond.pipes.machines.machine import Counts
 
@@ -69,10 +69,8 @@ def run(
     faults.check()
     if not 1 <= messages <= MESSAGES_MAX:
         raise BadRequest(f"{messages:,} messages were asked for, and 1 to {MESSAGES_MAX:,} are allowed")
-    hops = parse_hops(route)
-    rng = Random(seed)
-    workers = workers_of(hops, rng)
-    world = World(workers, hops, faults, messages, rng, trace)
+    hops = list(parse_chain(route))
+    world = World(hops, faults, messages, Random(seed), trace)
     world.run()
     measure = world.measure
     tally = measure.tally
@@ -92,9 +90,9 @@ def run(
         orders=measure.orders,
         missing=measure.missing[:MISSING_SHOWN],
         transmissions=sum(link.carried for link in world.links),
-        retransmissions=sum(worker.counts.resent for worker in workers),
+        retransmissions=sum(worker.counts.resent for worker in world.workers),
         latency=measure.latency(),
-        workers={worker.name: _without_zeros(worker.counts) for worker in workers},
+        workers={worker.name: _without_zeros(worker.counts) for worker in world.workers},
         predicted=predict(hops, faults, tally, measure.order, finished=finished),
     )
 

@@ -12,25 +12,32 @@ still has messages, and there was no news for ``QUIET_S``: such a run says nothi
 
 Both limits are longer where little gets through: all tries of that time are lost with a probability of at most
 ``CHANCE``.
+
+**Workers.** ``resend_many | dedup`` has a sender and a receiver, with a link each way. A stream has its storage
+between them, and an index storage when it commits. ``A -> B`` is two routes in a row with a relay between:
+the receiver of the one and the sender of the other. With ``confirm=settled`` in the first, confirms cascade.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 from heapq import heappop, heappush
+from itertools import compress, pairwise
 from random import Random
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.route import Route
+from headpond.pipes.calculus.route import Route, check_cascade
 from headpond.pipes.lab.faults import BURST_MAX, Crash, Faults
 from headpond.pipes.lab.link import LabLink, TickInbox
 from headpond.pipes.lab.measure import Measure
-from headpond.pipes.lab.route import Worker, failing
-from headpond.pipes.machines.compose import ReceiverStack, Relay, SenderStack
-from headpond.pipes.machines.machine import WAKE, Arrive, Effects, Fail, Input, Settle, Submit
-from headpond.pipes.machines.packet import Run
+from headpond.pipes.machines.compose import ReceiverStack, Relay, SenderStack, Work, receiver_of, sender_of
+from headpond.pipes.machines.machine import WAKE, Arrive, Counts, Effects, Fail, Input, Machine, Settle, Submit
+from headpond.pipes.machines.packet import Kind, Run
+from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamStorage
 from headpond.pipes.machines.timeout import JITTER_SHARE, MAX_S
 
 QUIET_S = 3600.0
@@ -40,7 +47,127 @@ TRY_S = MAX_S * (1 + JITTER_SHARE)
 """The longest that a worker waits before it tries again."""
 SOURCE_WAIT_S_MAX = 86_400.0
 """A source slower than this is not waited for."""
+FORWARD = (Kind.DATA, Kind.FLOOR, Kind.PROBE)
+BACK = (Kind.CONFIRM, Kind.GAP, Kind.PROGRESS)
+
 Write = Callable[[str], object]
+
+
+# --- workers ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A machine, how to make the next one after a crash, and where each kind of its packets goes."""
+
+    name: str
+    make: Callable[[int], Machine]
+    machine: Machine | None = None
+    """None while it is down."""
+    epoch: int = 0
+    up_at: int = -1
+    ways: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """By kind: to which worker, and whether that is forwards."""
+    rates: dict[str, Mapping[str, Fraction | int]] = field(default_factory=dict)
+    """By worker that it talks to: the rates of the channel between, where its hop has its own."""
+    past: Counts = field(default_factory=Counts)
+    """Counts of its earlier sessions."""
+    lose: Callable[[], None] | None = None
+    """Loses its disk; None for a worker that has none."""
+
+    def start(self) -> None:
+        self.epoch += 1
+        self.machine = self.make(self.epoch)
+
+    def crash(self) -> None:
+        if self.machine is not None:
+            self.past = self.counts
+            self.machine = None
+
+    @property
+    def counts(self) -> Counts:
+        return self.past if self.machine is None else Counts.sum((self.past, self.machine.counts))
+
+
+def failing(share: Fraction, rng: Random) -> Work | None:
+    """The work of a worker that fails that share of its messages; None where it fails none."""
+    if not share:
+        return None
+
+    def work(run: Run) -> tuple[Run, Sequence[int]]:
+        fates = [rng.random() < share for _ in run.numbers]
+        good = [not failed for failed in fates]
+        done = Run(run.epoch, list(compress(run.numbers, good)), list(compress(run.payloads, good)))
+        return done, list(compress(run.numbers, fates))
+
+    return work
+
+
+def workers_of(hops: list[Route], rng: Random) -> list[Worker]:
+    """All the workers, started by the caller: the sender first, the last receiver last."""
+    check_cascade(hops)
+    jitter = rng.random
+    ends = [Worker("sender", lambda epoch: sender_of(hops[0], epoch=epoch, jitter=jitter))]
+    for number, (before, after) in enumerate(pairwise(hops), 1):
+        ends.append(Worker(_numbered("relay", number), _relay_maker(before, after, rng)))
+    ends.append(Worker("receiver", lambda epoch: receiver_of(hops[-1], epoch=epoch, jitter=jitter)))
+    workers = [ends[0]]
+    for number, (hop, sender, receiver) in enumerate(zip(hops, ends, ends[1:], strict=False), 1):
+        workers += _between(hop, number, sender, receiver)
+        workers.append(receiver)
+    return workers
+
+
+def _relay_maker(before: Route, after: Route, rng: Random) -> Callable[[int], Machine]:
+    def make(epoch: int) -> Machine:
+        receiver = receiver_of(before, epoch=epoch, jitter=rng.random)
+        sender = sender_of(after, epoch=epoch, jitter=rng.random)
+        return Relay(receiver, sender, failing(before.worker_fails, rng))
+
+    return make
+
+
+def _between(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[Worker]:
+    """Wires the two ends of a hop, and makes the workers between them."""
+    middle = _middle(hop, number, sender, receiver)
+    for worker in (sender, receiver, *middle):
+        for to, _ in worker.ways.values():
+            worker.rates.setdefault(to, hop.rates)
+    return middle
+
+
+def _middle(hop: Route, number: int, sender: Worker, receiver: Worker) -> list[Worker]:
+    sender.ways |= dict.fromkeys(FORWARD, (receiver.name, True))
+    receiver.ways |= dict.fromkeys(BACK, (sender.name, False))
+    if hop.stages[0].pipe != "stream":
+        return []
+    storage = _storage(number)
+    sender.ways[Kind.DATA] = (storage.name, True)
+    storage.ways = {Kind.CONFIRM: (sender.name, False), Kind.FETCHED: (receiver.name, True)}
+    receiver.ways[Kind.FETCH] = (storage.name, False)
+    if not hop.stages[0].settings["commit"]:
+        return [storage]
+    position = ReaderPosition()
+    index = Worker(_numbered("index", number), lambda _: IndexStorage(position))
+    index.ways = {Kind.POSITION: (receiver.name, True)}
+    receiver.ways |= dict.fromkeys((Kind.READ, Kind.COMMIT), (index.name, False))
+    return [storage, index]
+
+
+def _storage(number: int) -> Worker:
+    disk = [Entries()]
+
+    def lose() -> None:
+        disk[0] = Entries(disk[0].incarnation + 1)
+
+    return Worker(_numbered("storage", number), lambda _: StreamStorage(disk[0]), lose=lose)
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}{number}"
+
+
+# --- the event queue ----------------------------------------------------------------------------------
 
 
 class Ending(StrEnum):
@@ -51,19 +178,14 @@ class Ending(StrEnum):
 
 class World:
     def __init__(
-        self,
-        workers: list[Worker],
-        hops: list[Route],
-        faults: Faults,
-        messages: int,
-        rng: Random,
-        write: Write | None = None,
+        self, hops: list[Route], faults: Faults, messages: int, rng: Random, write: Write | None = None
     ) -> None:
+        self.workers = workers_of(hops, rng)
         self.now = 0
         self.tick_s = faults.tick_s
         self.measure = Measure(messages, self.tick_s)
         self.ended = Ending.UNFINISHED
-        self._workers = {worker.name: worker for worker in workers}
+        self._by_name = {worker.name: worker for worker in self.workers}
         self._faults = faults
         self._messages = messages
         self._write = write
@@ -72,12 +194,12 @@ class World:
         self._work: dict[int, list[Run]] = {}
         self._crashes = sorted(faults.crashes, key=lambda crash: crash.at)
         self._news_at = 0
-        self._sender = self._workers["sender"]
-        self._receiver = self._workers["receiver"]
+        self._sender = self._by_name["sender"]
+        self._receiver = self._by_name["receiver"]
         self._links = self._make_links(rng)
         self._last_work = failing(hops[-1].worker_fails, rng)
         self._check_roles()
-        for worker in workers:
+        for worker in self.workers:
             worker.start()
         self._patience_s = _patience_s(faults, hops)
 
@@ -114,7 +236,7 @@ class World:
         return self.measure.sent == self._messages and not self._unconfirmed()
 
     def _unconfirmed(self) -> int:
-        machines = [worker.machine for worker in self._workers.values()]
+        machines = [worker.machine for worker in self.workers]
         return sum(each.unconfirmed for each in machines if isinstance(each, SenderStack | Relay))
 
     # --- time ---
@@ -124,7 +246,7 @@ class World:
         while ticks and ticks[0] <= self.now:
             heappop(ticks)
         best = ticks[0] if ticks else None
-        for worker in self._workers.values():
+        for worker in self.workers:
             if worker.machine is None:
                 at = worker.up_at
             elif (wake_at := worker.machine.wake_at) is None:
@@ -156,14 +278,14 @@ class World:
     # --- the steps of a tick ---
 
     def _come_back(self) -> None:
-        for worker in self._workers.values():
+        for worker in self.workers:
             if worker.machine is None and worker.up_at <= self.now:
                 worker.start()
                 self._record(worker.name, "up", (worker.epoch,))
 
     def _arrive(self) -> None:
         for name, inbox in self._arrivals.pop(self.now, {}).items():
-            worker = self._workers[name]
+            worker = self._by_name[name]
             if worker.machine is not None:
                 packets = inbox.packets()
                 if self._write is not None:
@@ -175,7 +297,7 @@ class World:
 
     def _wake(self) -> None:
         now_s = self.seconds
-        for worker in self._workers.values():
+        for worker in self.workers:
             machine = worker.machine
             if machine is not None and (at := machine.wake_at) is not None and at <= now_s:
                 self._step(worker, WAKE)
@@ -276,7 +398,7 @@ class World:
         elif crash.role == "worker":
             self._crash_work()
         else:
-            worker = self._workers[crash.role.removesuffix("-loss")]
+            worker = self._by_name[crash.role.removesuffix("-loss")]
             worker.crash()
             if crash.role.endswith("-loss") and worker.lose is not None:
                 worker.lose()
@@ -292,8 +414,8 @@ class World:
             self._answer(Fail(run.epoch, run.numbers))
 
     def _check_roles(self) -> None:
-        disks = [f"{name}-loss" for name, worker in self._workers.items() if worker.lose is not None]
-        roles = [*self._workers, *disks, "route", "worker"]
+        disks = [f"{name}-loss" for name, worker in self._by_name.items() if worker.lose is not None]
+        roles = [*self._by_name, *disks, "route", "worker"]
         for crash in self._crashes:
             if crash.role not in roles:
                 hint = f"This route has: {', '.join(roles)}."
@@ -304,7 +426,7 @@ class World:
         faults = self._faults
         record = None if self._write is None else self._record
         links: dict[tuple[str, str], tuple[LabLink, LabLink]] = {}
-        for worker in self._workers.values():
+        for worker in self.workers:
             for to, _ in worker.ways.values():
                 if (worker.name, to) in links:
                     continue

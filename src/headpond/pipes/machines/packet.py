@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -123,32 +123,32 @@ def _is_envelope(each: Any) -> bool:
 # --- bytes ------------------------------------------------------------------------------------------
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=NUMBERS_MAX)]
+_Numbers = Annotated[list[_Number], msgspec.Meta(max_length=NUMBERS_MAX)]
+
+
 class _PacketArray(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    kind: int
-    layer: int
-    epoch: int
-    origin: int
-    first: int
-    numbers: int | list[int]
+    kind: Kind
+    layer: Annotated[int, msgspec.Meta(ge=0, lt=LAYERS_MAX)]
+    epoch: _Number
+    origin: _Number
+    first: _Number
+    numbers: _Count | _Numbers
     payloads: list[Any] | None
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_PacketArray)
-_KINDS = frozenset(Kind)
 _WITH_PAYLOADS = frozenset((Kind.DATA, Kind.FETCHED))
 
 
 def encode_packet(packet: Packet) -> bytes:
-    numbers = packet.numbers
-    payloads = None if packet.payloads is None else list(packet.payloads)
+    kind, epoch, origin, numbers, payloads, layer = packet
+    carried = None if payloads is None else list(payloads)
     if isinstance(numbers, range) and numbers.step == 1:
-        wire = _PacketArray(
-            packet.kind, packet.layer, packet.epoch, packet.origin, numbers.start, len(numbers), payloads
-        )
-    else:
-        wire = _PacketArray(packet.kind, packet.layer, packet.epoch, packet.origin, 0, list(numbers), payloads)
-    return _encoder.encode(wire)
+        return _encoder.encode((kind, layer, epoch, origin, numbers.start, len(numbers), carried))
+    return _encoder.encode((kind, layer, epoch, origin, 0, list(numbers), carried))
 
 
 def decode_packet(data: bytes, pipes: int | None = None) -> Packet | None:
@@ -161,36 +161,25 @@ def decode_packet(data: bytes, pipes: int | None = None) -> Packet | None:
         wire = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
-    numbers = _numbers(wire)
-    if numbers is None or wire.kind not in _KINDS or not 0 <= wire.layer < LAYERS_MAX:
-        return None
-    if min(wire.epoch, wire.origin) < 0 or max(wire.epoch, wire.origin) > NUMBER_MAX:
-        return None
+    numbers: Sequence[int]
+    if isinstance(wire.numbers, list):
+        numbers, fits = wire.numbers, wire.first == 0
+    else:
+        numbers = range(wire.first, wire.first + wire.numbers)
+        fits = numbers.stop <= NUMBER_MAX
     if wire.kind not in _WITH_PAYLOADS:
-        if wire.payloads is not None or not len(numbers):
-            return None
-    elif wire.payloads is None or len(wire.payloads) != len(numbers) or not _are_payloads(wire, pipes):
-        return None
-    return Packet(wire.kind, wire.epoch, wire.origin, numbers, wire.payloads, wire.layer)
+        fits = fits and wire.payloads is None and len(numbers) > 0
+    elif wire.payloads is None or len(wire.payloads) != len(numbers):
+        fits = False
+    else:
+        fits = fits and _are_payloads(wire.payloads, wire.layer, pipes)
+    return Packet(wire.kind, wire.epoch, wire.origin, numbers, wire.payloads, wire.layer) if fits else None
 
 
-def _numbers(wire: _PacketArray) -> Sequence[int] | None:
-    numbers = wire.numbers
-    if isinstance(numbers, int):
-        if not 0 <= numbers <= NUMBERS_MAX or not 0 <= wire.first <= NUMBER_MAX - numbers:
-            return None
-        return range(wire.first, wire.first + numbers)
-    if wire.first != 0 or len(numbers) > NUMBERS_MAX:
-        return None
-    if numbers and (min(numbers) < 0 or max(numbers) > NUMBER_MAX):
-        return None
-    return numbers
-
-
-def _are_payloads(wire: _PacketArray, pipes: int | None) -> bool:
+def _are_payloads(payloads: list[Any], layer: int, pipes: int | None) -> bool:
     """Whether each is bytes, in an envelope for each pipe over it; in any number where that is open."""
-    depths = set(map(_depth, wire.payloads or ()))
-    return None not in depths if pipes is None else depths <= {pipes - 1 - wire.layer}
+    depths = set(map(_depth, payloads))
+    return None not in depths if pipes is None else depths <= {pipes - 1 - layer}
 
 
 def _depth(payload: Any) -> int | None:

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from headpond.model.errors import BadRequest
+from headpond.pipes.calculus.route import parse_chain
 from headpond.pipes.lab.faults import Faults
-from headpond.pipes.lab.route import parse_hops
 from headpond.pipes.lab.run import MESSAGES_MAX
 
 AXES = ("loss", "duplicate", "reorder", "confirm_loss")
@@ -77,7 +77,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 def route_text(route: str) -> str:
     """The canonical text of a route: the same pipes give the same text."""
-    return " -> ".join(map(str, parse_hops(route)))
+    return " -> ".join(map(str, parse_chain(route)))
 
 
 def faults_of(cell: dict[str, Any]) -> Faults:
