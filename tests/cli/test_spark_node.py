@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from headpond.cli.options import DEFAULT_URL, Token, Url
 from headpond.cli.spark.pipeline import _node
-from headpond.client.contexts import Context, Contexts
+from headpond.client.contexts import Contexts, NodeContext
 from headpond.spark.pipeline import Pipeline
 
 FILE, LINE, ENVIRONMENT, CONTEXT = (
@@ -41,7 +41,7 @@ def test_the_line_goes_first_then_the_file_and_a_contexts_token_goes_to_its_own_
     for name in ("HEADPOND_URL", "HEADPOND_TOKEN", "HEADPOND_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     contexts = Contexts()
-    contexts.add("here", Context(CONTEXT, "context's"))
+    contexts.add("here", NodeContext(CONTEXT, "context's"))
     contexts.save()
     pipeline = Pipeline("p", **file).source("a", topic="a").sink("b", from_="a", topic="b")
     nodes = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headpond.client.contexts import Context, Contexts
+from headpond.client.contexts import Contexts, NodeContext
 from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
 from headpond.spark.connection import NodeConnection, read_connection
 from headpond.spark.options import options_table
@@ -23,9 +23,9 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture
-def context() -> Context:
+def context() -> NodeContext:
     """The one in use."""
-    context = Context(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
+    context = NodeContext(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
     contexts = Contexts()
     contexts.add("here", context)
     contexts.save()
@@ -37,7 +37,7 @@ def test_nothing_given_is_the_node_on_this_machine() -> None:
 
 
 def test_the_context_in_use_gives_url_token_and_certificates(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert read_connection({}) == NodeConnection(HERE, "hpd_a_b", "/ca.pem", "/cert.pem", "/key.pem")
     monkeypatch.setenv("HEADPOND_CONTEXT", "elsewhere")
@@ -46,7 +46,7 @@ def test_the_context_in_use_gives_url_token_and_certificates(
 
 
 def test_the_environment_wins_over_the_context_and_an_option_over_both(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADPOND_TOKEN", "hpd_c_d")
     monkeypatch.setenv("HEADPOND_CA", "/other.pem")
@@ -58,14 +58,16 @@ def test_the_environment_wins_over_the_context_and_an_option_over_both(
     assert read_connection({"url": HERE}).url == HERE
 
 
-def test_a_contexts_token_goes_to_its_own_url_alone(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contexts_token_goes_to_its_own_url_alone(
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert read_connection({"url": THERE}) == NodeConnection(THERE)
     monkeypatch.setenv("HEADPOND_URL", THERE)
     assert read_connection({}) == NodeConnection(THERE)
 
 
 def test_a_pipeline_hands_its_context_to_its_own_node_and_the_environments_token_to_no_other(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: NodeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(name="p", sources={}, sinks={})
     node = node_of(plan)

@@ -18,7 +18,7 @@ from headpond.model.address import DEFAULT_URL as DEFAULT_URL
 
 if TYPE_CHECKING:
     from headpond.client.connect import Tokens
-    from headpond.client.contexts import Context
+    from headpond.client.contexts import NodeContext
 
 _CONTEXT = "headpond.context"
 
@@ -53,7 +53,7 @@ def _url(context: typer.Context, value: str) -> str:
 
 
 def _token(context: typer.Context, value: str | None) -> str | None:
-    active: Context | None = context.meta.get(_CONTEXT)
+    active: NodeContext | None = context.meta.get(_CONTEXT)
     if said(context, "token") or active is None:
         return value
     return active.token

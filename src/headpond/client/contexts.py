@@ -22,7 +22,7 @@ TLS_NAMES = {"ca": "HEADPOND_CA", "cert": "HEADPOND_CERT", "key": "HEADPOND_KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class NodeContext:
     url: str
     token: str | None = field(default=None, repr=False)
     ca: str | None = None
@@ -51,7 +51,7 @@ class Contexts:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
         self.current = ""
-        self.all: dict[str, Context] = {}
+        self.all: dict[str, NodeContext] = {}
         self._read()
 
     def _read(self) -> None:
@@ -68,18 +68,18 @@ class Contexts:
         try:
             found = json.loads(data)
             self.current = str(found.get("current", ""))
-            self.all = {str(name): Context(**each) for name, each in found["contexts"].items()}
+            self.all = {str(name): NodeContext(**each) for name, each in found["contexts"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, BadContext):  # whose text may hold a secret
             raise BadContext(
                 f"{self.path} is not a file of contexts", hint="Correct it or remove it."
             ) from None
 
-    def get(self, name: str) -> Context:
+    def get(self, name: str) -> NodeContext:
         if name not in self.all:
             raise BadContext(f"there is no context {name[:80]!r}")
         return self.all[name]
 
-    def add(self, name: str, context: Context) -> None:
+    def add(self, name: str, context: NodeContext) -> None:
         if not NAME.fullmatch(name):
             raise BadContext(
                 f"{name[:80]!r} cannot be a context's name", hint="Use letters, digits, . _ and -."
@@ -97,7 +97,7 @@ class Contexts:
         self.get(name)
         self.current = name
 
-    def active(self) -> Context | None:
+    def active(self) -> NodeContext | None:
         """The context that HEADPOND_CONTEXT names, else the one in use."""
         name = os.environ.get("HEADPOND_CONTEXT") or self.current
         return self.get(name) if name else None

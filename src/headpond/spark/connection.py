@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import headpond.sync
-from headpond.client.contexts import TLS_NAMES, Context, Contexts
+from headpond.client.contexts import TLS_NAMES, Contexts, NodeContext
 from headpond.model.address import DEFAULT_URL, parse_addresses
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.spark.options import Option
@@ -115,7 +115,7 @@ def read_connection(values: Mapping[str, str]) -> NodeConnection:
     """The connection that the options in ``values`` ask for."""
     url = values.get("url") or os.environ.get("HEADPOND_URL")
     context = None if url else Contexts().active()
-    context = context or Context(url or DEFAULT_URL)
+    context = context or NodeContext(url or DEFAULT_URL)
     parse_addresses(context.url)
     token = values.get("token") or os.environ.get("HEADPOND_TOKEN") or context.token
     return NodeConnection(

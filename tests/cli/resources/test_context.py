@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headpond.client.contexts import Context, Contexts
+from headpond.client.contexts import Contexts, NodeContext
 from headpond.model.errors import BadContext
 from headpond.node.bootstrap import bootstrap
 from tests.cli.conftest import Cli, Node
@@ -65,7 +65,7 @@ def test_other_text_is_not_accepted_as_a_token(cli: Cli, contexts: Path, text: b
 
 def test_a_file_that_others_may_read_is_not_used(cli: Cli, contexts: Path) -> None:
     it = Contexts(contexts)
-    it.add("prod", Context(NOWHERE, "hpd_1234_SECRET"))
+    it.add("prod", NodeContext(NOWHERE, "hpd_1234_SECRET"))
     it.save()
     contexts.chmod(0o644)
     with pytest.raises(BadContext, match="others may read it"):
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_named_and_not_quoted(contexts: Path, text
 def test_a_context_that_cannot_be_is_refused(cli: Cli, contexts: Path) -> None:
     it = Contexts(contexts)
     acts: list[Callable[[], None]] = [
-        lambda: it.add("a/b", Context(NOWHERE)),
+        lambda: it.add("a/b", NodeContext(NOWHERE)),
         lambda: it.use("absent"),
         lambda: it.remove("absent"),
     ]

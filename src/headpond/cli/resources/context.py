@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from headpond.cli.command import command, group
 from headpond.cli.options import argument, option
 from headpond.cli.output import Output, note, print_fields
-from headpond.client.contexts import Context, Contexts
+from headpond.client.contexts import Contexts, NodeContext
 from headpond.model.address import parse_addresses
 from headpond.model.errors import BadContext
 
@@ -38,7 +38,7 @@ def add(
         token = read_token()
     files = [None if path is None else str(path.expanduser().absolute()) for path in (ca, cert, key)]
     contexts = Contexts()
-    contexts.add(name, Context(url, token or None, *files))
+    contexts.add(name, NodeContext(url, token or None, *files))
     contexts.save()
     used = " (in use)" if contexts.current == name else ""
     output.show({"context": name, **contexts.get(name).shown()}, f"context {name} is {url}{used}")
