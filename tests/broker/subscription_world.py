@@ -73,7 +73,7 @@ class World:
         for old in self.it.cursors:
             cursor = ShardCursor(old.cursor)
             cursor.settled, cursor.dead = old.settled, old.dead
-            for deliveries, entries in old.returned():
+            for deliveries, entries in old.delivered.sets.items():
                 cursor.restore_deliveries(entries, deliveries)
             cursors.append(cursor)
         self.begin(cursors)
@@ -120,7 +120,7 @@ class World:
             del self.holder[place]
         for shard, cursor in enumerate(self.it.cursors):
             for entry in range(self.ends[shard]):
-                place, count = (shard, entry), cursor.deliveries(entry)
+                place, count = (shard, entry), cursor.delivered.of(entry)
                 if place not in self.settled and made.held.get(shard, EntrySet()).count(entry, entry + 1):
                     assert place in in_hand and self.it.active(made), (
                         "it holds what its program has, and no more"
@@ -307,4 +307,4 @@ class World:
             }
             assert done == {entry for each, entry in self.settled if each == shard}
             for entry in range(self.ends[shard]):
-                assert cursor.deliveries(entry) == self.delivered.get((shard, entry), 0)
+                assert cursor.delivered.of(entry) == self.delivered.get((shard, entry), 0)

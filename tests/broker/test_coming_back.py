@@ -29,7 +29,7 @@ def only(it: CoreShell) -> Subscription:
 
 def deliveries(it: CoreShell) -> list[int]:
     """How many deliveries of each of six entries count."""
-    return [only(it).cursors[0].deliveries(entry) for entry in range(6)]
+    return [only(it).cursors[0].delivered.of(entry) for entry in range(6)]
 
 
 def restarted(it: CoreShell) -> CoreShell:
@@ -165,7 +165,7 @@ def test_a_refusal_that_the_node_knew_counts_once_however_often_it_is_said_again
         one.vanish()
         one = Kind(it, kind, mode, instance=b"me", seen=[(0, 0, 1)], credit=0)
         one.settle(nacked=[(0, 0.0)])
-    assert only(it).cursors[0].deliveries(0) == 1
+    assert only(it).cursors[0].delivered.of(0) == 1
     one.pay()
     one.seconds(1)
     assert one.got()[-1] == (0, 2)

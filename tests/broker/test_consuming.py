@@ -323,7 +323,7 @@ def test_attempts_of_refused_messages_are_kept_over_a_restart() -> None:
     reader.settle(nacked=[(0, 0.0)])
     restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us + 20_000)
     (subscription,) = restarted.core.stores.subscriptions.all()
-    assert subscription.cursors[0].deliveries(0) == 2
+    assert subscription.cursors[0].delivered.of(0) == 2
     assert Reader(restarted).got() == [(1, 1), (0, 3)], "the backlog first"
 
 

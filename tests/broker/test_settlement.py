@@ -135,8 +135,8 @@ def test_a_snapshot_stands_for_the_whole_journal(steps: list[Step]) -> None:
     assert before is not None
     assert after is not None
     for one, other in zip(before.cursors, after.cursors, strict=True):
-        assert [one.deliveries(entry) for entry in range(END)] == [
-            other.deliveries(entry) for entry in range(END)
+        assert [one.delivered.of(entry) for entry in range(END)] == [
+            other.delivered.of(entry) for entry in range(END)
         ]
 
 

@@ -129,7 +129,7 @@ def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_i
     other.seconds(1)
     assert sorted(other.got()) == [(n, 2) for n in range(6)], "its program may have had the others, too"
     (subscription,) = it.core.stores.subscriptions.all()
-    assert [subscription.cursors[0].deliveries(n) for n in range(6)] == [1, 1, 0, 0, 0, 0]
+    assert [subscription.cursors[0].delivered.of(n) for n in range(6)] == [1, 1, 0, 0, 0, 0]
 
 
 def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
@@ -325,12 +325,14 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
     it.core.stores.settlements.append = note  # type: ignore[method-assign]
     reader.vanish()
     assert [type(each) for each in noted].count(CameBack) == 1
-    assert (len(cursor.ready), cursor.deliveries(1)) == (rows * segments // 2, 1)
+    assert (len(cursor.ready), cursor.delivered.of(1)) == (rows * segments // 2, 1)
     again = CoreShell(it.disk, seed=2, settings=PLAIN)
     restored = next(again.core.stores.subscriptions.all()).cursors[0]
-    assert [(count, len(entries)) for count, entries in restored.returned()] == [(1, rows * segments // 2)]
-    assert restored.deliveries(1) == 1
-    assert restored.deliveries(2) == 0
+    assert [(count, len(entries)) for count, entries in restored.delivered.sets.items()] == [
+        (1, rows * segments // 2)
+    ]
+    assert restored.delivered.of(1) == 1
+    assert restored.delivered.of(2) == 0
 
 
 def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> None:

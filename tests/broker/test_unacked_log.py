@@ -74,7 +74,8 @@ def test_a_hundred_thousand_entries_with_as_many_delays_and_bounds_are_a_few_hun
     for entry in range(0, 2 * count, 2):
         wait_us = round(chance.uniform(0, 3600e6))
         due_us, bound = due_step_up(wait_us, wait_us), bound_step_up(count + entry, count)
-        log.refuse(EntrySet.of([(entry, entry + 1)]), due_us, bound)
+        one = EntrySet.of([(entry, entry + 1)])
+        log.put([(due_us, one)], [(bound, one)])
     everything = log.entries.copy()
     by_due_us, by_bound = log.by_due_us(everything), log.by_bound(everything)
     assert len(by_due_us) < 2000

@@ -366,4 +366,4 @@ def _never_out(here: Subscription, shard: int, end: int) -> list[Returned]:
     if not cursor.may_be_tried_after(1):
         return []
     spans = list(cursor.settled.missing(cursor.cursor, end))
-    return [(start, stop, 1) for start, stop, deliveries in cursor.deliveries_in(spans) if not deliveries]
+    return [(start, stop, 1) for start, stop, deliveries in cursor.delivered.cut(spans) if not deliveries]

@@ -1,16 +1,16 @@
-"""A subscription's place in one shard: which entries are settled, which are out, which come again.
+"""A subscription's position in one shard: the state of each entry, and how often it was delivered.
 
 Every entry of the shard is in exactly one state::
 
-    settled   below ``cursor``, or in ``settled``; the ``dead`` among them can be offered again
-    held      offered to a consumer, not settled yet
-    ready     to be offered again now
-    refused   in the unacked log: to be offered again when its time and the backlog allow it (unacked_log.py)
-    parked    passed over for now: its key is with somebody, or waits itself (key_shared)
-    dying     tried too often; to be put aside before it counts as settled
+    settled   before ``cursor``, or in ``settled``; the ``dead`` among them can be offered again
+    held      delivered to a consumer, and not settled
+    ready     to be redelivered now
+    refused   in the unacked log: to be redelivered when its time and the backlog allow it (unacked_log.py)
+    parked    passed over for now: a consumer has its key, or an earlier entry of its key waits (key_shared)
+    dying     reached ``max_attempts``: settled when the dead-letter topic has a copy
     new       at or behind ``offered``, and none of the above
 
-Cost is a cursor and a few bitmaps, whatever the order in which entries are settled.
+A cursor costs a few bitmaps, whatever the order in which entries are settled.
 """
 
 from __future__ import annotations
@@ -30,54 +30,98 @@ Group = tuple[int, list[Span]]
 
 
 class HeldWhenLost(NamedTuple):
-    """What a consumer had of one shard when its connection was lost."""
+    """What a consumer held of one shard when its connection was lost."""
 
     held: EntrySet
     presumed: EntrySet
-    """What of it counts as delivered."""
+    """The part that counts as delivered."""
     doubtful: EntrySet
-    """What of it comes flagged, and did not before."""
+    """The part that is flagged from then on."""
+
+
+class DeliveryCounts:
+    """How often entries were delivered and came back: one set of entries per number."""
+
+    def __init__(self) -> None:
+        self.sets: dict[int, EntrySet] = {}
+
+    def of(self, entry: int) -> int:
+        return next((count for count, entries in self.sets.items() if entry in entries), 0)
+
+    def shift(self, entries: EntrySet, step: int) -> list[ReturnedSet]:
+        """Each entry has one delivery more (1) or less (-1); returns the changed ones by their new number."""
+        rest, moved = entries.copy(), list[ReturnedSet]()
+        for count, those in list(self.sets.items()):
+            if part := rest.common(those):
+                rest.exclude(part)
+                those.exclude(part)
+                moved.append((count + step, part))
+            if not those:
+                del self.sets[count]
+        if step > 0 and rest:
+            moved.append((1, rest))
+        for count, part in moved:
+            self.add(count, part)
+        return moved
+
+    def add(self, count: int, entries: EntrySet) -> None:
+        """Entries that have no number yet get this one."""
+        if count and entries:
+            self.sets.setdefault(count, EntrySet()).include(entries)
+
+    def exclude(self, entries: EntrySet) -> None:
+        for those in self.sets.values():
+            those.exclude(entries)
+
+    def cut(self, spans: Iterable[Span]) -> list[Returned]:
+        """The spans in order, cut where the number changes; it is 0 for most."""
+        rest, found = EntrySet.of(spans), list[Returned]()
+        for count, entries in self.sets.items():
+            if part := rest.common(entries):
+                rest.exclude(part)
+                found += [(*span, count) for span in part.spans(0, part.end)]
+        found += [(*span, 0) for span in rest.spans(0, rest.end)]
+        return sorted(found)
 
 
 class ShardCursor:
     def __init__(self, cursor: int = 0, run: int = 0) -> None:
         self.dead = EntrySet()
         self.skipped = EntrySet()
-        """Which of the settled ones were skipped; of more than ``SKIPPED_MAX`` the oldest are let go of."""
+        """The settled entries that were skipped; beyond ``SKIPPED_MAX`` the oldest are forgotten."""
         self.attempts_max = 0
-        """How often an entry may be delivered before it dies; 0 is without end."""
+        """How often an entry may be delivered before it dies; 0: without a limit."""
         self._begin_at(cursor, run)
 
     def _begin_at(self, cursor: int, run: int) -> None:
-        """Nothing from there on was offered, and nothing is remembered but the dead."""
+        """Nothing from there on was offered; only the dead are remembered."""
         self.cursor = cursor
         """Everything before it is settled."""
         self.tally = ShardTally(cursor, run, copies_run=run)
         """How they were settled."""
         self.noted = NO_COPIES
-        """What the journal has of its totals."""
+        """The totals that the journal has."""
         self.settled = EntrySet()
-        """What is settled at or behind the cursor."""
+        """The settled entries at or behind the cursor."""
         self.offered = cursor
-        """Everything at or behind it was not offered in this run of the node."""
+        """Nothing at or behind it was offered in this run of the node."""
         self.held = EntrySet()
         self.ready = EntrySet()
         self.unacked_log = UnackedLog()
         self.parked = EntrySet()
         self.unsure = EntrySet()
-        """Not settled, and once with a consumer that was lost, or that they died of; it may have seen them."""
+        """Not settled; a consumer that lost its connection may have had them, or they were dead once."""
         self.flagged = EntrySet()
-        """Not settled, and a program may have had them though that counts as no delivery: they come flagged."""
+        """Not settled; a program may have had them, which is no delivery: their next attempt is number 2."""
         self.dying = EntrySet()
         self.ahead = EntrySet()
-        """At or behind ``offered`` and yet not new: refused, dying or in hand since before the node started."""
-        self._delivered: dict[int, EntrySet] = {}
-        """By number of deliveries: the entries that were delivered that often and came back."""
+        """At or behind ``offered`` and not new: refused, dying or in hand since before the node started."""
+        self.delivered = DeliveryCounts()
 
     # --- offering -----------------------------------------------------------------------------------
 
     def next_wanted(self, end: int, *, in_order: bool = False) -> int | None:
-        """The entry to read next, if there is something to offer before ``end``: ready ones come first.
+        """The entry to read next, if there is something to offer before ``end``; ready entries come first.
 
         ``in_order``: nothing is offered behind an entry that waits.
         """
@@ -94,7 +138,7 @@ class ShardCursor:
         return entry
 
     def _pass_settled(self) -> None:
-        """Nothing needs to be read where all is settled."""
+        """What is settled is not read."""
         if self.settled.end > self.offered:
             self.offered = self.settled.run_end(self.offered)
 
@@ -105,7 +149,7 @@ class ShardCursor:
 
     @property
     def barrier(self) -> int | None:
-        """The first entry that keeps a strict subscription from going on behind it."""
+        """The first entry that waits; a strict subscription offers nothing behind it."""
         first = self.unacked_log.entries.first
         dying = self.dying.first
         return dying if first is None or (dying is not None and dying < first) else first
@@ -133,7 +177,7 @@ class ShardCursor:
             self.held.add(start, end)
         if not spans:
             return []
-        return self._by_attempt(spans) if self._delivered or self.flagged.bits else [(1, spans)]
+        return self._by_attempt(spans) if self.delivered.sets or self.flagged.bits else [(1, spans)]
 
     def park(self, entries: EntrySet) -> None:
         """Passes over entries that ``available`` named."""
@@ -141,7 +185,7 @@ class ShardCursor:
         self.parked.include(entries)
 
     def unpark(self, entries: EntrySet) -> None:
-        """What is parked of these is ready."""
+        """Those of the entries that are parked become ready."""
         moved = self.parked.common(entries)
         self.parked.exclude(moved)
         self.ready.include(moved)
@@ -154,11 +198,11 @@ class ShardCursor:
     def _by_attempt(self, spans: list[Span]) -> list[Group]:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
         wanted = EntrySet.of(spans)
-        for deliveries, entries in self._delivered.items():
+        for deliveries, entries in self.delivered.sets.items():
             if wanted <= entries:  # the usual case: what came back together goes out together
                 return [(deliveries + 1, spans)]
         groups: list[Group] = []
-        for start, end, deliveries in self._flagged(self.deliveries_in(spans)):
+        for start, end, deliveries in self._flagged(self.delivered.cut(spans)):
             if groups and groups[-1][0] == deliveries + 1:
                 groups[-1][1].append((start, end))
             else:
@@ -166,7 +210,7 @@ class ShardCursor:
         return groups
 
     def _flagged(self, cut: list[Returned]) -> Iterator[Returned]:
-        """What a program may have had counts as delivered once."""
+        """Flagged entries count as delivered once."""
         for start, end, deliveries in cut:
             if deliveries or not self.flagged:
                 yield start, end, deliveries
@@ -178,23 +222,10 @@ class ShardCursor:
                 at = last
             yield from ((at, end, 0),) if at < end else ()
 
-    def deliveries_in(self, spans: Iterable[Span]) -> list[Returned]:
-        """The entries, in order, cut where the number of earlier deliveries changes; it is 0 for most."""
-        rest = EntrySet.of(spans)
-        cut: list[Returned] = []
-        for deliveries, entries in self._delivered.items():
-            if part := rest.common(entries):
-                rest.exclude(part)
-                cut += [(*span, deliveries) for span in part.spans(0, part.end)]
-        cut += [(*span, 0) for span in rest.spans(0, rest.end)]
-        return sorted(cut)
-
-    # --- coming again -------------------------------------------------------------------------------
-
     def release(self, end: int, *, read_all: bool = False) -> EntrySet:
-        """Refused entries that may come again now are ready; returns them. What can be read ends at ``end``.
+        """Refused entries that may be redelivered now become ready; returns them. The log is at ``end``.
 
-        ``read_all``: records are to be read also where nothing in them is new, to learn their keys.
+        ``read_all``: records are read also where nothing in them is new, to learn their keys.
         """
         if not self.unacked_log:
             return EntrySet()
@@ -205,9 +236,9 @@ class ShardCursor:
             new.exclude(self.ahead)
             self.offered = max(self.offered, end if new.first is None else new.first)
         ready, held = self.ready.first, self.held.first
-        handed_out = min(self.offered, end if ready is None else ready)
-        self.unacked_log.advance(handed_out, handed_out if held is None else min(handed_out, held), end)
-        released = self.unacked_log.take(nothing_new=handed_out >= end)
+        delivered = min(self.offered, end if ready is None else ready)
+        self.unacked_log.advance(delivered, delivered if held is None else min(delivered, held), end)
+        released = self.unacked_log.take(nothing_new=delivered >= end)
         self.ahead.exclude(released)  # what lies at or behind ``offered`` is new again, in the log's order
         self.ready.include(released.within(0, self.offered))
         return released
@@ -225,7 +256,7 @@ class ShardCursor:
         for entries in (self.ready, self.parked, self.dying, self.ahead, self.unsure, self.flagged):
             if entries.bits:
                 entries.discard(start, end)
-        for entries in self._delivered.values():
+        for entries in self.delivered.sets.values():
             entries.discard(start, end)
         if self.unacked_log.entries.bits:
             self.unacked_log.discard(start, end)
@@ -240,10 +271,10 @@ class ShardCursor:
         return end - start - settled_before
 
     def nack(self, entry: int, due_us: int, bound: int, *, repeated: bool = False) -> int | None:
-        """Refuses an entry; returns how often it was delivered, None if it is not out.
+        """Refuses an entry; returns how often it was delivered, None if it was not delivered.
 
-        It comes again from ``due_us`` on and, unless ``bound`` is 0, when everything before that is settled.
-        What is ``repeated`` was counted when it was said first.
+        It is redelivered from ``due_us`` on and, unless ``bound`` is 0, when everything before that is settled.
+        A ``repeated`` refusal was counted when it came first.
         """
         one = EntrySet.of([(entry, entry + 1)])
         held = entry in self.held
@@ -251,27 +282,27 @@ class ShardCursor:
             return None
         for entries in (self.held, self.ready, self.parked):
             entries.discard(entry, entry + 1)
-        # If nobody holds it, its consumer was away for a moment. Whoever refuses it had it.
-        counted = self.deliveries(entry) if repeated or not held else 0
-        deliveries = counted or self._count_delivery(one)
-        if self.attempts_max and deliveries >= self.attempts_max:
-            self.dying.add(entry, entry + 1)
-        else:
+        # If no consumer holds it, the one that refuses it lost its connection for a moment.
+        counted = self.delivered.of(entry) if repeated or not held else 0
+        deliveries = counted or self.delivered.shift(one, 1)[0][0]
+        if self.may_be_tried_after(deliveries):
             self._refuse(one, due_us, bound)
+        else:
+            self.dying.include(one)
         return deliveries
 
     def expire(self, entries: EntrySet, bound: int) -> list[ReturnedSet]:
-        """Held entries were not settled in time: they are refused, and their time has come."""
+        """Held entries were not settled in time: they are refused, and wait for no time."""
         late = entries.common(self.held)
         self.held.exclude(late)
-        returned = self._count_seen(late)
+        returned = self._count(late)
         late.exclude(self.dying)
         self._refuse(late, 0, bound)
         return returned
 
     def _refuse(self, entries: EntrySet, due_us: int, bound: int) -> None:
-        kept_bound = bound_step_up(bound, bound - self.offered) if bound else 0
-        self.unacked_log.refuse(entries, due_us, kept_bound)
+        rounded = bound_step_up(bound, bound - self.offered) if bound else 0
+        self.unacked_log.put([(due_us, entries)], [(rounded, entries)])
 
     def give_back(
         self,
@@ -281,39 +312,38 @@ class ShardCursor:
         in_hand: EntrySet | None = None,
         sure: bool = True,
     ) -> list[ReturnedSet]:
-        """Held entries come back, to be offered again at once; returns those that count as delivered.
+        """Held entries come back and become ready; returns those that count as delivered.
 
-        Only ``counted`` (None: all) were seen, and what is ``in_hand`` of a program still; the rest was sent
-        ahead and nobody looked at it, or it is not ``sure`` whether somebody did.
+        Only ``counted`` (None: all) reached a program; it still has those ``in_hand``. The rest was prefetched
+        and no program had it, or it is not ``sure`` whether one had.
         """
         back = entries.common(self.held)
         self.held.exclude(back)
         self.ready.include(back)
-        seen = back if counted is None else back.common(counted)
-        unopened = back.common(back)
-        unopened.exclude(seen)
+        delivered = back if counted is None else back.common(counted)
+        unseen = back.copy()
+        unseen.exclude(delivered)
         if in_hand is not None:
-            unopened.exclude(in_hand)
+            unseen.exclude(in_hand)
         if sure:
-            self.tally.unseen += len(unopened)
+            self.tally.unseen += len(unseen)
         else:
-            self.unsure.include(unopened)
-            self.flagged.include(unopened)
-        returned = self._count_seen(seen)
+            self.unsure.include(unseen)
+            self.flagged.include(unseen)
+        returned = self._count(delivered)
         self.ready.exclude(self.dying)
         return returned
 
-    def _count_seen(self, seen: EntrySet) -> list[ReturnedSet]:
-        """One more delivery for each of these; those that had as many as they may are dying."""
-        self._count_delivery(seen)
-        returned = [(count, part) for count, all_ in self._delivered.items() if (part := seen.common(all_))]
+    def _count(self, delivered: EntrySet) -> list[ReturnedSet]:
+        """Each entry has one delivery more; those that reached the limit are dying."""
+        returned = self.delivered.shift(delivered, 1)
         for deliveries, part in returned:
             if not self.may_be_tried_after(deliveries):
                 self.dying.include(part)
         return returned
 
     def hold(self, entries: EntrySet) -> EntrySet:
-        """Entries that a consumer's program has in hand are out again; returns those that nobody else has."""
+        """A consumer holds what its program has in hand; returns the entries that no other consumer has."""
         free = self._not_settled(entries)
         for others in (self.held, self.unacked_log.entries, self.dying):
             free.exclude(others)
@@ -324,38 +354,28 @@ class ShardCursor:
         self.ahead.discard(0, self.offered)
         return free
 
-    def recount(self, lost: HeldWhenLost, held: EntrySet, handed: EntrySet) -> list[ReturnedSet]:
-        """A consumer that was lost is back: nothing that it had when it was lost was an attempt that ended.
+    def recount(self, lost: HeldWhenLost, held: EntrySet, in_hand: EntrySet) -> list[ReturnedSet]:
+        """A lost consumer is back: no delivery that it had when it was lost has ended.
 
-        Its program has in hand what it holds on (``held``), and what was ``handed`` to it and may be another's
-        by now: that comes as a further attempt. Returns entries whose number of deliveries changed.
+        Its program has what it continues to hold (``held``), and what is ``in_hand`` and may be with another
+        consumer now: that counts as a further attempt. Returns entries whose number of deliveries changed.
         """
         fewer = lost.presumed.copy()
         for others in (self.dying, self.unacked_log.entries):
             fewer.exclude(others)
-        changed: list[ReturnedSet] = []
-        for deliveries in sorted(self._delivered):
-            delivered = self._delivered[deliveries]
-            if part := delivered.common(fewer):
-                delivered.exclude(part)
-                fewer.exclude(part)
-                if deliveries > 1:
-                    self._delivered.setdefault(deliveries - 1, EntrySet()).include(part)
-                changed.append((deliveries - 1, part))
-            if not delivered:
-                del self._delivered[deliveries]
+        changed = self.delivered.shift(fewer, -1)
         unseen = lost.presumed.copy()
         unseen.include(lost.doubtful)
         unseen.exclude(held)
-        unseen.exclude(handed)
-        self.tally.unseen += len(unseen.common(self._not_settled(unseen)))
+        unseen.exclude(in_hand)
+        self.tally.unseen += len(self._not_settled(unseen))
         self.flagged.exclude(lost.doubtful)
         self.unsure.exclude(unseen.common(lost.doubtful))
-        self.flagged.include(self._not_settled(handed))
+        self.flagged.include(self._not_settled(in_hand))
         return changed
 
     def flag(self, entry: int) -> None:
-        """A program had an entry: it comes flagged."""
+        """A program had this entry."""
         self.flagged.include(self._not_settled(EntrySet.of([(entry, entry + 1)])))
 
     def _not_settled(self, entries: EntrySet) -> EntrySet:
@@ -364,32 +384,21 @@ class ShardCursor:
         found.exclude(self.settled)
         return found
 
-    def deliveries(self, entry: int) -> int:
-        """How often an entry was delivered and came back."""
-        return next((count for count, entries in self._delivered.items() if entry in entries), 0)
-
     def restore_deliveries(self, entries: EntrySet, deliveries: int) -> None:
-        """What the journal says of entries that had come back; what is settled by now stays so."""
-        unsettled = entries.within(self.cursor, max(self.cursor, entries.end))
-        unsettled.exclude(self.settled)
-        for others in self._delivered.values():
-            others.exclude(unsettled)
-        if deliveries and unsettled:
-            self._delivered.setdefault(deliveries, EntrySet()).include(unsettled)
-        if unsettled.meets(self.unacked_log.entries):  # it came again, and back
+        """The journal has entries that came back; settled ones stay settled."""
+        unsettled = self._not_settled(entries)
+        self.delivered.exclude(unsettled)
+        self.delivered.add(deliveries, unsettled)
+        if unsettled.meets(self.unacked_log.entries):  # it was redelivered, and came back
             self.unacked_log.take_out(unsettled)
 
     def restore_refused(self, by_due_us: Iterable[Keyed], by_bound: Iterable[Keyed]) -> None:
-        """What the journal says of the unacked log; what is settled by now stays so."""
-        bounds = ((bound and bound_step_up(bound, bound - self.cursor), each) for bound, each in by_bound)
+        """The journal has refused entries; settled ones stay settled."""
+        bounds = [(bound and bound_step_up(bound, bound - self.cursor), each) for bound, each in by_bound]
         self.unacked_log.put(self._unsettled(by_due_us), self._unsettled(bounds))
 
-    def _unsettled(self, sets: Iterable[Keyed]) -> Iterator[Keyed]:
-        for key, entries in sets:
-            entries.discard(0, self.cursor)
-            entries.exclude(self.settled)
-            if entries:
-                yield key, entries
+    def _unsettled(self, sets: Iterable[Keyed]) -> list[Keyed]:
+        return [(key, rest) for key, entries in sets if (rest := self._not_settled(entries))]
 
     def unread(self, start: int, end: int) -> list[Span]:
         """Entries that are neither settled nor with a consumer."""
@@ -401,64 +410,53 @@ class ShardCursor:
 
     @property
     def reached(self) -> int:
-        """How many entries a consumer had or has, as far as is known."""
+        """How many entries are known to have reached a consumer."""
         tally = self.tally
         settled = tally.acked + tally.skipped + self.dead.count(tally.start, self.dead.end)
         return settled + tally.reached_lost + self.touched(0, 2**63)
 
     @property
     def unacked(self) -> EntrySet:
-        """The entries that a consumer had and did not settle, that nobody has now and that come again.
-
-        Refused, timed out, or lost with their consumer; what was given back unseen is available like a new one.
-        """
+        """The entries that wait for a redelivery: refused, expired, or lost with their consumer."""
         found = self.unacked_log.entries.copy()
-        for entries in self._delivered.values():
+        for entries in self.delivered.sets.values():
             found.include(entries)
         found.exclude(self.held)
         found.exclude(self.dying)
         return found
 
     def touched(self, start: int, end: int) -> int:
-        """How many of these entries are with a consumer or were, and are not settled."""
+        """How many of these entries reached a consumer and are not settled."""
         return len(self._touched(start, end))
 
     def _touched(self, start: int, end: int) -> EntrySet:
         either = EntrySet()
-        for entries in (self.held, self.unsure, *self._delivered.values()):
+        for entries in (self.held, self.unsure, *self.delivered.sets.values()):
             either.include(entries.within(start, end))
         return either
 
-    def returned(self) -> list[ReturnedSet]:
-        """Everything that came back and is not settled."""
-        return list(self._delivered.items())
-
     def deliveries_if_lost(self) -> dict[int, EntrySet]:
-        """By number of deliveries, as if everything that is out came back now; nothing dies of that."""
-        found: dict[int, EntrySet] = {}
-        out = self.held.copy()
-        for deliveries, entries in self._delivered.items():
-            again = entries.common(out)
-            out.exclude(again)
-            rest = entries.copy()
-            if self.may_be_tried_after(deliveries + 1):
-                rest.exclude(again)
-                found.setdefault(deliveries + 1, EntrySet()).include(again)
-            found.setdefault(deliveries, EntrySet()).include(rest)
-        if self.may_be_tried_after(1):
-            found.setdefault(1, EntrySet()).include(out)
-        return found
+        """By number of deliveries, as if all held entries came back now; none reaches the limit by that."""
+        counts = DeliveryCounts()
+        for deliveries, entries in self.delivered.sets.items():
+            counts.add(deliveries, entries)
+        counted = self.held.copy() if self.may_be_tried_after(1) else EntrySet()
+        for deliveries, entries in self.delivered.sets.items():
+            if not self.may_be_tried_after(deliveries + 1):
+                counted.exclude(entries)
+        counts.shift(counted, 1)
+        return counts.sets
 
     def may_be_tried_after(self, deliveries: int) -> bool:
         return not self.attempts_max or deliveries < self.attempts_max
 
-    # --- putting aside, and back --------------------------------------------------------------------
+    # --- dead entries, compaction, seek -------------------------------------------------------------
 
     def begin(self) -> None:
-        """After opening: nothing was offered yet, and what was delivered as often as it may is dying."""
+        """The node opened its journal: nothing was offered yet, and what reached the limit is dying."""
         self.offered = self.cursor
-        self.ready = EntrySet()  # re-driven ones are among the new: else they would come twice
-        for deliveries, entries in self.returned():
+        self.ready = EntrySet()  # redriven entries are new: else they would be delivered twice
+        for deliveries, entries in self.delivered.sets.items():
             if not self.may_be_tried_after(deliveries):
                 self.dying.include(entries)
         self.unacked_log.take_out(self.dying)
@@ -466,21 +464,20 @@ class ShardCursor:
         self.ahead.include(self.dying)
 
     def bury(self, start: int, end: int) -> int:
-        """Put aside: settled, and dead; returns how many of these entries were not settled before."""
-        fresh = [span for span in self.settled.missing(max(start, self.cursor), end) if span[0] < span[1]]
-        for span in fresh:
+        """Settles entries as dead; returns how many of them were not settled before."""
+        for span in self.settled.missing(max(start, self.cursor), end):
             self.dead.add(*span)
         return self.settle(start, end)
 
     def mark_skipped(self, start: int, end: int) -> None:
-        """What of these entries is not settled yet is about to be, as skipped."""
+        """The unsettled ones of these entries are about to be settled as skipped."""
         for span in self.settled.missing(max(start, self.cursor), end):
             self.skipped.add(*span)
         if (count := len(self.skipped)) > SKIPPED_MAX:
             self.skipped.exclude(self.skipped.next_ones(0, count - SKIPPED_MAX // 2))
 
     def reopen(self, start: int, end: int) -> list[Span]:
-        """Dead entries are offered again, as if they had never been; returns which."""
+        """Dead entries are offered again, as if they had never been delivered; returns which."""
         spans = list(self.dead.spans(start, end))
         for first, last in spans:
             self.dead.discard(first, last)
@@ -488,7 +485,7 @@ class ShardCursor:
                 self.settled.add(first, self.cursor)
                 self.cursor = first
             self.settled.discard(first, last)
-            self.unsure.add(first, last)  # a consumer had them before they died
+            self.unsure.add(first, last)
             if first < self.offered:
                 self.ready.add(first, min(last, self.offered))
         self.unacked_log.take_out(EntrySet.of(spans))
@@ -497,10 +494,8 @@ class ShardCursor:
             self.tally.reopened(first, again, self.dead.count(first, start))
         return spans
 
-    # --- state topics -------------------------------------------------------------------------------
-
     def owed(self, start: int, end: int) -> EntrySet:
-        """What of ``[start, end)`` is still to be delivered, or may be offered again on demand."""
+        """The entries of ``[start, end)`` that are unsettled or dead."""
         found = EntrySet()
         found.add(max(start, self.cursor), end)
         found.exclude(self.settled)
@@ -508,17 +503,14 @@ class ShardCursor:
         return found
 
     def pass_over(self, entries: EntrySet) -> int:
-        """These count as settled, and nobody has them; returns how many of them did not before."""
-        fresh = entries.within(self.cursor, max(self.cursor, entries.end))
-        fresh.exclude(self.settled)
+        """Settles entries that no consumer has; returns how many of them were not settled before."""
+        fresh = self._not_settled(entries)
         self.settled.include(fresh)
         self.tally.settled(COMPACTED, len(fresh))
         self.tally.reached_lost += len(self._touched(self.cursor, fresh.end).common(fresh))
-        for others in (
-            *(self.ready, self.parked, self.dying, self.ahead, self.unsure, self.flagged),
-            *self._delivered.values(),
-        ):
+        for others in (self.ready, self.parked, self.dying, self.ahead, self.unsure, self.flagged):
             others.exclude(fresh)
+        self.delivered.exclude(fresh)
         self.unacked_log.exclude(fresh)
         end = self.settled.run_end(self.cursor)
         self.settled.discard(self.cursor, end)
@@ -527,24 +519,7 @@ class ShardCursor:
         return len(fresh)
 
     def move(self, entry: int, run: int = 0) -> None:
-        """What lies before ``entry`` is settled, everything else is new; nothing is remembered."""
+        """Everything before ``entry`` is settled, everything else is new."""
         self.dead.discard(entry, max(entry, self.dead.end))
         self.skipped.discard(entry, max(entry, self.skipped.end))
         self._begin_at(entry, run)
-
-    def _count_delivery(self, entries: EntrySet) -> int:
-        """One more delivery for each of these; returns the highest count among them."""
-        first_time = entries.common(entries)
-        highest = 1
-        for deliveries in sorted(self._delivered, reverse=True):
-            delivered = self._delivered[deliveries]
-            if again := first_time.common(delivered):
-                first_time.exclude(again)
-                delivered.exclude(again)
-                self._delivered.setdefault(deliveries + 1, EntrySet()).include(again)
-                highest = max(highest, deliveries + 1)
-            if not delivered:
-                del self._delivered[deliveries]
-        if first_time:
-            self._delivered.setdefault(1, EntrySet()).include(first_time)
-        return highest

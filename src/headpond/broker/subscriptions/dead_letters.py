@@ -160,7 +160,7 @@ class DeadLetters:
     ) -> dict[str, str]:
         return {
             "dead.reason": REASON,
-            "dead.attempts": str(subscription.cursors[shard].deliveries(entry)),
+            "dead.attempts": str(subscription.cursors[shard].delivered.of(entry)),
             "dead.topic": topic.name,
             "dead.subscription": subscription.name,
             "dead.shard": str(shard),

@@ -312,7 +312,7 @@ def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Chan
     for shard, cursor in enumerate(subscription.cursors):
         sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode())
         yield ShardState(topic, name, shard, cursor.cursor, *sets)
-        yield from came_back(topic, name, shard, cursor.returned())
+        yield from came_back(topic, name, shard, cursor.delivered.sets.items())
         log = cursor.unacked_log
         for part in log.entries.parts(UNACKED_MAX):
             due = [(us and us + clock_to_day_us, each.encode()) for us, each in log.by_due_us(part)]

@@ -6,7 +6,7 @@ are what a subscription counts and remembers beside the state of its entries; bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -366,7 +366,7 @@ PASSED_MAX = 1 << 26
 encode_change = _encoder.encode
 
 
-def came_back(topic: bytes, name: str, shard: int, returned: list[ReturnedSet]) -> Iterator[CameBack]:
+def came_back(topic: bytes, name: str, shard: int, returned: Iterable[ReturnedSet]) -> Iterator[CameBack]:
     """The journal records of entries that came back."""
     for deliveries, entries in returned:
         for part in entries.parts(PASSED_MAX):

@@ -132,7 +132,7 @@ class SubscriptionRequests:
                 if len(found) == ask.limit:
                     return UnackedPage(found, (shard, entry))
                 us = due_us.get(entry, 0)
-                times = (cursor.deliveries(entry), us and us + clock_to_day_us, bounds.get(entry, 0))
+                times = (cursor.delivered.of(entry), us and us + clock_to_day_us, bounds.get(entry, 0))
                 found.append(UnackedEntry(shard, entry, *times))
         return UnackedPage(found)
 

@@ -660,7 +660,7 @@ class Subscription:
         cursor = self.cursors[shard]
         mine = by.let_go(shard, entry, entry + 1)
         by.settled_to[shard] = max(by.settled_to.get(shard, 0), entry + 1)
-        wait_s = self.policy.backoff_s(cursor.deliveries(entry) + 1) if delay_s is None else delay_s
+        wait_s = self.policy.backoff_s(cursor.delivered.of(entry) + 1) if delay_s is None else delay_s
         wait_us = round(wait_s * 1e6)
         due_us, bound = due_step_up(now_us + wait_us, wait_us), self._bound(end)
         deliveries = None

@@ -99,9 +99,6 @@ class UnackedLog:
 
     # --- in -----------------------------------------------------------------------------------------
 
-    def refuse(self, entries: EntrySet, due_us: int, bound: int) -> None:
-        self.put([(due_us, entries)], [(bound, entries)])
-
     def put(self, by_due_us: Iterable[Keyed], by_bound: Iterable[Keyed]) -> None:
         """Puts entries in; each is named once with its time and once with its bound."""
         for due_us, entries in by_due_us:
