@@ -16,7 +16,7 @@ from headpond.wire.control.codec import Operation, Request, Response, read_resul
 from headpond.wire.control.consuming import Browse, Extend, GiveBack, Settle, Settled, Unsubscribe, Unsubscribed
 from headpond.wire.control.greeting import Error, Ping, Pong
 from headpond.wire.control.reading import Fetched, FetchEntries, FindTime, ReadEnds
-from tests.broker.test_consuming import PLAIN, Reader, Writer
+from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
 from tests.fire.core_shell import CoreShell
 
 ENDLESS = (0, 2**62)

@@ -19,7 +19,7 @@ from headpond.wire.control.greeting import Error
 from headpond.wire.control.producing import AckItem
 from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import Frame, FrameType, encode
-from tests.broker.test_consuming import PLAIN, Reader, Writer
+from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
 from tests.broker.test_producing import BLOCK, Sender
 from tests.fire.core_shell import CoreShell
 

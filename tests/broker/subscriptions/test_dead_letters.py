@@ -27,7 +27,7 @@ from headpond.wire.frame import decode_at
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES
 from headpond.wire.typed.schema import encode_schema
-from tests.broker.test_consuming import PLAIN, Reader, Writer
+from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
 from tests.broker.typed_sender import TypedSender
 from tests.fire.core_shell import CoreShell
 

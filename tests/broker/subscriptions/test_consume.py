@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.broker.settings import LogSettings, Settings
 from headpond.broker.subscriptions import consume as consuming
 from headpond.broker.subscriptions.attachment import Attachment
-from headpond.model.errors import HeadpondError, SubscriptionBusy
-from headpond.model.policy import BACKOFF_S, Policy
+from headpond.model.errors import SubscriptionBusy
+from headpond.model.policy import BACKOFF_S
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.catalog import CreateTopic, DeleteTopic, TopicInfo
+from headpond.wire.control.catalog import DeleteTopic
 from headpond.wire.control.codec import Request, read_result
 from headpond.wire.control.consuming import (
     CreateSubscription,
@@ -20,7 +19,6 @@ from headpond.wire.control.consuming import (
     ListSubscriptions,
     Lost,
     PauseSubscription,
-    Settle,
     Settled,
     Subscribe,
     Subscribed,
@@ -32,77 +30,8 @@ from headpond.wire.control.greeting import Error
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
-from headpond.wire.record import decode_record_header
-from headpond.wire.title import Title, encode_title
-from tests.fire.core_shell import CoreClient, CoreShell
-
-PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
-
-
-class Writer:
-    def __init__(self, shell: CoreShell, *, shards: int = 1) -> None:
-        self.shell = shell
-        self.client = shell.connect()
-        self.segments = [0] * shards
-        made = self.client.request(CreateTopic("orders", shards, exist_ok=True))
-        info = read_result(made, TopicInfo)
-        title = encode_title(b"b" * 16, shards.bit_length() - 1, Title(info.topic, info.uuid))
-        self.client.send(encode(FrameType.TITLE, title))
-
-    def write(self, rows: int, size: int = 10, shard: int = 0, keys: list[bytes | None] | None = None) -> None:
-        body = encode_plain(rows_to_batch([bytes(size)] * rows, keys, None, None, [1] * rows))
-        self.client.send(encode(FrameType.SEGMENT, body, shard=shard, segment=self.segments[shard]))
-        self.segments[shard] += 1
-        self.shell.work_all()
-
-
-class Reader:
-    def __init__(
-        self,
-        shell: CoreShell,
-        *,
-        credit: int = 1 << 20,
-        start: str | int = "earliest",
-        policy: Policy | None = None,
-        **ask: str,
-    ) -> None:
-        self.shell = shell
-        self.client: CoreClient = shell.connect()
-        self.settles = 0
-        kind, mode = ask.get("kind", "unique"), ask.get("mode", "non_resilient")
-        name = ask.get("name", "reader")
-        self.client.send(Subscribe(1, "orders", "s", kind, mode, start, credit, name, policy=policy))
-        shell.work_all()
-
-    def got(self) -> list[tuple[int, int]]:
-        """(entry, attempt) of what was delivered since the last call."""
-        frames = self.client.take(Frame)
-        found: list[tuple[int, int]] = []
-        for deliver in self.client.take(Deliver):
-            records, frames = frames[: deliver.records], frames[deliver.records :]
-            held = set[int]()
-            for frame in records:
-                header = decode_record_header(frame.body)
-                held |= set(range(header.first_entry, header.end_entry))
-            for start, end in deliver.spans:
-                assert set(range(start, end)) <= held, "every row that is meant was sent"
-                found += [(entry, deliver.attempt) for entry in range(start, end)]
-        assert frames == []
-        return found
-
-    def entries(self) -> list[int]:
-        return [entry for entry, _ in self.got()]
-
-    def settle(self, *, durable: bool = True, **what: object) -> None:
-        self.settles += 1
-        self.client.send(Settle(1, self.settles, 0, **what))  # type: ignore[arg-type]
-        if durable:
-            self.shell.work_all()
-
-    def error(self) -> HeadpondError:
-        (error,) = self.client.take(Error)
-        assert error.consumer == 1
-        return error.as_exception()
+from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
+from tests.fire.core_shell import CoreShell
 
 
 def shell() -> CoreShell:

@@ -11,14 +11,13 @@ from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import with_ttl
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.record import decode_record_header
-from tests.broker.test_consuming import PLAIN, Writer
-from tests.broker.test_subscription_kinds import Kind, shell
+from tests.broker.subscriptions.core_readers import PLAIN, KindReader, Writer, shell
 from tests.fire.core_shell import CoreShell
 
 
 def test_one_at_a_time_a_record_is_sent_once_and_its_rows_follow() -> None:
     it = shell(4)
-    reader = Kind(it, "shared", "resilient")
+    reader = KindReader(it, "shared", "resilient")
     assert len(reader.client.take(Frame)) == 1
     assert [deliver.spans for deliver in reader.client.take(Deliver)] == [[(0, 1)]]
     for entry in range(3):
@@ -35,7 +34,7 @@ def test_of_a_key_a_record_is_read_and_sent_once_and_its_rows_follow(keeps: bool
     writer = Writer(it)
     for _ in range(2):
         writer.write(rows, keys=[b"k"] * rows)
-    reader = Kind(it, "key_shared", "resilient", keeps=keeps)
+    reader = KindReader(it, "key_shared", "resilient", keeps=keeps)
     cursor = next(it.core.stores.subscriptions.all()).cursors[0]
     frames, reads, woken = len(reader.client.take(Frame)), 0, 0
     for entry in range(2 * rows):
@@ -59,7 +58,7 @@ def test_a_row_that_expired_meanwhile_does_not_follow_its_record(kind: str) -> N
     rows = rows_to_batch([b"v"] * 3, [b"k"] * 3, None, [None, mortal, None], [1] * 3)
     writer.client.send(encode(FrameType.SEGMENT, encode_plain(rows)))
     it.work_all()
-    reader = Kind(it, kind, "resilient", keeps=True)
+    reader = KindReader(it, kind, "resilient", keeps=True)
     assert reader.entries() == [0]
     reader.seconds(6)
     reader.settle(acked=[(0, 1)])
@@ -71,8 +70,8 @@ def test_a_key_that_goes_on_with_another_consumer_comes_with_its_record() -> Non
     writer = Writer(it)
     for _ in range(2):
         writer.write(60, keys=[b"%d" % (row % 20) for row in range(60)])
-    readers = [Kind(it, "key_shared", "resilient", keeps=True)]
-    kept: dict[Kind, range] = {}
+    readers = [KindReader(it, "key_shared", "resilient", keeps=True)]
+    kept: dict[KindReader, range] = {}
     seen: list[int] = []
     while len(seen) < 120:
         delivers = [(reader, reader.client.take(Deliver)) for reader in readers]
@@ -86,6 +85,6 @@ def test_a_key_that_goes_on_with_another_consumer_comes_with_its_record() -> Non
             reader.settle(acked=deliver.spans)
         assert any(some for _, some in delivers), "something comes for as long as something is left"
         if len(readers) == 1:
-            readers.append(Kind(it, "key_shared", "resilient", keeps=True))
+            readers.append(KindReader(it, "key_shared", "resilient", keeps=True))
     assert sorted(seen) == list(range(120))
     assert len(kept) == 2, "both had something"

@@ -15,7 +15,6 @@ from headpond.wire.control.consuming import (
     DeleteSubscription,
     Extend,
     GiveBack,
-    KnownRecord,
     ListSubscriptions,
     Lost,
     PauseSubscription,
@@ -23,70 +22,19 @@ from headpond.wire.control.consuming import (
     SeekSubscription,
     Settle,
     ShowSubscription,
-    Subscribe,
-    Subscribed,
     SubscriptionInfo,
     Unsubscribe,
 )
 from headpond.wire.control.greeting import Error
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.status import ShowTop, TopInfo
-from tests.broker.test_consuming import PLAIN, Reader, Writer
+from tests.broker.subscriptions.core_readers import LEASE_S, PLAIN, KindReader, Writer, shell
 from tests.fire.core_shell import CoreShell
-
-LEASE_S = 2.0
-POLICY = Policy(lease=LEASE_S)
-
-
-class Kind(Reader):
-    def __init__(
-        self,
-        shell: CoreShell,
-        kind: str,
-        mode: str,
-        *,
-        instance: bytes = b"",
-        policy: Policy = POLICY,
-        keeps: bool = False,
-        seen: list[tuple[int, int, int]] | None = None,
-        credit: int = 1 << 20,
-        known: list[KnownRecord] | None = None,
-    ) -> None:
-        self.shell = shell
-        self.client = shell.connect()
-        self.number = len(shell.clients)
-        self.settles = 0
-        ask = (1, "orders", "s", kind, mode, "earliest", credit)
-        more = {"policy": policy, "instance": instance, "keeps": keeps, "seen": seen, "known": known or []}
-        self.client.send(Subscribe(*ask, **more))  # type: ignore[arg-type]
-        shell.work_all()
-
-    def standing(self) -> Subscribed:
-        return self.client.take(Subscribed)[-1]
-
-    def pay(self) -> None:
-        self.client.send(Credit(1, 1 << 20))
-        self.shell.work_all()
-
-    def vanish(self) -> None:
-        self.shell.core.disconnected(self.number)
-        self.shell.drain()
-        self.shell.work_all()
-
-    def seconds(self, seconds: float) -> None:
-        self.shell.wait(round(seconds * 1e6))
-        self.shell.work_all()
-
-
-def shell(rows: int = 6) -> CoreShell:
-    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
-    Writer(it).write(rows)
-    return it
 
 
 def test_the_standby_takes_over_at_once_after_a_clean_leave() -> None:
     it = shell()
-    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    one, other = KindReader(it, "failover", "resilient"), KindReader(it, "failover", "resilient")
     assert (one.standing().active, other.standing().active) == (True, False)
     assert (one.entries(), other.entries()) == ([0, 1, 2, 3, 4, 5], [])
     one.settle(acked=[(0, 2)])
@@ -98,7 +46,7 @@ def test_the_standby_takes_over_at_once_after_a_clean_leave() -> None:
 
 def test_the_standby_of_a_lost_consumer_waits_for_lease_and_margin() -> None:
     it = shell()
-    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    one, other = KindReader(it, "failover", "resilient"), KindReader(it, "failover", "resilient")
     one.settle(acked=[(0, 2)])
     one.seconds(1.0)
     one.client.send(Renew(1, 1))
@@ -113,7 +61,7 @@ def test_the_standby_of_a_lost_consumer_waits_for_lease_and_margin() -> None:
 def test_one_that_is_away_does_not_step_back_while_its_lease_lasts() -> None:
     it = shell()
     policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
-    one, other = (Kind(it, "failover", "resilient", policy=policy) for _ in range(2))
+    one, other = (KindReader(it, "failover", "resilient", policy=policy) for _ in range(2))
     one.vanish()
     other.seconds(1.5)
     assert other.entries() == [], "its deadlines are over, and it may still be working"
@@ -124,7 +72,7 @@ def test_one_that_is_away_does_not_step_back_while_its_lease_lasts() -> None:
 def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_its_consumer_step_back() -> None:
     it = shell()
     policy = Policy(failover_after=1)
-    one, other = (Kind(it, "failover", "non_resilient", policy=policy) for _ in range(2))
+    one, other = (KindReader(it, "failover", "non_resilient", policy=policy) for _ in range(2))
     one.settle(nacked=[(0, 0.0), (1, 0.0)])
     other.seconds(1)
     assert sorted(other.got()) == [(n, 2) for n in range(6)], "its program may have had the others, too"
@@ -134,7 +82,7 @@ def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_i
 
 def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
     it = shell()
-    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    one, other = KindReader(it, "failover", "resilient"), KindReader(it, "failover", "resilient")
     other.seconds(LEASE_S * 1.3)
     assert other.entries() == [0, 1, 2, 3, 4, 5]
     (error,) = one.client.take(Error)
@@ -145,27 +93,27 @@ def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
 
 def test_a_unique_lease_is_its_holders_until_it_is_over_and_its_own_after_a_reconnect() -> None:
     it = shell()
-    one = Kind(it, "unique", "resilient", instance=b"me")
+    one = KindReader(it, "unique", "resilient", instance=b"me")
     one.settle(acked=[(0, 1)])
     one.vanish()
-    assert Kind(it, "unique", "resilient", instance=b"you").error().code == "subscription-busy"
-    back = Kind(it, "unique", "resilient", instance=b"me", seen=[(0, 1, 2)])
+    assert KindReader(it, "unique", "resilient", instance=b"you").error().code == "subscription-busy"
+    back = KindReader(it, "unique", "resilient", instance=b"me", seen=[(0, 1, 2)])
     assert back.got() == [(n, 1) for n in range(2, 6)], (
         "it holds what its program has, and the rest was no attempt"
     )
     back.vanish()
     back.seconds(LEASE_S * 1.3)
-    assert Kind(it, "unique", "resilient", instance=b"you").entries() == [1, 2, 3, 4, 5]
+    assert KindReader(it, "unique", "resilient", instance=b"you").entries() == [1, 2, 3, 4, 5]
 
 
 def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> None:
     it = shell(2)
-    reader = Kind(it, "unique", "resilient")
+    reader = KindReader(it, "unique", "resilient")
     assert reader.entries() == [0, 1]
     reader.settle(nacked=[(0, 1.0)])
     reader.client.send(Unsubscribe(1, [(0, 0, 1)]))
     it.work_all()
-    following = Kind(it, "unique", "resilient")
+    following = KindReader(it, "unique", "resilient")
     assert following.entries() == []
     following.seconds(1.1)
     assert following.got() == [(0, 2), (1, 1)]
@@ -174,7 +122,7 @@ def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> N
 @pytest.mark.parametrize("kind", ["unique", "failover"])
 def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(kind: str) -> None:
     it = shell()
-    reader = Kind(it, kind, "resilient")
+    reader = KindReader(it, kind, "resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
     attachment.credit_bytes = 0  # what was sent ahead took all of it, and cannot be handed out
@@ -192,7 +140,7 @@ def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(ki
 
 def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_is_no_room() -> None:
     it = shell()
-    reader = Kind(it, "unique", "resilient")
+    reader = KindReader(it, "unique", "resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
     attachment.credit_bytes = 0
@@ -210,7 +158,7 @@ def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
     writer.write(6)
-    one, other = Kind(it, "failover", "resilient"), Kind(it, "failover", "resilient")
+    one, other = KindReader(it, "failover", "resilient"), KindReader(it, "failover", "resilient")
     active = next(it.core.stores.subscriptions.all()).attachments[0]
     active.credit_bytes = 0
     writer.write(3)
@@ -224,24 +172,24 @@ def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
 
 def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
     it = shell()
-    reader = Kind(it, "shared", "non_resilient")
+    reader = KindReader(it, "shared", "non_resilient")
     reader.settle(acked=[(0, 6)])
     reader.got()
     info = read_result(it.connect().request(SeekSubscription("orders", "s", 3)), SubscriptionInfo)
     assert (info.positions, info.consumers) == ([3], [])
     (error,) = reader.client.take(Error)
     assert (error.code, error.retryable) == ("subscription-moved", True)
-    assert Kind(it, "shared", "non_resilient").got() == [(3, 1), (4, 1), (5, 1)]
+    assert KindReader(it, "shared", "non_resilient").got() == [(3, 1), (4, 1), (5, 1)]
     it.connect().request(SeekSubscription("orders", "s", "latest"))
     restarted = CoreShell(it.disk, seed=2, settings=PLAIN)
-    assert Kind(restarted, "shared", "non_resilient").entries() == []
+    assert KindReader(restarted, "shared", "non_resilient").entries() == []
     restarted.connect().request(SeekSubscription("orders", "s", "earliest", 0))
-    assert Kind(restarted, "shared", "non_resilient").entries() == [0, 1, 2, 3, 4, 5]
+    assert KindReader(restarted, "shared", "non_resilient").entries() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_paused_subscription_offers_nothing_and_takes_settlements() -> None:
     it = shell()
-    reader = Kind(it, "unique", "non_resilient")
+    reader = KindReader(it, "unique", "non_resilient")
     assert reader.entries() == [0, 1, 2, 3, 4, 5]
     it.connect().request(PauseSubscription("orders", "s", True))
     assert reader.standing().paused
@@ -249,7 +197,7 @@ def test_a_paused_subscription_offers_nothing_and_takes_settlements() -> None:
     reader.seconds(1.0)
     assert reader.got() == []
     restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)
-    following = Kind(restarted, "unique", "non_resilient")
+    following = KindReader(restarted, "unique", "non_resilient")
     assert following.standing().paused
     assert following.entries() == []
     restarted.connect().request(PauseSubscription("orders", "s", False))
@@ -292,7 +240,7 @@ def test_idle_subscriptions_cost_a_published_message_nothing() -> None:
 
 def test_a_million_unsettled_entries_cost_little() -> None:
     it = shell(1)
-    Kind(it, "unique", "non_resilient")
+    KindReader(it, "unique", "non_resilient")
     (subscription,) = it.core.stores.subscriptions.all()
     cursor, (reader,) = subscription.cursors[0], subscription.attachments
     cursor.take([(1, 1_000_001)])
@@ -311,7 +259,7 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
     writer = Writer(it)
     for _ in range(segments):
         writer.write(rows, size=1, keys=[b"%d" % (row % 7) for row in range(rows)])
-    reader = Kind(it, kind, "non_resilient")
+    reader = KindReader(it, kind, "non_resilient")
     for at in range(0, rows * segments, rows):
         reader.settle(acked=[(entry, entry + 1) for entry in range(at, at + rows, 2)])
     cursor = next(it.core.stores.subscriptions.all()).cursors[0]
@@ -337,7 +285,7 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
 
 def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> None:
     it = shell(2)
-    one, other = Kind(it, "shared", "non_resilient"), Kind(it, "shared", "non_resilient")
+    one, other = KindReader(it, "shared", "non_resilient"), KindReader(it, "shared", "non_resilient")
     assert one.entries() == [0, 1]
     other.client.send(Settle(1, 1, 0, nacked=[(1, 0.0)]), Settle(1, 2, 0, acked=[(0, 1)]))
     it.work_all()
@@ -347,16 +295,16 @@ def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> N
 
 def test_a_topic_is_not_its_own_dead_letter_topic() -> None:
     it = shell()
-    reader = Kind(it, "unique", "non_resilient", policy=Policy(dead_letter="orders"))
+    reader = KindReader(it, "unique", "non_resilient", policy=Policy(dead_letter="orders"))
     assert reader.error().code == "bad-request"
     assert it.connect().request(ListSubscriptions("orders")) == []
 
 
 def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> None:
     it = shell(10)
-    one = Kind(it, "shared", "non_resilient")
+    one = KindReader(it, "shared", "non_resilient")
     assert one.entries() == list(range(10))
-    other = Kind(it, "shared", "non_resilient")
+    other = KindReader(it, "shared", "non_resilient")
     assert one.standing().recall
     one.client.send(GiveBack(1, 0, [(4, 10)]), GiveBack(1, 0, [], done=True))
     it.work_all()
@@ -369,7 +317,7 @@ def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> Non
 def test_who_holds_or_refuses_what_another_settled_hears_of_it() -> None:
     it = shell(2)
     policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
-    one, other = (Kind(it, "failover", "resilient", policy=policy) for _ in range(2))
+    one, other = (KindReader(it, "failover", "resilient", policy=policy) for _ in range(2))
     one.seconds(1.5)
     assert other.got() == [(0, 2), (1, 2)]
     one.settle(acked=[(0, 1)])
@@ -382,7 +330,7 @@ def test_what_comes_back_while_later_ones_are_read_comes_before_them() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
     writer.write(2)
-    one, other = Kind(it, "failover", "non_resilient"), Kind(it, "failover", "non_resilient")
+    one, other = KindReader(it, "failover", "non_resilient"), KindReader(it, "failover", "non_resilient")
     it.core.set_writable(one.number, False)
     writer.write(2)
     it.core.set_writable(one.number, True)
@@ -397,9 +345,9 @@ def test_a_recalled_consumer_is_sent_nothing_before_it_has_given_back() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
     writer.write(5, keys=[b"k"] * 5)
-    one = Kind(it, "key_shared", "non_resilient")
+    one = KindReader(it, "key_shared", "non_resilient")
     assert one.entries() == [0, 1, 2, 3, 4]
-    other = Kind(it, "key_shared", "non_resilient")
+    other = KindReader(it, "key_shared", "non_resilient")
     assert one.standing().recall
     writer.write(2, keys=[b"k"] * 2)
     assert (one.entries(), other.entries()) == ([], []), "the key is with one, to whom nothing may be under way"
@@ -415,8 +363,8 @@ def test_a_recalled_consumer_is_sent_nothing_before_it_has_given_back() -> None:
 def test_a_key_goes_to_the_one_that_joins_once_all_of_it_was_given_back() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(40, keys=[b"k%d" % (row % 20) for row in range(40)])
-    one = Kind(it, "key_shared", "non_resilient")
-    other = Kind(it, "key_shared", "non_resilient")
+    one = KindReader(it, "key_shared", "non_resilient")
+    other = KindReader(it, "key_shared", "non_resilient")
     assert one.standing().recall
     one.entries()
     one.client.send(GiveBack(1, 0, [(3, 20)]))
@@ -435,9 +383,9 @@ def test_a_key_of_which_a_message_expired_moves_when_its_consumer_has_given_back
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(3, keys=[b"k"] * 3)
     policy = Policy(deadline=2.0)
-    one = Kind(it, "key_shared", "non_resilient", policy=policy)
+    one = KindReader(it, "key_shared", "non_resilient", policy=policy)
     assert one.entries() == [0, 1, 2]
-    other = Kind(it, "key_shared", "non_resilient", policy=policy)
+    other = KindReader(it, "key_shared", "non_resilient", policy=policy)
     one.client.send(GiveBack(1, 0, [], done=True), Extend(1, 0, [(1, 3)], 60.0))
     assert one.standing().recall
     one.seconds(2.5)
@@ -450,7 +398,7 @@ def test_a_key_of_which_a_message_expired_moves_when_its_consumer_has_given_back
 
 def test_unacked_is_one_number_on_every_surface_and_leaves_out_what_was_given_back_unseen() -> None:
     it = shell(10)
-    one, admin = Kind(it, "shared", "non_resilient", policy=Policy(deadline=2.0)), it.connect()
+    one, admin = KindReader(it, "shared", "non_resilient", policy=Policy(deadline=2.0)), it.connect()
 
     def unacked() -> tuple[int, int]:
         it.work_all()

@@ -1,6 +1,6 @@
 """Every kind and mode of subscription, run against a model of single entries, whatever happens in which order.
 
-The rules are in ``subscription_world.check_offer``. In the end everything that was stored must have been
+The rules are in ``machine_world.check_offer``. In the end everything that was stored must have been
 settled: nothing unsettled is forgotten, whoever died with it.
 """
 
@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.model.errors import SubscriptionBusy
 from headpond.model.policy import Policy
-from tests.broker.subscription_world import MANY, World
+from tests.broker.subscriptions.machine_world import MANY, World
 
 KEYS: list[bytes | None] = [None, b"a", b"b", b"c", b"d"]
 POLICY = Policy(deadline=3.0, max_attempts=4, lease=1.0, failover_after=2, backoff=0.05, backoff_max=0.2)

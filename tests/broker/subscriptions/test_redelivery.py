@@ -20,7 +20,7 @@ from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
 from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.control.consuming import Settle
-from tests.broker.subscription_world import record
+from tests.broker.subscriptions.machine_world import record
 
 TOPIC = b"t" * 16
 DEADLINE_S = 1.0

@@ -12,8 +12,7 @@ from headpond.wire.control.consuming import KnownRecord, Subscribe, Subscribed, 
 from headpond.wire.control.greeting import Error
 from headpond.wire.frame import Frame
 from headpond.wire.record import decode_record_header
-from tests.broker.test_consuming import PLAIN, Writer
-from tests.broker.test_subscription_kinds import POLICY, Kind, shell
+from tests.broker.subscriptions.core_readers import PLAIN, POLICY, KindReader, Writer, shell
 from tests.fire.core_shell import CoreShell
 
 SHARED = ("shared", "key_shared")
@@ -46,11 +45,11 @@ def test_the_one_that_gets_everything_holds_on_to_what_its_program_has_in_hand(
     kind: str, mode: str, noticed: bool
 ) -> None:
     it = shell()
-    one = Kind(it, kind, mode, instance=b"me")
+    one = KindReader(it, kind, mode, instance=b"me")
     assert one.entries() == [0, 1, 2, 3, 4, 5]
     if noticed:
         one.vanish()
-    back = Kind(it, kind, mode, instance=b"me", seen=[(0, 0, 2)])
+    back = KindReader(it, kind, mode, instance=b"me", seen=[(0, 0, 2)])
     assert back.got() == [(2, 1), (3, 1), (4, 1), (5, 1)], "the rest was sent ahead, and is sent again"
     assert deliveries(it) == [0] * 6
     back.settle(acked=[(0, 1)], nacked=[(1, 0.0)])
@@ -64,16 +63,16 @@ def test_what_its_program_has_in_hand_comes_flagged_to_another_and_counts_as_no_
     kind: str, noticed: bool
 ) -> None:
     it = shell()
-    one, other = (Kind(it, kind, "non_resilient", instance=name) for name in (b"me", b"you"))
+    one, other = (KindReader(it, kind, "non_resilient", instance=name) for name in (b"me", b"you"))
     mine = one.entries()
     if noticed:
         one.vanish()
-    back = Kind(it, kind, "non_resilient", instance=b"me", seen=[(0, mine[0], mine[0] + 1)])
+    back = KindReader(it, kind, "non_resilient", instance=b"me", seen=[(0, mine[0], mine[0] + 1)])
     assert deliveries(it) == [0] * 6
     back.client.send(Unsubscribe(1, NOTHING))
     other.client.send(Unsubscribe(1, NOTHING))
     it.work_all()
-    last = dict(Kind(it, kind, "non_resilient", instance=b"last").got())
+    last = dict(KindReader(it, kind, "non_resilient", instance=b"last").got())
     assert last == {entry: 2 if entry == mine[0] else 1 for entry in range(6)}
 
 
@@ -82,10 +81,10 @@ def test_what_its_program_has_in_hand_comes_flagged_to_another_and_counts_as_no_
 def test_a_storm_of_reconnects_kills_no_message(kind: str, mode: str) -> None:
     it = shell()
     policy = Policy(lease=POLICY.lease, max_attempts=3)
-    one = Kind(it, kind, mode, instance=b"me", policy=policy)
+    one = KindReader(it, kind, mode, instance=b"me", policy=policy)
     for _ in range(5):
         one.vanish()
-        one = Kind(it, kind, mode, instance=b"me", policy=policy, seen=[(0, 0, 1)])
+        one = KindReader(it, kind, mode, instance=b"me", policy=policy, seen=[(0, 0, 1)])
     one.settle(acked=[(0, 6)])
     counts = only(it).counts
     assert (only(it).dead, counts.acked, counts.late) == (0, 6, 0)
@@ -93,15 +92,15 @@ def test_a_storm_of_reconnects_kills_no_message(kind: str, mode: str) -> None:
 
 def test_a_consumer_that_does_not_come_back_is_taken_to_have_seen_what_it_held() -> None:
     it = shell()
-    Kind(it, "shared", "non_resilient", instance=b"me").vanish()
+    KindReader(it, "shared", "non_resilient", instance=b"me").vanish()
     assert deliveries(it) == [1] * 6
-    assert Kind(it, "shared", "non_resilient", instance=b"you").got() == [(n, 2) for n in range(6)]
+    assert KindReader(it, "shared", "non_resilient", instance=b"you").got() == [(n, 2) for n in range(6)]
 
 
 def test_what_is_counted_anew_when_a_consumer_comes_back_is_on_the_disk() -> None:
     it = shell()
-    Kind(it, "shared", "non_resilient", instance=b"me").vanish()
-    Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING)
+    KindReader(it, "shared", "non_resilient", instance=b"me").vanish()
+    KindReader(it, "shared", "non_resilient", instance=b"me", seen=NOTHING)
     assert deliveries(it) == deliveries(restarted(it)) == [0] * 6
 
 
@@ -111,9 +110,9 @@ def test_after_a_restart_of_the_node_a_consumer_holds_on_to_what_its_program_has
     kind: str, mode: str
 ) -> None:
     it = shell()
-    Kind(it, kind, mode, instance=b"me")
+    KindReader(it, kind, mode, instance=b"me")
     it = restarted(it)
-    back = Kind(it, kind, mode, instance=b"me", seen=[(0, 1, 3)])
+    back = KindReader(it, kind, mode, instance=b"me", seen=[(0, 1, 3)])
     assert back.entries() == [0, 3, 4, 5]
     back.settle(acked=[(0, 6)])
     assert only(it).cursors[0].cursor == 6
@@ -122,20 +121,20 @@ def test_after_a_restart_of_the_node_a_consumer_holds_on_to_what_its_program_has
 @pytest.mark.parametrize("kind", SHARED)
 def test_after_a_restart_of_the_node_what_a_program_has_in_hand_comes_flagged(kind: str) -> None:
     it = shell()
-    Kind(it, kind, "non_resilient", instance=b"me")
+    KindReader(it, kind, "non_resilient", instance=b"me")
     it = restarted(it)
-    back = Kind(it, kind, "non_resilient", instance=b"me", seen=[(0, 1, 3)])
+    back = KindReader(it, kind, "non_resilient", instance=b"me", seen=[(0, 1, 3)])
     assert sorted(back.got()) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
 
 
 def test_a_standby_does_not_hold_what_it_had_before_it_stood_by() -> None:
     it = shell()
-    one = Kind(it, "failover", "non_resilient", instance=b"me")
+    one = KindReader(it, "failover", "non_resilient", instance=b"me")
     one.entries()
-    other = Kind(it, "failover", "non_resilient", instance=b"you")
+    other = KindReader(it, "failover", "non_resilient", instance=b"you")
     one.vanish()
     assert other.got() == [(n, 2) for n in range(6)]
-    back = Kind(it, "failover", "non_resilient", instance=b"me", seen=[(0, 0, 2)])
+    back = KindReader(it, "failover", "non_resilient", instance=b"me", seen=[(0, 0, 2)])
     assert (back.standing().active, back.got()) == (False, [])
     other.settle(acked=[(0, 1)])
     other.client.send(Unsubscribe(1, NOTHING))
@@ -145,9 +144,9 @@ def test_a_standby_does_not_hold_what_it_had_before_it_stood_by() -> None:
 
 def test_a_refusal_counts_that_was_on_its_way_when_the_connection_was_lost() -> None:
     it = shell()
-    one = Kind(it, "shared", "non_resilient", instance=b"me")
+    one = KindReader(it, "shared", "non_resilient", instance=b"me")
     one.vanish()
-    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, credit=0)
+    back = KindReader(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, credit=0)
     back.settle(nacked=[(0, 5.0)])
     subscription = only(it)
     assert 0 in subscription.cursors[0].unacked_log.entries
@@ -158,12 +157,12 @@ def test_a_refusal_counts_that_was_on_its_way_when_the_connection_was_lost() -> 
 @pytest.mark.parametrize("kind", [*SINGLE, *SHARED])
 def test_a_refusal_that_the_node_knew_counts_once_however_often_it_is_said_again(kind: str, mode: str) -> None:
     it = shell(1)
-    one = Kind(it, kind, mode, instance=b"me")
+    one = KindReader(it, kind, mode, instance=b"me")
     one.settle(nacked=[(0, 0.0)])
     for _ in range(3):
         one.seconds(1)  # it goes out again, and the connection is lost before it or the confirmation comes
         one.vanish()
-        one = Kind(it, kind, mode, instance=b"me", seen=[(0, 0, 1)], credit=0)
+        one = KindReader(it, kind, mode, instance=b"me", seen=[(0, 0, 1)], credit=0)
         one.settle(nacked=[(0, 0.0)])
     assert only(it).cursors[0].delivered.of(0) == 1
     one.pay()
@@ -173,7 +172,9 @@ def test_a_refusal_that_the_node_knew_counts_once_however_often_it_is_said_again
 
 def test_nobody_puts_off_what_another_consumer_lost() -> None:
     it = shell()
-    one, other = (Kind(it, "shared", "non_resilient", instance=name, credit=0) for name in (b"me", b"you"))
+    one, other = (
+        KindReader(it, "shared", "non_resilient", instance=name, credit=0) for name in (b"me", b"you")
+    )
     one.pay()
     assert one.entries() == [0, 1, 2, 3, 4, 5]
     one.vanish()
@@ -185,9 +186,9 @@ def test_nobody_puts_off_what_another_consumer_lost() -> None:
 
 def test_a_refusal_of_a_message_that_nobody_has_after_a_restart_flags_it() -> None:
     it = shell()
-    Kind(it, "shared", "non_resilient", instance=b"me")
+    KindReader(it, "shared", "non_resilient", instance=b"me")
     it = restarted(it)
-    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, credit=0)
+    back = KindReader(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, credit=0)
     back.settle(nacked=[(0, 60.0)])
     back.pay()
     assert dict(back.got())[0] == 2
@@ -195,7 +196,7 @@ def test_a_refusal_of_a_message_that_nobody_has_after_a_restart_flags_it() -> No
 
 def test_entries_that_are_not_there_yet_are_in_nobodys_hands() -> None:
     it = shell(2)
-    back = Kind(it, "unique", "non_resilient", instance=b"me", seen=[(0, 1, 2**62), (9, 0, 1)])
+    back = KindReader(it, "unique", "non_resilient", instance=b"me", seen=[(0, 1, 2**62), (9, 0, 1)])
     assert back.entries() == [0]
     Writer(it).write(1)
     assert back.entries() == []  # the writer began its block anew, so that this is a duplicate
@@ -205,8 +206,8 @@ def test_entries_that_are_not_there_yet_are_in_nobodys_hands() -> None:
 
 def test_what_a_replaced_connection_says_is_passed_over() -> None:
     it = shell()
-    one = Kind(it, "unique", "resilient", instance=b"me")
-    back = Kind(it, "unique", "resilient", instance=b"me", seen=NOTHING)
+    one = KindReader(it, "unique", "resilient", instance=b"me")
+    back = KindReader(it, "unique", "resilient", instance=b"me", seen=NOTHING)
     assert [error.code for error in one.client.take(Error)] == ["lease-lost"]
     back.got()
     one.settle(acked=[(0, 3)], nacked=[(3, 60.0)])
@@ -217,7 +218,7 @@ def test_what_a_replaced_connection_says_is_passed_over() -> None:
 
 def test_no_credit_is_needed_to_subscribe() -> None:
     it = shell()
-    one = Kind(it, "shared", "non_resilient", credit=0)
+    one = KindReader(it, "shared", "non_resilient", credit=0)
     assert one.entries() == []
     one.pay()
     assert one.entries() == [0, 1, 2, 3, 4, 5]
@@ -226,7 +227,7 @@ def test_no_credit_is_needed_to_subscribe() -> None:
 # --- an old copy was restored --------------------------------------------------------------------------
 
 
-def known_of(reader: Kind) -> list[KnownRecord]:
+def known_of(reader: KindReader) -> list[KnownRecord]:
     """The last record that a consumer was sent."""
     frame = reader.client.take(Frame)[-1]
     header = decode_record_header(frame.body)
@@ -244,12 +245,12 @@ def stored(rows: int, copied: int) -> tuple[CoreShell, CoreShell, list[KnownReco
             it.now_us += 1000
             writer.write(rows)
         shells.append(it)
-    return shells[0], shells[1], known_of(Kind(shells[0], "shared", "non_resilient"))
+    return shells[0], shells[1], known_of(KindReader(shells[0], "shared", "non_resilient"))
 
 
 def test_a_consumer_that_knows_what_the_log_has_comes_back() -> None:
     it, _, known = stored(3, 2)
-    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, known=known)
+    back = KindReader(it, "shared", "non_resilient", instance=b"me", seen=NOTHING, known=known)
     assert back.standing().active
 
 
@@ -262,10 +263,10 @@ def test_a_consumer_that_knows_more_than_a_restored_copy_has_is_refused_by_name(
         it.now_us += 5000
         writer.write(3)
     before = len(list(it.core.stores.subscriptions.all()))
-    back = Kind(it, "shared", "non_resilient", instance=b"me", seen=[(0, 3, 6)], known=known)
+    back = KindReader(it, "shared", "non_resilient", instance=b"me", seen=[(0, 3, 6)], known=known)
     assert back.error().code == "incarnation-changed"
     assert len(list(it.core.stores.subscriptions.all())) == before
-    assert Kind(it, "shared", "non_resilient", instance=b"me", seen=NOTHING).entries() == list(
+    assert KindReader(it, "shared", "non_resilient", instance=b"me", seen=NOTHING).entries() == list(
         range(3 + 3 * more)
     )
 
@@ -275,13 +276,13 @@ def test_what_retention_deleted_is_no_sign_of_a_restored_copy() -> None:
     (topic,) = it.core.stores.catalog
     log = topic.shards[0].log
     log.entry_first = 6
-    assert Kind(it, "shared", "non_resilient", instance=b"me", known=known).standing().active
+    assert KindReader(it, "shared", "non_resilient", instance=b"me", known=known).standing().active
 
 
 def test_a_refusal_after_the_log_was_looked_at_is_told_to_the_consumer() -> None:
     it, _, known = stored(3, 2)
-    Kind(it, "shared", "non_resilient", instance=b"me")
-    assert Kind(it, "unique", "non_resilient", known=known).error().code == "subscription-mismatch"
+    KindReader(it, "shared", "non_resilient", instance=b"me")
+    assert KindReader(it, "unique", "non_resilient", known=known).error().code == "subscription-mismatch"
 
 
 def asking(known: list[KnownRecord], topic: str = "orders") -> Subscribe:
@@ -332,7 +333,7 @@ def attached(it: CoreShell) -> int:
 def test_a_refused_message_waits_for_the_settlements_that_its_consumer_repeats(kind: str, killed: bool) -> None:
     """A consumer that reconnects asks without credit, repeats its settlements, and then grants credit."""
     it = shell()
-    one = Kind(it, kind, "resilient", instance=b"me")
+    one = KindReader(it, kind, "resilient", instance=b"me")
     one.settle(nacked=[(0, 0.0)])
     one.seconds(1.0)
     assert one.got()[-1] == (0, 2)
@@ -340,7 +341,7 @@ def test_a_refused_message_waits_for_the_settlements_that_its_consumer_repeats(k
         it = restarted(it)
     else:
         one.vanish()
-    back = Kind(it, kind, "resilient", instance=b"me", seen=[(0, 0, 1)], credit=0)
+    back = KindReader(it, kind, "resilient", instance=b"me", seen=[(0, 0, 1)], credit=0)
     assert back.got() == [], "its acknowledgement may be on the way"
     back.settles = 1
     back.settle(acked=[(0, 2)])

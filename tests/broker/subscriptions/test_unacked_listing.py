@@ -5,8 +5,7 @@ from __future__ import annotations
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import ListSkipped, ListUnacked, SeekSubscription, SkippedPage, UnackedPage
-from tests.broker.test_consuming import Writer
-from tests.broker.test_subscription_kinds import Kind, shell
+from tests.broker.subscriptions.core_readers import KindReader, Writer, shell
 from tests.fire.core_shell import SMALL_FILES, CoreShell
 
 
@@ -20,7 +19,7 @@ def skipped(it: CoreShell, start: tuple[int, int] = (0, 0), limit: int = 1000) -
 
 def test_each_unacked_entry_is_listed_with_its_attempts_and_what_it_waits_for() -> None:
     it = shell(6)
-    reader = Kind(it, "unique", "non_resilient")
+    reader = KindReader(it, "unique", "non_resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
     attachment.credit_bytes = 0  # from here on nobody has room
@@ -41,7 +40,7 @@ def test_each_unacked_entry_is_listed_with_its_attempts_and_what_it_waits_for() 
 
 def test_a_page_says_where_the_next_one_begins() -> None:
     it = shell(10)
-    reader = Kind(it, "unique", "non_resilient")
+    reader = KindReader(it, "unique", "non_resilient")
     reader.settle(nacked=[(entry, 60.0) for entry in range(10)])
     page, found, pages = unacked(it, limit=3), [], 1
     while page.next is not None:
@@ -55,7 +54,7 @@ def test_skipped_ranges_are_listed_also_after_a_restart_and_a_compaction_of_the_
     it = CoreShell(MemoryDisk(), seed=1, settings=SMALL_FILES)
     writer = Writer(it)
     writer.write(100)
-    reader = Kind(it, "unique", "non_resilient")
+    reader = KindReader(it, "unique", "non_resilient")
     reader.settle(acked=[(0, 5)])
     reader.settle(skipped=[(3, 8), (10, 12)])
     expected = [(0, 5, 8), (0, 10, 12)]
@@ -73,7 +72,7 @@ def test_skipped_ranges_are_listed_also_after_a_restart_and_a_compaction_of_the_
 def test_the_time_of_a_refused_entry_outlives_a_compaction_of_the_journal() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=SMALL_FILES)
     Writer(it).write(100)
-    reader = Kind(it, "unique", "non_resilient")
+    reader = KindReader(it, "unique", "non_resilient")
     reader.settle(nacked=[(0, 3600.0)])
     for entry in range(1, 100):  # so much is journaled that it is compacted
         reader.settle(acked=[(entry, entry + 1)])
