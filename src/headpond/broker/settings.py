@@ -17,86 +17,89 @@ MIB = 1024 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds on what clients can make a node hold."""
+    """What clients can make a node hold. The limits are twice what one tenant may have (access.md#quotas)."""
 
     connections: Positive = 20_000
+    """Connections at a time. Beyond it the node closes the oldest one that has not greeted, else the newest."""
     topics: Positive = 20_000
-    """These are twice what one tenant may have (docs/tenancy.md), so that no tenant takes all there is."""
+    """Topics."""
     shards: Positive = 40_000
-    """Logs in all topics together."""
+    """Logs, in all topics together."""
     open_logs: Positive = 1024
-    """Logs that keep their file open for the next write; those written to longest ago are closed."""
+    """Logs that keep their file open for the next write; the node closes the least recently written ones."""
     subscriptions: Positive = 20_000
+    """Subscriptions, in all topics together."""
     producers: Positive = 200_000
-    """Registered by name, in all topics."""
+    """Producers registered by name. Further names can send, unregistered and without single access."""
     admin_records: Positive = 10_000
-    """The latest records of administration that are kept; older ones go."""
+    """Records of administration that the node keeps (access.md#the-log-of-administration)."""
     free_bytes_min: ByteCount = 128 * MIB
-    """Free bytes on the disk below which the node refuses sends for the time being; acknowledging works on."""
+    """Free bytes on the disk. Below it the node refuses sends (`disk-full`, clients try again)."""
     window_bytes: ByteCount = 32 * MIB
-    """Unacknowledged segments of one connection; past it the node stops reading from that connection."""
+    """Unacknowledged segments of one connection. Beyond it the node stops reading from the connection."""
     staged_bytes: ByteCount = 256 * MIB
-    """Unsynced bytes in all; past it the node stops reading segments until the disk has caught up."""
+    """Bytes that are not synced yet. Beyond it the node stops reading segments until the disk has caught up."""
     partial_bytes: ByteCount = 256 * MIB
-    """Frames that have arrived in part, in all connections; past it those that began longest ago are closed."""
+    """Frames that have arrived in part. Beyond it the node closes the connections whose frames began first."""
     unsent_bytes: ByteCount = 64 * MIB
-    """Bytes waiting for one connection that does not read; past it the connection is closed."""
+    """Bytes that wait for a connection that does not read. Beyond it the node closes the connection."""
     connection_decoder_bytes: ByteCount = 32 * MIB
-    """The most bytes of decoders of a connection's typed blocks; beyond it the least recently used one goes."""
+    """Decoders of one connection's typed blocks. Beyond it the node drops the least recently used one, and its
+    sender sends a snapshot."""
     decoder_bytes: ByteCount = 256 * MIB
-    """The same, of all connections together."""
+    """The same, for all connections together."""
     state_bytes: ByteCount = 256 * MIB
-    """The most bytes of keys in memory while a state topic's shard is scanned; more are done in parts."""
+    """Keys in memory while the node scans a shard of a state topic; it scans more keys in parts."""
     handshake_s: PositiveSeconds = 10.0
-    """A connection that has not said hello by then is closed."""
+    """A connection must greet within this time."""
     frame_s: PositiveSeconds = 30.0
-    """A frame that has begun to arrive must be whole by then."""
+    """A frame that has begun to arrive must be complete within this time."""
     idle_s: PositiveSeconds = 90.0
-    """A connection that is silent for longer (clients ping) is closed."""
+    """The node closes a connection that is silent for longer; clients ping."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds on what can be had over HTTP (docs/http.md)."""
+    """What HTTP clients can make a node hold (http.md)."""
 
     connections: Positive = 1000
-    """Past it the connection that has been idle for longest is closed, or the new one if none is idle."""
+    """Connections at a time. Beyond it the node closes the one that is idle for longest, else the newest."""
     requests: Positive = 500
-    """Under way at once, waits and streams of events too; more are refused, to be tried again."""
+    """Requests at a time, waits and event streams included. The node refuses more (503)."""
     header_bytes: ByteCount = 32 * 1024
     """The first line and the headers of a request."""
     body_bytes: ByteCount = 16 * MIB
-    """The body of one request that sends messages; of others at most 1 MiB."""
+    """The body of a request that sends messages. Other bodies may have 1 MiB."""
     bodies_bytes: ByteCount = 128 * MIB
-    """The bodies of all requests that are under way."""
+    """The bodies of all requests together."""
     answer_bytes: ByteCount = 16 * MIB
-    """Messages in one answer, as they are sent; what does not fit is in the next. One alone may be larger."""
+    """The messages in one answer; the next answer has the rest. A single message may be larger."""
     answers_bytes: ByteCount = 256 * MIB
-    """Answers that are made and not read, of all requests."""
+    """Answers that clients have not read yet, of all requests. The process takes up to twice that."""
     answer_wait_s: PositiveSeconds = 5.0
-    """How long a request waits for room among them; then it is refused, to be tried again."""
+    """How long a request waits for room among these answers, before the node refuses it (503, `limit`)."""
     header_s: PositiveSeconds = 10.0
-    """A request's headers must be whole by then, counted from the connection or the first byte."""
+    """The headers of a request must be complete within this time."""
     body_s: PositiveSeconds = 60.0
-    """So must its body, counted from the headers."""
+    """The body must be complete within this time after its headers."""
     idle_s: PositiveSeconds = 30.0
-    """A connection without a request for so long is closed."""
+    """The node closes a connection without a request for longer."""
     unread_s: PositiveSeconds = 60.0
-    """So is one that reads nothing for so long."""
+    """The node closes a connection that reads nothing for longer."""
     wait_s: PositiveSeconds = 60.0
     """The longest wait that a request may ask for."""
     callers: Positive = 256
-    """Tokens whose connection to the node is kept."""
+    """Tokens with an open session."""
     caller_idle_s: PositiveSeconds = 120.0
-    """Such a connection is closed when nothing was asked with that token for so long."""
+    """The node closes the session of a token without a request for longer."""
     consumers: Positive = 250
-    """Held for callers that fetch from subscriptions."""
+    """Consumers that the node holds between fetches, each with a segment or two of its topic in memory."""
     caller_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
-    """How much of ``requests``, ``consumers`` and ``held_bytes`` one token may use."""
+    """The share of `requests`, `consumers` and `held_bytes` that one token may use (503 beyond it)."""
     held_bytes: ByteCount = 256 * MIB
-    """Of messages that these handed out and nobody settled, and of those that the node sent ahead to them; past
-    it nothing more is handed out, and no other consumer is held."""
+    """Messages that these consumers hold, delivered and not settled, or fetched ahead. Beyond it the node
+    delivers nothing more to them, and opens no other (503)."""
     consumer_idle_s: PositiveSeconds = 60.0
-    """A consumer without a fetch for so long is closed: its messages go to the others."""
+    """The node closes a consumer without a fetch for longer; its messages go to the others."""
 
     def share_of(self, limit: int) -> int:
         """How much of a limit one token may use."""
@@ -104,60 +107,71 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The files of a topic's shards."""
+
     rotate_bytes: ByteCount = 64 * MIB
+    """A log file beyond this size is followed by another."""
     preallocate_bytes: ByteCount = 8 * MIB
+    """Room that the node reserves ahead of writing; a young file gets smaller steps."""
     index_every_bytes: ByteCount = 64 * 1024
+    """The distance between two positions in the index of a closed file."""
     commit_journal_bytes: ByteCount = 32 * MIB
-    """A generation of the commit journal, which many busy logs share a sync in; at most three take room."""
+    """A generation of the commit journal, in which many busy logs share a sync; there are at most three."""
 
 
 class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds on staged writes (docs/staged_writes.md)."""
+    """Staged writes (staged_writes.md)."""
 
     bytes_max: ByteCount = 16 * 1024 * MIB
-    """What all stages together may hold; past it staging is refused, to be tried again."""
+    """All stages together. Beyond it the node refuses chunks (`staging-full`, clients try again)."""
     stage_bytes_max: ByteCount = 4 * 1024 * MIB
-    """What one stage may hold."""
+    """One stage."""
     writer_stages_max: Positive = 50_000
-    """Stages that one writer may have in no batch."""
+    """Stages of one writer that are in no batch."""
     stages_max: Positive = 200_000
-    """The same, of all writers together."""
+    """The same, for all writers together."""
     writers_max: Positive = 100_000
+    """Writers whose batches the node remembers."""
     lease_s: PositiveSeconds = 30.0
     """How long after a commit no other holder may commit under the writer's name."""
     expire_s: PositiveSeconds = 86_400.0
-    """A stage that nothing was added to for so long, and that no batch has, is dropped."""
+    """The node drops a stage that is in no batch and got nothing for longer; it counts and logs that."""
     file_bytes: ByteCount = 32 * MIB
-    """A stage file that has grown to this size is followed by another."""
+    """A stage file beyond this size is followed by another."""
     memory_bytes: ByteCount = 128 * MIB
-    """The newest chunks up to this size stay in memory until their batch is published."""
+    """The newest chunks, up to this size, stay in memory until their batch is published."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: Text = ""
+    """The data folder; `--data`. One node at a time holds it. Empty: `$XDG_DATA_HOME/headpond`, else
+    `~/.local/share/headpond`."""
     listen: Text = "127.0.0.1:7411"
+    """HOST:PORT to listen on; `--listen`. Port 0 takes a free one; the line `ready URL` shows it."""
     http: Text = ""
-    """Where to serve HTTP, HOST:PORT; empty: nowhere."""
+    """HOST:PORT for HTTP, such as `127.0.0.1:7412`; `--http` (http.md). Empty: no HTTP."""
     http_names: Annotated[list[Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
-    """Other names that HTTP clients may call an open node by, such as its name behind a proxy."""
+    """Further names of an open node for HTTP clients, such as its name behind a proxy (http.md#web-pages)."""
     tls_cert: Text = ""
-    """A PEM file with the node's certificate; with it the node speaks TLS."""
+    """A PEM file with the node's certificate: the node speaks TLS; `--tls-cert` (access.md#tls)."""
     tls_key: Text = ""
-    """Its key; empty: in the same file."""
+    """The key of the certificate; `--tls-key`. Empty: it is in the same file."""
     tls_client_ca: Text = ""
-    """A PEM file with authorities; with it every client must show a certificate of one of them."""
+    """A PEM file with authorities: each client must have a certificate of one of them; `--tls-client-ca`."""
     insecure: bool = False
-    """Whether an address that others can reach is served without tokens or TLS."""
+    """Whether the node serves an address that others can reach without tokens or TLS; `--insecure`."""
     successor: Text = ""
-    """The URL of a node that holds the same topics: clients are pointed there when this one stops."""
+    """The URL of a node with the same topics: this node sends its clients there when it stops; `--successor`
+    (several_nodes.md#redirects)."""
     create_on_first_use: bool | None = None
-    """Whether topics come into being when they are first used; None: if it listens on loopback alone."""
+    """Whether a producer or consumer may create the topic it names; a tenant, product or component can differ
+    (tenancy.md). Unset: on if the node listens on loopback only."""
     topics: SettingValues = msgspec.field(default_factory=dict)
-    """Settings of topics (docs/tenancy.md) that hold where no place above a topic says otherwise."""
+    """Settings of topics that no tenant, product, component or topic sets (tenancy.md#settings)."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
     """Worker threads for writes, syncs and reads."""
     journal_compact_bytes: ByteCount = 8 * MIB
-    """The catalog and the settlement journal are compacted once they are longer than this."""
+    """The node compacts its journals when they are longer."""
     limits: Limits = Limits()
     http_limits: HttpLimits = HttpLimits()
     log: LogSettings = LogSettings()
@@ -174,8 +188,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise BadConfig(f"settings file {path} is not TOML: {error}") from error
-        if "auto_create_topics" in values:  # what it was called once
-            values.setdefault("create_on_first_use", values.pop("auto_create_topics"))
         values |= {key: value for key, value in (overrides or {}).items() if value is not None}
         try:
             settings = msgspec.convert(values, cls)
@@ -185,7 +197,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return settings
 
     def topic_defaults(self) -> dict[str, Value]:
-        """What this node says of all topics."""
+        """This node's settings for all topics."""
         return {"create_on_first_use": self.creates_on_first_use, **read_values(self.topics, NODE)}
 
     @property
@@ -200,7 +212,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return all(Address(*place).on_loopback for place in (self.address, self.http_address) if place)
 
     def check(self) -> None:
-        """Refuses what cannot work; numbers were judged as they were read."""
+        """Raises ``BadConfig`` for values that do not work together, or name nothing."""
         try:
             read_values(self.topics, NODE)
         except BadSetting as error:
@@ -219,7 +231,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise BadConfig("tls_key and tls_client_ca need a tls_cert")
 
     def check_places(self) -> None:
-        """Refuses addresses to listen on that are none."""
+        """Raises ``BadConfig`` for an address that is not HOST:PORT."""
         _host_port("listen", self.listen)
         if self.http:
             _host_port("http", self.http)
@@ -231,7 +243,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """The same for HTTP; None where that is not served."""
+        """The same for HTTP; None if the node does not serve it."""
         return _host_port("http", self.http) if self.http else None
 
 

@@ -55,7 +55,7 @@ def test_without_a_data_folder_it_takes_the_users_and_says_so(spawn: Spawn, tmp_
 
 def test_a_settings_file_counts_and_options_win(cli: Cli, spawn: Spawn, tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
-    config.write_text(f'data = "{tmp_path / "mine"}"\nlisten = "not an address"\nauto_create_topics = false\n')
+    config.write_text(f'data = "{tmp_path / "mine"}"\nlisten = "not an address"\ncreate_on_first_use = false\n')
     process = spawn(*START, "--config", config)
     assert process.stdout is not None
     url = process.stdout.readline().decode().split()[1]
