@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -37,32 +38,36 @@ def quietly(find: Callable[[typer.Context, str], Iterable[str]]) -> Completer:
 
 @quietly
 def topics(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    from headpond.model.names import TopicName
     from headpond.wire.control.catalog import ListTopics
 
-    return _topic_names((each["topic"] for each in _ask(ctx, ListTopics())), incomplete)
+    names = [each["topic"] for each in _ask(ctx, ListTopics())]
+    # Short names, unless the person started to type a long one.
+    return names if "/" in incomplete else [TopicName.parse(name).short for name in names]
 
 
-@quietly
-def subscriptions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Of the topic argument before it."""
-    from headpond.wire.control.consuming import ListSubscriptions
+def listed(module: str, operation: str, key: str, *, of_topic: bool = False) -> Completer:
+    """The names in a list of the node; ``of_topic``: of the topic argument before it."""
 
-    return [each["subscription"] for each in _ask(ctx, ListSubscriptions(_topic(ctx)))]
+    @quietly
+    def find(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+        make = getattr(import_module(f"headpond.wire.control.{module}"), operation)
+        return [each[key] for each in _ask(ctx, make(_topic(ctx)) if of_topic else make())]
 
-
-@quietly
-def producers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Of the topic argument before it."""
-    from headpond.wire.control.producing import ListProducers
-
-    return [each["producer"] for each in _ask(ctx, ListProducers(_topic(ctx)))]
+    return find
 
 
-@quietly
-def writers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.control.staging import ListWriters
+def words(*known: str) -> Completer:
+    return quietly(lambda ctx, incomplete: known)
 
-    return [each["writer"] for each in _ask(ctx, ListWriters())]
+
+subscriptions = listed("consuming", "ListSubscriptions", "subscription", of_topic=True)
+producers = listed("producing", "ListProducers", "producer", of_topic=True)
+writers = listed("staging", "ListWriters", "writer")
+peers = listed("links", "ListPeers", "name")
+starts = words("earliest", "latest")
+accesses = words("single", "multiple")
+directions = words("pull", "push", "both")
 
 
 @quietly
@@ -72,18 +77,6 @@ def places(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
     level = ctx.parent.info_name if ctx.parent is not None else None
     return [each["place"] for each in _ask(ctx, ListPlaces(level or "tenant"))]
-
-
-@quietly
-def peers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    from headpond.wire.control.links import ListPeers
-
-    return [each["name"] for each in _ask(ctx, ListPeers())]
-
-
-@quietly
-def directions(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    return ("pull", "push", "both")
 
 
 @quietly
@@ -108,16 +101,6 @@ def assignments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @quietly
-def starts(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    return ("earliest", "latest")
-
-
-@quietly
-def accesses(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    return ("single", "multiple")
-
-
-@quietly
 def slots(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """The slots on this disk that have refill files."""
     from headpond.cli.data.refill_files import all_files, root_of
@@ -133,13 +116,6 @@ def _topic(ctx: typer.Context) -> str:
 
     # After an option that still lacks its value, nothing was parsed.
     return str(TopicName.parse(ctx.params.get("topic") or ctx.args[0]))
-
-
-def _topic_names(names: Iterable[str], incomplete: str) -> list[str]:
-    """Short names, unless the person started to type a long one."""
-    from headpond.model.names import TopicName
-
-    return [name if "/" in incomplete else TopicName.parse(name).short for name in names]
 
 
 def _ask(ctx: typer.Context, operation: Operation) -> Any:

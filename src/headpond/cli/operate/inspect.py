@@ -26,7 +26,7 @@ from headpond.producer.refill.form import SUFFIX, Rejections, decode_body, read_
 from headpond.producer.refill.form import Status as RefillStatus
 from headpond.producer.refill.losses import Damage
 from headpond.producer.refill.scan import RefillImage, scan_refill
-from headpond.storage.append import SyncStatus, decode_status
+from headpond.storage.append import decode_status
 from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import Bad, Found, looks_torn, scan
 from headpond.storage.log.format import (
@@ -66,24 +66,25 @@ def inspect(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _look(path: Path, records_max: int) -> Findings | RefillFindings:
+def _look(path: Path, records_max: int) -> Findings:
     if not path.is_file():
         kind = "is a folder; give a file in it" if path.is_dir() else "does not exist or is not a file"
         raise BadRequest(
             f"{path} {kind}", hint="Logs are in DATA/…/*.log, journals in *.journal, refills in *.refill."
         )
+    disk = OsDisk(path.parent)
     try:
-        file = OsDisk(path.parent).open(path.name)
+        file = disk.open(path.name)
         sealed = _sealed(path)
     except OSError as error:
         hint = "Run as the user that runs the node."
         raise BadRequest(f"cannot read {path}: {error.strerror}", hint=hint) from error
+    findings: Findings
     try:
         if is_refill(file, path.name):
-            note = read_note(OsDisk(path.parent), path.name)
-            findings: Findings | RefillFindings = RefillFindings(str(path), file, records_max, note)
+            findings = RefillFindings(path, file, records_max, read_note(disk, path.name))
         else:
-            findings = _scan(path, file, records_max, sealed)
+            findings = LogFindings(path, file, records_max, sealed)
     finally:
         file.close()
     if not findings.frames and findings.bytes:
@@ -103,29 +104,7 @@ def _sealed(path: Path) -> SealedFile | None:
     return None
 
 
-def _scan(path: Path, file: DiskFile, records_max: int, sealed: SealedFile | None) -> Findings:
-    findings = Findings(str(path), file.size(), records_max, _next_file_entry(path), sealed)
-    item: Bad | Found | None = None
-    for item in scan(file):
-        if isinstance(item, Bad):
-            findings.take_bad(item, looks_torn=looks_torn(file, item))
-        else:
-            findings.take(item)
-    torn = isinstance(item, Bad) and looks_torn(file, item, last=True)
-    findings.finish(tail_looks_torn=torn)
-    return findings
-
-
-def _next_file_entry(path: Path) -> int | None:
-    """The first entry of the log file that follows this one; None for the last, or for another kind of file."""
-    mine = parse_name(path.name)
-    if mine is None:
-        return None
-    firsts = (parse_name(each.name) for each in path.parent.iterdir())
-    return min((first for first in firsts if first is not None and first > mine), default=None)
-
-
-def _print(findings: Findings | RefillFindings) -> None:
+def _print(findings: Findings) -> None:
     fields: list[tuple[str, object]] = [("file", findings.path), ("bytes", findings.bytes)]
     fields += [(name.replace("_", " "), _text(value)) for name, value in findings.facts.items()]
     fields.append(("frames", _text(findings.frames) or "none"))
@@ -139,12 +118,12 @@ def _print(findings: Findings | RefillFindings) -> None:
             f"\ntorn tail: {place} come after the last recorded sync: an unfinished write, or one in progress"
         )
     for bad in findings.damage:
-        print(f"\nDAMAGED: bytes {bad.offset:,}–{bad.end - 1:,}, {bad.entries_text}")
+        print(f"\nDAMAGED: bytes {bad.offset:,}–{bad.end - 1:,}, {bad.text}")
     if not findings.damage:
         print("\nno damage: every checksum is correct")
 
 
-def _print_records(findings: Findings | RefillFindings) -> None:
+def _print_records(findings: Findings) -> None:
     if not findings.records:
         return
     print()
@@ -186,7 +165,7 @@ class BadRange:
     """Whether a later STATUS records that they were synced."""
 
     @property
-    def entries_text(self) -> str:
+    def text(self) -> str:
         if self.entry_first is None and self.entry_end is None:
             return "holding no known entries"
         if self.entry_first == self.entry_end:
@@ -197,90 +176,53 @@ class BadRange:
             return f"holding what followed entry {self.entry_first - 1:,}"
         return f"holding entries {self.entry_first:,}–{self.entry_end - 1:,}"
 
-    def as_object(self) -> dict[str, Any]:
+    def as_object(self) -> Record:
         known = self.entry_first is not None and self.entry_end is not None
         entries = [self.entry_first, self.entry_end] if known else None
         return {"offset": self.offset, "end": self.end, "entries": entries}
 
 
+@dataclass
+class RefillRange:
+    """Bytes of a refill that are no frame; without ``damage``, a write that was cut short."""
+
+    offset: int
+    end: int
+    damage: Damage | None = None
+
+    @property
+    def text(self) -> str:
+        return "" if self.damage is None else f"{self.damage.why}; lost: {self.damage.lost}"
+
+    def as_object(self) -> Record:
+        return {"offset": self.offset, "end": self.end} if self.damage is None else damage_object(self.damage)
+
+
 class Findings:
-    """Takes the items of ``scan`` in order; then ``finish`` distinguishes a torn tail from damage.
+    """What a file contains: facts, frames by name, the first records, and bytes that are no frame."""
 
-    ``entry_limit`` is the first entry of the next file of the same log: a file that has one was closed, so
-    nothing in it can be a write cut short. ``sealed`` is how a clean stop left the file.
-    """
+    columns: tuple[str, ...]
+    """What a record shows besides its offset, size and kind."""
 
-    def __init__(
-        self,
-        path: str,
-        size: int,
-        records_max: int,
-        entry_limit: int | None = None,
-        sealed: SealedFile | None = None,
-    ) -> None:
-        self.path = path
-        self.bytes = size
-        self.facts: dict[str, Any] = {}
+    def __init__(self, path: Path, file: DiskFile, records_max: int) -> None:
+        self.path = str(path)
+        self.bytes = file.size()
+        self.facts: Record = {}
         self.frames: dict[str, int] = {}
         self.records: list[Record] = []
         self.records_total = 0
-        self.status: SyncStatus | None = None
-        self.damage: list[BadRange] = []
-        self.torn: list[BadRange] = []
-        self._records_max = records_max
-        self._entry_limit = entry_limit
-        self._sealed = sealed
-        if sealed is not None:
-            self.facts["sealed"] = {"bytes": sealed.bytes, "end": sealed.next}
-        self._end = 0
-        self._entry: int | None = None
-        self._open: list[BadRange] = []
-        """Bad ranges that no frame with an entry number has followed yet."""
+        self.damage: list[Any] = []
+        self.torn: list[Any] = []
+        self.end = 0
+        """Of the last frame or bad range."""
+        self.records_max = records_max
 
     @property
     def reserved_bytes(self) -> int:
-        """Zeros behind everything: room reserved ahead of writing."""
-        return max(0, self.bytes - self._end)
+        """Zeros behind everything: room reserved ahead of writing, or left by a power cut."""
+        return max(0, self.bytes - self.end)
 
-    def take_bad(self, item: Bad, *, looks_torn: bool) -> None:
-        self._end = item.end
-        bad = BadRange(item.offset, item.end, self._entry, looks_torn=looks_torn)
-        self.damage.append(bad)
-        self._open.append(bad)
-
-    def take(self, item: Found) -> None:
-        self._end = item.end
-        name = FrameType(item.frame.type).name
-        self.frames[name] = self.frames.get(name, 0) + 1
-        try:
-            self._take_frame(item.offset, item.size, item.frame)
-        except (BadFrame, BadSegment, SchemaMismatch) as error:
-            self._list(item.offset, item.size, name, detail=f"unreadable: {error}")
-
-    def finish(self, *, tail_looks_torn: bool) -> None:
-        """As in recovery, bytes that were recorded as synced, or are in a closed file, are not torn."""
-        if self._entry_limit is not None:
-            self._saw(self._entry_limit, self._entry_limit)
-            return
-        if tail_looks_torn:
-            self.damage[-1].looks_torn = True
-        if self._sealed is not None:
-            self._take_seal(self._sealed)
-        self.torn = [bad for bad in self.damage if not bad.proven and bad.looks_torn]
-        self.damage = [bad for bad in self.damage if bad not in self.torn]
-
-    def _take_seal(self, sealed: SealedFile) -> None:
-        """A clean stop made everything durable, so bytes that are missing or unreadable are damage."""
-        for bad in self.damage:
-            bad.proven |= bad.offset < sealed.bytes
-        if self._end < sealed.bytes:
-            missing = BadRange(self._end, sealed.bytes, self._entry, proven=True)
-            self.damage.append(missing)
-            self._open.append(missing)
-        if "marks" in self.facts and (self._entry or 0) < sealed.next:
-            self._saw(sealed.next, sealed.next)
-
-    def as_object(self) -> dict[str, Any]:
+    def as_object(self) -> Record:
         return {
             "file": self.path,
             "bytes": self.bytes,
@@ -293,71 +235,132 @@ class Findings:
             "damage": [bad.as_object() for bad in self.damage],
         }
 
+    def count(self, name: str) -> None:
+        self.frames[name] = self.frames.get(name, 0) + 1
+
+    def list_record(self, item: Found, kind: str, **values: object) -> None:
+        self.records_total += 1
+        if len(self.records) < self.records_max:
+            place = {"offset": item.offset, "size": item.size, "kind": kind}
+            self.records.append(place | dict.fromkeys(self.columns) | values)
+
+
+class LogFindings(Findings):
+    """Of a log, journal or index file, or a seal.
+
+    Bytes that are no frame are a torn tail or damage. A log file that another one follows was closed, so
+    nothing in it can be a write cut short. ``sealed`` is how a clean stop left the file.
+    """
+
+    columns = ("first_entry", "count", "block", "segment", "stored_at", "detail", "schema_version")
+
+    def __init__(self, path: Path, file: DiskFile, records_max: int, sealed: SealedFile | None) -> None:
+        super().__init__(path, file, records_max)
+        if sealed is not None:
+            self.facts["sealed"] = {"bytes": sealed.bytes, "end": sealed.next}
+        self._entry: int | None = None
+        self._open: list[BadRange] = []
+        """Bad ranges that no frame with an entry number has followed yet."""
+        item: Bad | Found | None = None
+        for item in scan(file):
+            self.end = item.end
+            if isinstance(item, Bad):
+                self._take_bad(item.offset, item.end, looks_torn=looks_torn(file, item))
+            else:
+                self._take(item)
+        entry_limit = _next_file_entry(path)
+        if entry_limit is not None:
+            self._pass_entries(entry_limit, entry_limit)
+            return
+        if isinstance(item, Bad) and looks_torn(file, item, last=True):
+            self.damage[-1].looks_torn = True
+        if sealed is not None:
+            self._take_seal(sealed)
+        # As in recovery, bytes that were recorded as synced are not torn.
+        self.torn = [bad for bad in self.damage if not bad.proven and bad.looks_torn]
+        self.damage = [bad for bad in self.damage if bad not in self.torn]
+
+    def _take_bad(self, offset: int, end: int, *, looks_torn: bool = False, proven: bool = False) -> None:
+        bad = BadRange(offset, end, self._entry, looks_torn=looks_torn, proven=proven)
+        self.damage.append(bad)
+        self._open.append(bad)
+
+    def _take_seal(self, sealed: SealedFile) -> None:
+        """A clean stop made everything durable, so bytes that are missing or unreadable are damage."""
+        for bad in self.damage:
+            bad.proven |= bad.offset < sealed.bytes
+        if self.end < sealed.bytes:
+            self._take_bad(self.end, sealed.bytes, proven=True)
+        if "marks" in self.facts and (self._entry or 0) < sealed.next:
+            self._pass_entries(sealed.next, sealed.next)
+
     # --- frames -------------------------------------------------------------------------------------
 
-    def _take_frame(self, offset: int, size: int, frame: Frame) -> None:
-        body = frame.body
+    def _take(self, item: Found) -> None:
+        name = FrameType(item.frame.type).name
+        self.count(name)
+        try:
+            self._take_frame(item, name)
+        except (BadFrame, BadSegment, SchemaMismatch) as error:
+            self.list_record(item, name, detail=f"unreadable: {error}")
+
+    def _take_frame(self, item: Found, name: str) -> None:
+        frame = item.frame
         if frame.type == FrameType.TITLE:
-            _, power, title = decode_title(body)
-            self.facts["title"] = {
-                "topic": title.topic,
-                "uuid": title.topic_uuid.hex(),
-                "shard": frame.shard,
-                "shards": 2**power,
-            }
-            if title.schema is not None:
-                self.facts["schema"] = {
-                    "version": len(title.schemas),
-                    "columns": shown_schema(decode_schema(title.schema)),
-                }
+            self._take_title(frame)
         elif frame.type == FrameType.MARKS:
-            self._take_marks(body)
+            self._take_marks(frame.body)
         elif frame.type == FrameType.SEGMENT:
-            self._take_segment(offset, size, frame)
+            self._take_segment(item)
         elif frame.type == FrameType.STATUS:
-            self._take_status(body)
+            self._take_status(frame.body)
         elif frame.type == FrameType.INDEX:
-            index = decode_index(body)
+            index = decode_index(frame.body)
             points = len(index.points)
             self.facts["index"] = {"first": index.first, "end": index.end_entry, "points": points}
         elif (sealed := decode_sealed(frame)) is not None:
             detail = f"{sealed.path}: {sealed.bytes:,} bytes, next {sealed.next:,}"
-            self._list(offset, size, "SEALED", detail=detail)
+            self.list_record(item, "SEALED", detail=detail)
         else:
-            self._take_event(offset, size, FrameType(frame.type).name, body)
+            self._take_event(item, name)
+
+    def _take_title(self, frame: Frame) -> None:
+        _, power, title = decode_title(frame.body)
+        uuid = title.topic_uuid.hex()
+        self.facts["title"] = {"topic": title.topic, "uuid": uuid, "shard": frame.shard, "shards": 2**power}
+        if title.schema is not None:
+            columns = shown_schema(decode_schema(title.schema))
+            self.facts["schema"] = {"version": len(title.schemas), "columns": columns}
 
     def _take_marks(self, body: bytes) -> None:
         head, damaged, incarnations, marks = decode_marks_body(body)
-        blocks = Marks.decode(marks)
         self.facts["marks"] = {
             "incarnation": incarnations.at(head.first),
             "first": head.first,
             "kept": head.kept,
-            "blocks": len(blocks),
+            "blocks": len(Marks.decode(marks)),
             "damaged_before": len(damaged),
         }
-        self._saw(head.first, head.first)
+        self._pass_entries(head.first, head.first)
 
-    def _take_chunk(self, offset: int, size: int, frame: Frame) -> None:
-        stage, rows, _ = CHUNK_HEADER.unpack_from(frame.body)
-        detail = f"stage {stage.hex()}, chunk {frame.segment}, shard {frame.shard}, {rows} rows"
-        self._list(offset, size, "SEGMENT", detail=detail)
-
-    def _take_segment(self, offset: int, size: int, frame: Frame) -> None:
+    def _take_segment(self, item: Found) -> None:
+        frame = item.frame
         if self.path.endswith(STAGES_SUFFIX) and len(frame.body) > CHUNK_HEADER.size:
-            self._take_chunk(offset, size, frame)
+            stage, rows, _ = CHUNK_HEADER.unpack_from(frame.body)
+            detail = f"stage {stage.hex()}, chunk {frame.segment}, shard {frame.shard}, {rows} rows"
+            self.list_record(item, "SEGMENT", detail=detail)
             return
         header = decode_record_header(frame.body)
-        self._saw(header.first_entry, header.end_entry)
+        self._pass_entries(header.first_entry, header.end_entry)
+        segment = frame.body[RECORD_HEADER_BYTES:]
         version = None
-        if header.count and is_typed_record(segment := frame.body[RECORD_HEADER_BYTES:]):
+        if header.count and is_typed_record(segment):
             version = version_of(segment)
             typed = self.facts.setdefault("typed", {"rows": 0, "versions": []})
             typed["rows"] += header.count
             typed["versions"] = sorted({*typed["versions"], version})
-        self._list(
-            offset,
-            size,
+        self.list_record(
+            item,
             "SEGMENT",
             first_entry=header.first_entry,
             count=header.count,
@@ -365,145 +368,85 @@ class Findings:
             segment=frame.segment,
             stored_at=iso_time(header.stored_at_us),
             schema_version=version,
-            detail="stub: all rows were compacted away" if is_stub(frame.body[RECORD_HEADER_BYTES:]) else None,
+            detail="stub: all rows were compacted away" if is_stub(segment) else None,
         )
 
     def _take_status(self, body: bytes) -> None:
         status = decode_status(body)
         if status is None:
             raise BadFrame(f"a STATUS of {len(body)} bytes")
-        self.status = status
         for bad in self.damage:
             bad.proven |= status.synced_bytes > bad.offset
         self.facts["synced"] = {"bytes": status.synced_bytes, "end": status.end_entry}
         if "marks" in self.facts:  # a journal has no entries
-            self._saw(status.end_entry, status.end_entry)
+            self._pass_entries(status.end_entry, status.end_entry)
 
-    def _take_event(self, offset: int, size: int, name: str, body: bytes) -> None:
+    def _take_event(self, item: Found, name: str) -> None:
         """A RECORD is a small event in a log; in a journal its meaning is up to the owner."""
+        body = item.frame.body
         event = decode_event(body) if "marks" in self.facts else None
         if event is None:
-            self._list(offset, size, name, detail=f"{len(body):,} bytes")
+            self.list_record(item, name, detail=f"{len(body):,} bytes")
             return
-        self._saw(event.entry, event.entry)
-        if isinstance(event, BlockEnded):
-            self._list(offset, size, "END", first_entry=event.entry, block=event.block.hex())
-        elif isinstance(event, BlockTallied):
-            self._list(offset, size, "TALLY", first_entry=event.entry, block=event.block.hex())
+        self._pass_entries(event.entry, event.entry)
+        if isinstance(event, BlockEnded | BlockTallied):
+            kind = "END" if isinstance(event, BlockEnded) else "TALLY"
+            self.list_record(item, kind, first_entry=event.entry, block=event.block.hex())
         elif isinstance(event, Compacted):
             gone = len(EntrySet.decode(event.bitmap))
             self.facts["compacted"] = {"entries": gone, "end": event.end}
-            self._list(offset, size, "COMPACTED", first_entry=event.entry, detail=f"{gone:,} entries taken out")
+            self.list_record(item, "COMPACTED", first_entry=event.entry, detail=f"{gone:,} entries taken out")
         elif isinstance(event, Began):
-            self._list(offset, size, "BEGAN", first_entry=event.first, detail=f"incarnation {event.name}")
+            self.list_record(item, "BEGAN", first_entry=event.first, detail=f"incarnation {event.name}")
         else:
-            self._list(offset, size, "DROP", first_entry=event.entry, detail=f"kept from {event.kept:,}")
+            self.list_record(item, "DROP", first_entry=event.entry, detail=f"kept from {event.kept:,}")
 
-    def _saw(self, first: int, end: int) -> None:
+    def _pass_entries(self, first: int, end: int) -> None:
         """Entries before ``first`` that no record holds were in the bad ranges before it."""
         for bad in self._open:
             bad.entry_end = first
         self._open.clear()
         self._entry = end
 
-    def _list(
-        self,
-        offset: int,
-        size: int,
-        kind: str,
-        *,
-        first_entry: int | None = None,
-        count: int | None = None,
-        block: str | None = None,
-        segment: int | None = None,
-        stored_at: str | None = None,
-        detail: str | None = None,
-        schema_version: int | None = None,
-    ) -> None:
-        self.records_total += 1
-        if len(self.records) < self._records_max:
-            self.records.append(
-                {
-                    "offset": offset,
-                    "size": size,
-                    "kind": kind,
-                    "first_entry": first_entry,
-                    "count": count,
-                    "block": block,
-                    "segment": segment,
-                    "stored_at": stored_at,
-                    "detail": detail,
-                    "schema_version": schema_version,
-                }
-            )
 
+def _next_file_entry(path: Path) -> int | None:
+    """The first entry of the log file that follows this one; None for the last, or for another kind of file."""
+    mine = parse_name(path.name)
+    if mine is None:
+        return None
+    firsts = (parse_name(each.name) for each in path.parent.iterdir())
+    return min((first for first in firsts if first is not None and first > mine), default=None)
+
+
+# --- refills ----------------------------------------------------------------------------------------
 
 _ONLY_REFILLS = frozenset({FrameType.DESTINATIONS, FrameType.SNAPSHOT, FrameType.REJECT})
 _NO_REFILLS = frozenset({FrameType.MARKS, FrameType.RECORD, FrameType.INDEX})
-_LOOKED_AT = 8
+_FRAMES_TRIED = 8
 """The second frame shows what kind a file is; if it is damaged, one of the next frames does."""
 
 
 def is_refill(file: DiskFile, name: str) -> bool:
     """By its frames; by its name only if these do not decide."""
-    for item in islice(scan(file), _LOOKED_AT):
+    for item in islice(scan(file), _FRAMES_TRIED):
         if not isinstance(item, Bad) and item.frame.type in _ONLY_REFILLS | _NO_REFILLS:
             return item.frame.type in _ONLY_REFILLS
     return name.endswith(SUFFIX)
 
 
-@dataclass
-class BadPlace:
-    offset: int
-    end: int
-    damage: Damage | None = None
+class RefillFindings(Findings):
+    columns = ("shard", "segment", "rows", "detail")
 
-    @property
-    def entries_text(self) -> str:
-        return "" if self.damage is None else f"{self.damage.why}; lost: {self.damage.lost}"
-
-    def as_object(self) -> dict[str, Any]:
-        return {"offset": self.offset, "end": self.end} if self.damage is None else damage_object(self.damage)
-
-
-class RefillFindings:
-    def __init__(self, path: str, file: DiskFile, records_max: int, note: RefillStatus | None = None) -> None:
+    def __init__(self, path: Path, file: DiskFile, records_max: int, note: RefillStatus | None) -> None:
         """``note`` is the status in the file beside it."""
-        self.path = path
-        self.bytes = file.size()
-        self.facts: dict[str, Any] = {}
-        self.frames: dict[str, int] = {}
-        self.records: list[dict[str, Any]] = []
-        self.records_total = 0
-        self.damage: list[BadPlace] = []
-        self.torn: list[BadPlace] = []
-        self._records_max = records_max
+        super().__init__(path, file, records_max)
         self._first: int | None = None
-        self._end = 0
         try:
             self._take_image(scan_refill(SalvagedFile(file), self._take, note=note))
         except BadData as error:
             self.facts["fault"] = error.message
             damage = Damage(0, self._first or self.bytes, "its beginning cannot be read", unnamed=0)
-            self.damage.append(BadPlace(0, damage.end, damage))
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Zeros behind everything, as a power cut may leave them."""
-        return max(0, self.bytes - self._end)
-
-    def as_object(self) -> dict[str, Any]:
-        return {
-            "file": self.path,
-            "bytes": self.bytes,
-            **self.facts,
-            "frames": self.frames,
-            "records_total": self.records_total,
-            "records": self.records,
-            "reserved_bytes": self.reserved_bytes,
-            "torn": [each.as_object() for each in self.torn],
-            "damage": [each.as_object() for each in self.damage],
-        }
+            self.damage = [RefillRange(0, damage.end, damage)]
 
     def _take_image(self, image: RefillImage) -> None:
         title = image.title
@@ -523,32 +466,29 @@ class RefillFindings:
         }
         if image.closed is not None:
             self.facts["closed"] = {str(shard): number for shard, number in image.closed.items()}
-        self.damage = [BadPlace(each.offset, each.end, each) for each in image.damage]
-        self._end = image.end + image.torn_bytes
+        self.damage = [RefillRange(each.offset, each.end, each) for each in image.damage]
+        self.end = image.end + image.torn_bytes
         if image.torn_bytes:
-            self.torn = [BadPlace(image.end, self._end)]
+            self.torn = [RefillRange(image.end, self.end)]
 
     def _take(self, item: Found) -> None:
         frame = item.frame
         self._first = item.offset if self._first is None else self._first
-        self._end = item.end
         known = frame.type in FrameType.__members__.values()
         name = FrameType(frame.type).name if known else f"TYPE {frame.type}"
-        self.frames[name] = self.frames.get(name, 0) + 1
-        self.records_total += 1
-        if len(self.records) >= self._records_max:
+        self.end = item.end
+        self.count(name)
+        if len(self.records) >= self.records_max:
+            self.records_total += 1  # without a look into it
             return
         bulky = frame.type in (FrameType.SEGMENT, FrameType.SNAPSHOT)
-        self.records.append(
-            {
-                "offset": item.offset,
-                "size": item.size,
-                "kind": name,
-                "shard": frame.shard if bulky else None,
-                "segment": frame.segment if bulky else None,
-                "rows": rows_of(frame.body) if frame.type == FrameType.SEGMENT else None,
-                "detail": _detail(frame.type, frame.body),
-            }
+        self.list_record(
+            item,
+            name,
+            shard=frame.shard if bulky else None,
+            segment=frame.segment if bulky else None,
+            rows=rows_of(frame.body) if frame.type == FrameType.SEGMENT else None,
+            detail=_detail(frame.type, frame.body),
         )
 
 

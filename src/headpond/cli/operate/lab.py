@@ -7,11 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from headpond.cli.command import command, group
 from headpond.cli.options import flag, option, rate
-from headpond.cli.output import EXIT_ERROR, Output, note, print_fields, print_table, progress_line
+from headpond.cli.output import (
+    EXIT_ERROR,
+    Output,
+    note,
+    print_fields,
+    print_objects,
+    print_table,
+    progress_line,
+)
 from headpond.model.errors import BadRequest
 from headpond.pipes.lab.faults import Crash, Delay, Faults
 from headpond.pipes.lab.run import run as run_lab
@@ -274,19 +283,8 @@ def _sweep(grid: Grid, out: Path, master: str, *, overwrite: bool) -> SweepResul
 
 
 def _print_sweep(result: SweepResult) -> None:
-    headings = (
-        "ROUTE",
-        "RUNS",
-        "FAILED",
-        "UNFINISHED",
-        "PROMISED",
-        "AGREE",
-        "SHARE",
-        "WORST R",
-        "WORST UR",
-        "VERDICT",
-    )
-    print_table(headings, [_line(route) for route in result.routes])
+    columns = "route runs failed unfinished promised agree=agreeing share worst_R worst_UR verdict"
+    print_objects([_row(route) for route in result.routes], columns)
     for route in result.routes:
         if route.error is not None:
             failed = f"{route.failed:,} of {route.runs:,} runs failed"
@@ -297,20 +295,14 @@ def _print_sweep(result: SweepResult) -> None:
     note(f"{result.runs:,} runs in {result.seconds:.1f} s")
 
 
-def _line(route: RouteSummary) -> tuple[object, ...]:
-    share = f"{100 * route.agreeing / route.promised:.4g} %" if route.promised else "-"
-    return (
-        route.route,
-        route.runs,
-        route.failed,
-        route.unfinished,
-        route.promised,
-        route.agreeing,
-        share,
-        _deviation(route.r_deviation_max),
-        _deviation(route.ur_deviation_max),
-        _verdict(route),
-    )
+def _row(route: RouteSummary) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(route),
+        "share": f"{100 * route.agreeing / route.promised:.4g} %" if route.promised else "-",
+        "worst_R": _deviation(route.r_deviation_max),
+        "worst_UR": _deviation(route.ur_deviation_max),
+        "verdict": _verdict(route),
+    }
 
 
 def _deviation(value: float | None) -> str:

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from headpond.cli.command import Node, command
 from headpond.cli.options import TopicArgument, flag, option
-from headpond.cli.output import EXIT_ERROR, iso_time, print_table
+from headpond.cli.output import EXIT_ERROR, iso_time, print_objects
 from headpond.model.ledger import balance
 from headpond.shapes.resources import ledger_object
 
 if TYPE_CHECKING:
     from headpond.model.ledger import ProducerAccount, SubscriptionAccount
-    from headpond.wire.control.ledger import LedgerInfo, SubscriptionLedger
+    from headpond.wire.control.ledger import BlockAccount, LedgerInfo, SubscriptionLedger
 
+Row = dict[str, Any]
 UNNAMED = "(unnamed)"
 RANGES_SHOWN = 10
 
-_PRODUCERS = (
-    *("PRODUCER", "BLOCKS", "ANNOUNCED", "STORED", "REFUSED", "PENDING", "HOLES", "UNCLOSED", "MESSAGES"),
-    *("DUPLICATE", "LATE", "CONFLICT", "GAP", "R", "UR", "BALANCE"),
-)
-_BLOCKS = ("BLOCK", "STATE", "LAST", *_PRODUCERS[:1], *_PRODUCERS[2:7], *_PRODUCERS[8:])
+_ARRIVALS = "messages duplicate=duplicates late conflict=conflicts gap=gaps R UR balance"
+_PRODUCERS = f"producer blocks announced stored refused pending holes unclosed {_ARRIVALS}"
+_BLOCKS = f"block state last producer announced stored refused pending holes {_ARRIVALS}"
 _SETTLED = (
-    *("SUBSCRIPTION", "STORED", "ACKED", "SKIPPED", "DEAD", "RETENTION", "DAMAGED", "EXPIRED", "COMPACTED"),
-    *("PASSED", "UNKNOWN", "IN FLIGHT", "AVAILABLE", "UNACKED", "DYING", "BALANCE"),
+    "subscription stored acked=acknowledged skipped dead retention damaged expired compacted passed unknown "
+    "in_flight available unacked dying balance"
 )
 _COPIES = (
-    *("SUBSCRIPTION", "REACHED", "R", "SINCE RUN", "NEW", "DELIVERED", "UNSEEN", "REDELIVERED", "ELSEWHERE"),
-    *("LATE", "UR", "BEFORE"),
+    "subscription reached R since_run new=reached_since delivered unseen redelivered elsewhere late UR "
+    "before=delivered_before"
 )
 
 
@@ -66,92 +66,47 @@ def print_ledger(info: LedgerInfo, *, blocks: bool) -> None:
     print(f"log: {log.entries:,} entries{before}; {log.messages:,} messages{lost}: {balance(log)}")
     if blocks:
         print("\nproducer → node, in segments, one block per line")
-        print_table(_BLOCKS, [_block_row(block) for block in info.blocks])
+        print_objects([_block_row(block) for block in info.blocks], _BLOCKS)
         if info.blocks_left_out:
             print(f"{info.blocks_left_out:,} blocks that were inactive for longer are left out")
     if info.producers:
         print("\nproducer → node, in segments")
-        print_table(_PRODUCERS, [_producer_row(account) for account in info.producers])
+        print_objects([_producer_row(account) for account in info.producers], _PRODUCERS)
         for account in info.producers:
             _print_reasons(account)
     if info.subscriptions:
-        accounts = [one.account for one in info.subscriptions]
+        rows = [_subscription_row(one.account) for one in info.subscriptions]
         print("\nnode → consumer, in entries since the subscription's start")
-        print_table(_SETTLED, [_settled_row(account) for account in accounts])
+        print_objects(rows, _SETTLED)
         print("\ndeliveries to consumers, repeats included")
-        print_table(_COPIES, [_copies_row(account) for account in accounts])
+        print_objects(rows, _COPIES)
         for one in info.subscriptions:
             _print_ranges(one)
     _print_notes(info)
 
 
-def _producer_row(account: ProducerAccount) -> tuple[object, ...]:
-    return (
-        account.producer or UNNAMED,
-        account.blocks,
-        account.announced,
-        account.stored,
-        sum(account.refused.values()),
-        account.pending,
-        account.holes,
-        account.unclosed,
-        account.messages,
-        _count(account.duplicates, account.exact),
-        account.late,
-        _count(account.conflicts, account.exact),
-        _count(account.gaps, account.exact),
-        str(account.reliability),
-        str(account.use_ratio),
-        balance(account),
-    )
+def _producer_row(account: ProducerAccount) -> Row:
+    row = _row(account, "duplicates", "conflicts", "gaps")
+    return row | {"producer": account.producer or UNNAMED, "refused": sum(account.refused.values())}
 
 
-def _block_row(block: Any) -> tuple[object, ...]:
-    row = _producer_row(block.account)
+def _block_row(block: BlockAccount) -> Row:
     state = "closed" if block.closed else "open" if block.account.open else "unclosed"
-    return (block.block.hex(), state, iso_time(block.touched_at_us), row[0], *row[2:7], *row[8:])
+    place = {"block": block.block.hex(), "state": state, "last": iso_time(block.touched_at_us)}
+    return _producer_row(block.account) | place
 
 
-def _settled_row(account: SubscriptionAccount) -> tuple[object, ...]:
-    return (
-        account.subscription,
-        account.stored,
-        account.acknowledged,
-        account.skipped,
-        account.dead,
-        account.retention,
-        account.damaged,
-        account.expired,
-        account.compacted,
-        account.passed,
-        account.unknown,
-        account.in_flight,
-        account.available,
-        account.unacked,
-        account.dying,
-        balance(account),
-    )
+def _subscription_row(account: SubscriptionAccount) -> Row:
+    row = _row(account, "reached", "delivered_before")
+    return row | {"delivered_before": 0} if account.exact else row
 
 
-def _copies_row(account: SubscriptionAccount) -> tuple[object, ...]:
-    return (
-        account.subscription,
-        _count(account.reached, account.exact),
-        str(account.reliability),
-        account.since_run,
-        account.reached_since,
-        account.delivered,
-        account.unseen,
-        account.redelivered,
-        account.elsewhere,
-        account.late,
-        str(account.use_ratio),
-        0 if account.exact else f"≥{account.delivered_before:,}",
-    )
-
-
-def _count(count: int, exact: bool) -> object:
-    return count if exact else f"≥{count:,}"
+def _row(account: ProducerAccount | SubscriptionAccount, *bounded: str) -> Row:
+    """The fields of an account, R and UR; after a crash the ``bounded`` ones are lower bounds."""
+    row = msgspec.structs.asdict(account)
+    if not account.exact:
+        row |= {name: f"≥{row[name]:,}" for name in bounded}
+    return row | {"R": str(account.reliability), "UR": str(account.use_ratio), "balance": balance(account)}
 
 
 def _print_reasons(account: ProducerAccount) -> None:

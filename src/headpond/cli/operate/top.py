@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -18,7 +19,7 @@ from headpond.cli.options import flag, option
 from headpond.cli.output import json_text, make_console, note, run
 from headpond.model.errors import HeadpondError
 from headpond.model.names import TopicName
-from headpond.shapes.top import Rate, Sample, SubscriptionRates, TopicRates, sample, top_object
+from headpond.shapes.top import Rate, Sample, sample, top_object
 from headpond.wire.control.status import TopLink
 
 if TYPE_CHECKING:
@@ -50,58 +51,46 @@ def top(
 async def _watch(node: Node, topic: str, limit: int, interval: float, *, once: bool) -> None:
     live = sys.stdout.isatty() and not once
     show = _JsonLines() if node.as_json else _Screen(node.url) if live else _Plain()
-    reader = _Reader(node.url, node.token, topic, limit)
     before: TopInfo | None = None
-    try:
+    async with aclosing(_readings(node, topic, limit, interval, None if once else show)) as readings:
         with show:
-            while True:
-                reading = await reader.read(None if once else show.waiting)
+            async for reading in readings:
                 if before is not None:
                     show.sample(sample(before, reading))
                     if once:
                         return
                 before = reading
-                await asyncio.sleep(interval)
-    finally:
-        await reader.close()
 
 
-class _Reader:
-    """Reads the counters of a node, and keeps trying while the node does not answer."""
-
-    def __init__(self, url: str, token: str | None, pattern: str, limit: int) -> None:
-        self._client = headpond.connect(url, token=token)
-        self._pattern = pattern
-        self._limit = limit
-        self._admin: Admin | None = None
-
-    async def read(self, waiting: Any) -> TopInfo:
-        """``waiting`` gets the reason while there is no answer; with None that is an error."""
+async def _readings(
+    node: Node, pattern: str, limit: int, interval: float, show: _Plain | None
+) -> AsyncGenerator[TopInfo]:
+    """The counters of a node; while it does not answer, ``show`` says why. Without one, that is an error."""
+    client = headpond.connect(node.url, token=node.token)
+    async with AsyncExitStack() as stack:
+        admin: Admin | None = None
         while True:
             try:
-                return await self._ask()
+                async with asyncio.timeout(ASK_S_MAX):
+                    if admin is None:
+                        admin = (await stack.enter_async_context(client)).admin
+                    reading = await admin.top(pattern, limit=limit)
             except HeadpondError as error:
-                if waiting is None or not error.retryable:
+                if show is None or not error.retryable:
                     raise
-                waiting(error.message)
+                show.waiting(error.message)
+                await asyncio.sleep(0.5)
             except TimeoutError:
-                if waiting is None:
+                if show is None:
                     raise HeadpondError(
                         f"the node did not answer for {ASK_S_MAX:g} s",
                         hint="Check that the node is running at this URL.",
                     ) from None
-                waiting(f"nothing for {ASK_S_MAX:g} s")
-            await asyncio.sleep(0.5)
-
-    async def _ask(self) -> TopInfo:
-        async with asyncio.timeout(ASK_S_MAX):
-            if self._admin is None:
-                self._admin = (await self._client.__aenter__()).admin
-            return await self._admin.top(self._pattern, limit=self._limit)
-
-    async def close(self) -> None:
-        if self._admin is not None:
-            await self._client.__aexit__(None, None, None)
+                show.waiting(f"nothing for {ASK_S_MAX:g} s")
+                await asyncio.sleep(0.5)
+            else:
+                yield reading
+                await asyncio.sleep(interval)
 
 
 # --- where it goes ----------------------------------------------------------------------------------
@@ -150,7 +139,8 @@ class _Screen(_Plain):
         self._live.update(screen(sample, self._console.width, self._console.height), refresh=True)
 
     def waiting(self, why: str) -> None:
-        self._live.update(no_answer(why, self._url), refresh=True)
+        text = f"{self._url}: no answer, trying ({why})"
+        self._live.update(Text(text, style="yellow", overflow="ellipsis", no_wrap=True), refresh=True)
 
 
 # --- the screen -------------------------------------------------------------------------------------
@@ -164,43 +154,46 @@ USUAL = 76
 
 class _Column(NamedTuple):
     heading: str
+    cell: Callable[[Any], str]
     width: int = 0
     """Of the narrowest terminal that it is shown on."""
 
 
 _TOPICS = (
-    *(_Column("MSG/S"), _Column("BYTES/S"), _Column("STORED", USUAL), _Column("SIZE"), _Column("LAG")),
-    _Column("TOTAL", WIDE),
+    _Column("MSG/S", lambda row: count(row.messages_s)),
+    _Column("BYTES/S", lambda row: "-" if row.bytes_s is None else f"{size(row.bytes_s)}/s"),
+    _Column("STORED", lambda row: count(row.now.stored), USUAL),
+    _Column("SIZE", lambda row: size(row.now.bytes)),
+    _Column("LAG", lambda row: count(row.now.lag)),
+    _Column("TOTAL", lambda row: count(row.now.messages_in), WIDE),
 )
 _SUBSCRIPTIONS = (
-    *(_Column("LAG"), _Column("DELIV/S"), _Column("SETTLED/S"), _Column("IN FLIGHT", USUAL)),
-    *(_Column("UNACKED", WIDE), _Column("DEAD", USUAL), _Column("CONS", USUAL)),
-    *(_Column("REDELIVERED", WIDE), _Column("DELIVERED", WIDE)),
+    _Column("LAG", lambda row: count(row.now.lag)),
+    _Column("DELIV/S", lambda row: count(row.delivered_s)),
+    _Column("SETTLED/S", lambda row: "paused" if row.now.paused else count(row.settled_s)),
+    _Column("IN FLIGHT", lambda row: count(row.now.in_flight), USUAL),
+    _Column("UNACKED", lambda row: count(row.now.unacked), WIDE),
+    _Column("DEAD", lambda row: count(row.now.dead), USUAL),
+    _Column("CONS", lambda row: count(row.now.consumers), USUAL),
+    _Column("REDELIVERED", lambda row: count(row.now.redelivered), WIDE),
+    _Column("DELIVERED", lambda row: count(row.now.delivered), WIDE),
 )
 
 
 def screen(sample: Sample, width: int, height: int | None = None) -> RenderableType:
     """``height`` None: as long as it is."""
     topics_room, subscriptions_room = _rooms(sample, height)
-    name_width = max(12, min(48, width // 3))
-    topics = _table("TOPIC", _TOPICS, width)
-    for topic in sample.topics[:topics_room]:
-        topics.add_row(_cut(_short(topic.now.topic), name_width), *_shown(_TOPICS, _topic(topic), width))
-    subscriptions = _table("SUBSCRIPTION", _SUBSCRIPTIONS, width)
-    for one in sample.subscriptions[:subscriptions_room]:
-        subscriptions.add_row(
-            _cut(f"{_short(one.now.topic)} {one.now.subscription}", name_width),
-            *_shown(_SUBSCRIPTIONS, _subscription(one), width),
-        )
+    topics = [(_short(row.now.topic), row) for row in sample.topics[:topics_room]]
+    subscriptions = [
+        (f"{_short(row.now.topic)} {row.now.subscription}", row)
+        for row in sample.subscriptions[:subscriptions_room]
+    ]
+    topics_left = sample.topics_left_out + len(sample.topics) - topics_room
+    subscriptions_left = sample.subscriptions_left_out + len(sample.subscriptions) - subscriptions_room
     parts: list[RenderableType] = [*node_lines(sample, width), Text()]
-    parts += [topics, _more(sample.topics_left_out + len(sample.topics) - topics_room, "topics")]
-    left_out = sample.subscriptions_left_out + len(sample.subscriptions) - subscriptions_room
-    parts += [Text(), subscriptions, _more(left_out, "subscriptions")]
-    return Group(*(part for part in parts if not (isinstance(part, Text) and part.plain == "-")))
-
-
-def no_answer(why: str, url: str) -> RenderableType:
-    return Text(f"{url}: no answer, trying ({why})", style="yellow", overflow="ellipsis", no_wrap=True)
+    parts += [_table("TOPIC", topics, _TOPICS, width), *_more(topics_left, "topics"), Text()]
+    parts += [_table("SUBSCRIPTION", subscriptions, _SUBSCRIPTIONS, width)]
+    return Group(*parts, *_more(subscriptions_left, "subscriptions"))
 
 
 def node_lines(sample: Sample, width: int) -> list[Text]:
@@ -242,43 +235,21 @@ def _rooms(sample: Sample, height: int | None) -> tuple[int, int]:
     return topics, min(subscriptions, max(room - topics, 1))
 
 
-def _table(heading: str, columns: Sequence[_Column], width: int) -> Table:
+def _table(heading: str, rows: Sequence[tuple[str, Any]], columns: Sequence[_Column], width: int) -> Table:
+    """Rows by name, with the columns that fit."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column(heading, no_wrap=True)
-    for column in columns:
-        if column.width <= width:
-            table.add_column(column.heading, justify="right", no_wrap=True)
+    shown = [column for column in columns if column.width <= width]
+    for column in shown:
+        table.add_column(column.heading, justify="right", no_wrap=True)
+    name_width = max(12, min(48, width // 3))
+    for name, row in rows:
+        table.add_row(_cut(name, name_width), *(column.cell(row) for column in shown))
     return table
 
 
-def _shown(columns: Sequence[_Column], cells: Sequence[str], width: int) -> list[str]:
-    return [cell for column, cell in zip(columns, cells, strict=True) if column.width <= width]
-
-
-def _topic(row: TopicRates) -> tuple[str, ...]:
-    now = row.now
-    rate = f"{size(row.bytes_s)}/s" if row.bytes_s is not None else "-"
-    total = count(now.messages_in)
-    return count(row.messages_s), rate, count(now.stored), size(now.bytes), count(now.lag), total
-
-
-def _subscription(row: SubscriptionRates) -> tuple[str, ...]:
-    now = row.now
-    return (
-        count(now.lag),
-        count(row.delivered_s),
-        "paused" if now.paused else count(row.settled_s),
-        count(now.in_flight),
-        count(now.unacked),
-        count(now.dead),
-        count(now.consumers),
-        count(now.redelivered),
-        count(now.delivered),
-    )
-
-
-def _more(count_: int, what: str) -> Text:
-    return Text(f"… {count_:,} more {what}", style="dim") if count_ > 0 else Text("-")
+def _more(left_out: int, what: str) -> list[Text]:
+    return [Text(f"… {left_out:,} more {what}", style="dim")] if left_out > 0 else []
 
 
 def _short(topic: str) -> str:
