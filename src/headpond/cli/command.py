@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from headpond.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Url
+from headpond.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Url, wrong_use
 from headpond.cli.output import Output, errors_reported, note, run
 from headpond.model.errors import HeadpondError, SubscriptionNotFound, TopicNotFound
 from headpond.model.names import TopicName
@@ -105,7 +105,7 @@ def confirm(question: str, *, refused: str = "nothing was deleted") -> None:
 
 def need_terminal() -> None:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at; give --yes", param_hint="'--yes'")
+        raise wrong_use("--yes", "there is no terminal to ask at; give --yes")
 
 
 NAMES_MAX = 10_000

@@ -83,6 +83,11 @@ def argument(metavar: str, meaning: str, complete: Completer | None = None, **re
     return typer.Argument(metavar=metavar, help=meaning, autocompletion=complete, **rest)
 
 
+def wrong_use(name: str, message: str) -> typer.BadParameter:
+    """The error of an option or argument."""
+    return typer.BadParameter(message, param_hint=f"'{name}'")
+
+
 def rate(name: str, meaning: str) -> Any:
     """A probability."""
     return option(name, "P", meaning, min=0.0, max=1.0)
@@ -162,7 +167,7 @@ def parse_start(text: str, option: str, *, new: bool = True) -> str | int:
     except ValueError:
         words = "earliest, latest, state" if new else "earliest, latest"
         message = f"give {words}, an entry number, or a time such as 2026-01-31T12:00:00+00:00"
-        raise typer.BadParameter(message, param_hint=f"'{option}'") from None
+        raise wrong_use(option, message) from None
     return text
 
 
@@ -171,5 +176,5 @@ def parse_place(text: str, option: str) -> tuple[int, int]:
     shard, _, entry = text.rpartition("/")
     numbers = [shard or "0", entry]
     if not all(each.isascii() and each.isdigit() and len(each) < 20 for each in numbers):
-        raise typer.BadParameter(f"{text!r} is not ENTRY or SHARD/ENTRY", param_hint=f"'{option}'")
+        raise wrong_use(option, f"{text!r} is not ENTRY or SHARD/ENTRY")
     return int(numbers[0]), int(numbers[1])

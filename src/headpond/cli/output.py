@@ -165,14 +165,19 @@ class Output:
 
     as_json: bool
 
-    def show(self, value: Any, text: str | Callable[[], None]) -> None:
-        """Prints ``value`` as JSON; or ``text``, which can also be a function that prints it."""
+    def show(self, value: Any, text: str | Callable[[], None], *, ok: bool = True) -> None:
+        """Prints ``value`` as JSON; or ``text``, which can also be a function that prints it.
+
+        Ends the command with exit code 1 unless the result is ``ok``.
+        """
         if self.as_json:
             print(json_text(value))
         elif isinstance(text, str):
             print(text)
         else:
             text()
+        if not ok:
+            raise typer.Exit(EXIT_ERROR)
 
     def table(self, objects: Sequence[Object], columns: str, rows: Sequence[Object] | None = None) -> None:
         """Prints objects as a JSON list, or as a table; ``rows`` if the table has other values."""

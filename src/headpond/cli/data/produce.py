@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headpond.cli.command import Node, command
-from headpond.cli.options import Copies, TopicArgument, flag, option, tokens_for
+from headpond.cli.options import Copies, TopicArgument, flag, option, tokens_for, wrong_use
 from headpond.cli.output import EXIT_ERROR, json_text, live_line, note, run
 from headpond.cli.stdio import LineCutter, read_blocks
 
@@ -56,7 +56,7 @@ def produce(
     """
     separator = _separator(key_separator)
     if empty_deletes and separator is None:
-        raise typer.BadParameter("it needs --key-separator", param_hint="'--empty-deletes'")
+        raise wrong_use("--empty-deletes", "it needs --key-separator")
     cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
     tally = Tally()
     tokens = tokens_for(context, node.url, node.token, copies or [])
@@ -81,7 +81,7 @@ def _print_summary(tally: Tally, *, as_json: bool) -> None:
 
 def _separator(text: str | None) -> bytes | None:
     if text == "":
-        raise typer.BadParameter("it is empty", param_hint="'--key-separator'")
+        raise wrong_use("--key-separator", "it is empty")
     return None if text is None else text.replace("\\t", "\t").encode()
 
 

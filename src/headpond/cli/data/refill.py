@@ -70,9 +70,8 @@ def show(output: Output, target: Target, state: State = None) -> None:
     """Show the details of refill files. Exits with 1 if one is damaged or unreadable."""
     reports = list(read_reports(find_files(target, state)))
     objects = [{**each.as_object(), **each.details()} for each in reports]
-    output.show(objects, lambda: print_parts(reports, _print))
-    if any(each.damaged for each in reports):
-        raise typer.Exit(EXIT_ERROR)
+    whole = not any(each.damaged for each in reports)
+    output.show(objects, lambda: print_parts(reports, _print), ok=whole)
 
 
 @command(refill_app)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headpond.cli.command import command
-from headpond.cli.output import EXIT_ERROR, Output, note, print_table, run
+from headpond.cli.output import Output, note, print_table, run
 from headpond.model.errors import Unavailable
 from headpond.model.ledger import Ratio
 from headpond.node.lossy_link import Harm, LossyLink
@@ -30,9 +30,11 @@ from headpond.node.lossy_link import Harm, LossyLink
 if TYPE_CHECKING:
     from headpond.client.connect import Client
     from headpond.client.produce.producer import Producer
+    from headpond.spark.jobs.audit.audit import AuditResult
 
 
 CARRIED = "demo.carried"
+AUDITED = ("sent", "received", "unique", "missing", "repeated", "R", "UR")
 ENTRIES_A_BATCH = 40_000
 MESSAGES = 100_000
 SHARDS = 4
@@ -76,9 +78,7 @@ def demo(
             outcome.seconds = time.monotonic() - began
         finally:
             node.stop()
-    output.show(outcome.summary(), partial(_print, outcome))
-    if not outcome.held:
-        raise typer.Exit(EXIT_ERROR)
+    output.show(outcome.summary(), partial(_print, outcome), ok=outcome.held)
 
 
 @dataclass
@@ -115,14 +115,8 @@ class Reading:
         return self.received - len(self.seen)
 
     @property
-    def reach(self) -> float:
-        """R: how much arrived."""
-        return len(self.seen) / MESSAGES
-
-    @property
-    def unrepeated(self) -> float:
-        """UR: how much of what arrived was not a repeat."""
-        return len(self.seen) / self.received if self.received else 0.0
+    def exact(self) -> bool:
+        return self.lost == 0 and self.repeated == 0 and self.in_order
 
 
 @dataclass
@@ -139,20 +133,23 @@ class Outcome:
     live: Reading = field(default_factory=Reading)
     again: Reading = field(default_factory=Reading)
     link: Harm = field(default_factory=Harm)
-    spark: Carried | None = None
+    spark: AuditResult | None = None
+    """Of the copy that Spark made."""
     seconds: float = 0.0
 
     def checks(self) -> list[tuple[str, bool]]:
         """Each promise and whether it held."""
-        return [
+        checks = [
             ("every message sent was acknowledged as stored", self.stored + self.duplicate == self.sent),
             ("the log holds each message once, re-sends included", self.entries == self.sent),
             ("none was lost to the consumer across the kill", self.live.lost == 0),
             ("first arrivals came in the producer's order", self.live.in_order),
-            ("a second reader finds all, once, in order", _exact(self.again)),
+            ("a second reader finds all, once, in order", self.again.exact),
             ("what was acknowledged did not come again", self.came_again == 0),
-            *([("Spark carried each message to the other topic once", self.spark.exact)] if self.spark else []),
         ]
+        if self.spark is not None:
+            checks.append(("Spark carried each message to the other topic once", _is_exact(self.spark)))
+        return checks
 
     @property
     def held(self) -> bool:
@@ -171,20 +168,16 @@ class Outcome:
             "received": self.live.received,
             "lost": self.live.lost,
             "repeated": self.live.repeated,
-            "R": self.live.reach,
-            "UR": self.live.unrepeated,
+            "R": len(self.live.seen) / MESSAGES,
+            "UR": len(self.live.seen) / self.live.received if self.live.received else 0.0,
             "UR_arrived": self.arrivals.value,
             "in_order": self.live.in_order,
             "link": asdict(self.link) | {"came_twice": self.came_twice},
-            "spark": asdict(self.spark) if self.spark is not None else None,
+            "spark": None if self.spark is None else _audited(self.spark),
             "checks": dict(self.checks()),
             "held": self.held,
             "seconds": round(self.seconds, 3),
         }
-
-
-def _exact(reading: Reading) -> bool:
-    return reading.lost == 0 and reading.repeated == 0 and reading.in_order
 
 
 async def _demo(node: NodeProcess) -> Outcome:
@@ -271,24 +264,16 @@ async def _count_left(client: Client, subscription: str) -> int:
         return left
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """The result of the audit."""
-
-    sent: int
-    received: int
-    unique: int
-    missing: int
-    repeated: int
-    R: float
-    UR: float
-
-    @property
-    def exact(self) -> bool:
-        return self.sent == self.received == self.unique and not self.missing and not self.repeated
+def _audited(found: AuditResult) -> dict[str, Any]:
+    values = {name: getattr(found, name) for name in AUDITED}
+    return {name: 0.0 if value is None else value for name, value in values.items()}
 
 
-def carry(url: str, topic: str, folder: Path) -> Carried:
+def _is_exact(found: AuditResult) -> bool:
+    return found.sent == found.received == found.unique and not found.missing and not found.repeated
+
+
+def carry(url: str, topic: str, folder: Path) -> AuditResult:
     """Copies a topic through a shuffle to another topic, in several batches, and audits the copy by ids."""
     from headpond.spark.jobs.audit.audit import audit
     from headpond.spark.pipeline import Pipeline
@@ -304,9 +289,7 @@ def carry(url: str, topic: str, folder: Path) -> Carried:
     pipeline.start(spark).wait()
     found = audit(topic, CARRIED, by="id", url=url)
     spark.stop()
-    return Carried(
-        found.sent, found.received, found.unique, found.missing, found.repeated, found.R or 0.0, found.UR or 0.0
-    )
+    return found
 
 
 def _print(outcome: Outcome) -> None:

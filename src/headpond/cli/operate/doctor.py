@@ -8,7 +8,7 @@ import typer
 
 from headpond.cli.command import Node, command
 from headpond.cli.options import argument, said
-from headpond.cli.output import EXIT_ERROR, print_fields, print_parts, run
+from headpond.cli.output import print_fields, print_parts, run
 from headpond.client.checkup import check_up
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def doctor(
     found = run(check_up(where or node.url, node.token if own else None))
     serves = any(each.serves for each in found)
     objects = {"ok": serves, "addresses": [each.as_object() for each in found]}
-    node.show(objects, lambda: print_parts(found, _print))
-    if not serves:
-        raise typer.Exit(EXIT_ERROR)
+    node.show(objects, lambda: print_parts(found, _print), ok=serves)
 
 
 def _print(checkup: Checkup) -> None:

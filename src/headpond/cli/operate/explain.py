@@ -9,7 +9,7 @@ import typer
 
 from headpond.cli.command import command
 from headpond.cli.options import argument, flag, option, rate
-from headpond.cli.output import EXIT_ERROR, Output, print_fields
+from headpond.cli.output import Output, print_fields
 from headpond.pipes.calculus.declarations import Declaration, Fault
 from headpond.pipes.calculus.delivery import Channel
 from headpond.pipes.calculus.orders import held_orders
@@ -74,9 +74,8 @@ def explain(
     )
     crashes = frozenset(CrashRole(each.replace("-", " ")) for each in faults if each in CRASHES)
     promise = chain_promise_of(route, channel, crashes)
-    output.show(_promise_object(promise, channel, crashes), lambda: _print(promise, crashes))
-    if not promise.holds:
-        raise typer.Exit(EXIT_ERROR)
+    found = _promise_object(promise, channel, crashes)
+    output.show(found, lambda: _print(promise, crashes), ok=promise.holds)
 
 
 # --- text -------------------------------------------------------------------------------------------

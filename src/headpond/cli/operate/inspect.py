@@ -11,14 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from headpond.broker.staging.stage_file import CHUNK_HEADER
 from headpond.broker.staging.stage_file import SUFFIX as STAGES_SUFFIX
 from headpond.cli.command import command
 from headpond.cli.data.refill_files import damage_object
 from headpond.cli.options import argument, option
-from headpond.cli.output import EXIT_ERROR, Output, iso_time, print_fields, print_table
+from headpond.cli.output import Output, iso_time, print_fields, print_table
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadData, BadFrame, BadRequest, BadSegment, SchemaMismatch
 from headpond.node.data_folder import NODE_FILE
@@ -61,9 +59,7 @@ def inspect(
     It only reads. In a file of a running node, the record being written can show as a torn tail.
     """
     findings = _look(file, records)
-    output.show(findings.as_object(), partial(_print, findings))
-    if findings.damage:
-        raise typer.Exit(EXIT_ERROR)
+    output.show(findings.as_object(), partial(_print, findings), ok=not findings.damage)
 
 
 def _look(path: Path, records_max: int) -> Findings:

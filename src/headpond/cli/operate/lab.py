@@ -11,9 +11,8 @@ import msgspec
 import typer
 
 from headpond.cli.command import command, group
-from headpond.cli.options import flag, option, rate
+from headpond.cli.options import flag, option, rate, wrong_use
 from headpond.cli.output import (
-    EXIT_ERROR,
     Output,
     note,
     print_fields,
@@ -91,9 +90,8 @@ def run(
         work_s=work,
     )
     result = _run(route, faults, messages, seed, trace)
-    output.show(result, partial(_print, result))
-    if result.predicted is not None and result.predicted.agrees is False:
-        raise typer.Exit(EXIT_ERROR)
+    contradicted = result.predicted is not None and result.predicted.agrees is False
+    output.show(result, partial(_print, result), ok=not contradicted)
     if result.ended == "unfinished" or result.sent < result.messages:
         raise typer.Exit(EXIT_UNFINISHED)
 
@@ -238,9 +236,7 @@ def sweep(
 
     grid = Grid(routes=wanted or ROUTES, seeds=seeds, messages=messages, **rates)
     result = _sweep(grid, out, master, overwrite=overwrite)
-    output.show(result, partial(_print_sweep, result))
-    if not result.stands:
-        raise typer.Exit(EXIT_ERROR)
+    output.show(result, partial(_print_sweep, result), ok=result.stands)
     if result.unfinished:
         raise typer.Exit(EXIT_UNFINISHED)
 
@@ -250,13 +246,11 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         numbers = tuple(float(part) for part in parts)
     except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of numbers like 0,0.1", param_hint=f"'{option}'"
-        ) from None
+        raise wrong_use(option, f"{text!r} is not a list of numbers like 0,0.1") from None
     if not all(0 <= number <= 1 for number in numbers):
-        raise typer.BadParameter(f"{text!r} has a rate outside of 0 to 1", param_hint=f"'{option}'")
+        raise wrong_use(option, f"{text!r} has a rate outside of 0 to 1")
     if len(set(numbers)) < len(numbers):
-        raise typer.BadParameter(f"{text!r} has a rate twice", param_hint=f"'{option}'")
+        raise wrong_use(option, f"{text!r} has a rate twice")
     return numbers
 
 
@@ -266,7 +260,7 @@ def _routes(given: list[str] | None) -> tuple[str, ...] | None:
         return None
     routes = [route.strip() for text in given for route in _BETWEEN_ROUTES.split(text)]
     if not all(routes):
-        raise typer.BadParameter("a route is empty", param_hint="'--routes'")
+        raise wrong_use("--routes", "a route is empty")
     return tuple(routes)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from headpond.cli.command import Node, command
 from headpond.cli.options import TopicArgument, flag, option
-from headpond.cli.output import EXIT_ERROR, iso_time, print_objects
+from headpond.cli.output import iso_time, print_objects
 from headpond.model.ledger import balance
 from headpond.shapes.resources import ledger_object
 
@@ -50,9 +49,7 @@ def ledger(
     info = node.ask(
         lambda admin: admin.ledger(topic, producer=producer, subscription=subscription, blocks=blocks)
     )
-    node.show(ledger_object(info), lambda: print_ledger(info, blocks=blocks))
-    if not info.balanced:
-        raise typer.Exit(EXIT_ERROR)
+    node.show(ledger_object(info), lambda: print_ledger(info, blocks=blocks), ok=info.balanced)
 
 
 # --- text -------------------------------------------------------------------------------------------

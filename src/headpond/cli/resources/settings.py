@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headpond.cli.completion import assignments, setting_names
-from headpond.cli.options import argument, option
+from headpond.cli.options import argument, option, wrong_use
 from headpond.cli.output import print_table
 from headpond.model.topic_settings import SETTINGS
 
@@ -36,7 +34,7 @@ def read_assignments(texts: Sequence[str] | None) -> dict[str, Value]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{text!r} is not SETTING=VALUE", param_hint="'SETTING=VALUE'")
+            raise wrong_use("SETTING=VALUE", f"{text!r} is not SETTING=VALUE")
         found[name.strip()] = value.strip()
     return found
 

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.completion import starts, subscriptions, topics
 from headpond.cli.options import (
@@ -29,6 +27,7 @@ from headpond.cli.options import (
     option,
     parse_place,
     parse_start,
+    wrong_use,
 )
 from headpond.cli.output import iso_time, note, print_fields
 from headpond.model.errors import SubscriptionNotFound
@@ -309,7 +308,7 @@ def redrive(
 ) -> None:
     """Deliver dead messages again, only to their own subscription, with attempts counted from 1."""
     if bool(entry) == everything:
-        raise typer.BadParameter("give --entry or --all", param_hint="'--entry'")
+        raise wrong_use("--entry", "give --entry or --all")
     places = None if everything else [parse_place(each, "--entry") for each in entry or []]
     count = node.ask(lambda admin: admin.redrive(topic, subscription, places))
     text = f"re-drove {count} message{'' if count == 1 else 's'} of {topic} to {subscription}"

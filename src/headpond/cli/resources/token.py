@@ -8,11 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.operate.node import default_data_folder
-from headpond.cli.options import Yes, argument, flag, option
+from headpond.cli.options import Yes, argument, flag, option, wrong_use
 from headpond.cli.output import iso_time, json_text, note, picked, print_fields, print_objects, run
 from headpond.model.errors import BadSetting, DataLocked, TokenNeeded
 from headpond.model.grant import Grant, without_secret
@@ -111,9 +109,9 @@ def create(
     rights = [right for right in wanted if wanted[right]]
     scopes = [*(scope or ()), *(str(Scope.of_topic(each)) for each in topic or ())]
     if not rights:
-        raise typer.BadParameter("give --produce, --consume or --admin", param_hint="'--produce'")
+        raise wrong_use("--produce", "give --produce, --consume or --admin")
     if not scopes:
-        raise typer.BadParameter("give --scope or --topic; --scope '*' is everything", param_hint="'--scope'")
+        raise wrong_use("--scope", "give --scope or --topic; --scope '*' is everything")
     Grant.parse(rights, scopes, producer, subscription)
     lasts = None if expires is None else _seconds(expires)
     made = node.ask(
@@ -131,7 +129,7 @@ def _seconds(text: str) -> float | None:
     try:
         value = setting.read(text)
     except BadSetting:
-        raise typer.BadParameter("write 12h or 30d, one second at least", param_hint="'--expires'") from None
+        raise wrong_use("--expires", "write 12h or 30d, one second at least") from None
     return None if value is None else float(value)
 
 

@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headpond.cli.command import Node, command, confirm, group
-from headpond.cli.options import NewTopicArgument, TopicArgument, Yes, flag, option
+from headpond.cli.options import NewTopicArgument, TopicArgument, Yes, flag, option, wrong_use
 from headpond.cli.output import picked, print_fields, print_objects, print_table
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import bytes_of, compaction_object, entries_of, topic_object
@@ -60,7 +58,7 @@ def alter(node: Node, topic: TopicArgument, schema_file: SchemaFile = None, colu
     """
     given = _schema(schema_file, columns)
     if given is None:
-        raise typer.BadParameter("give --column or --schema", param_hint="'--column'")
+        raise wrong_use("--column", "give --column or --schema")
 
     async def change(admin: Admin) -> tuple[int | None, TopicInfo]:
         before = await admin.show_topic(topic)
@@ -76,7 +74,7 @@ def alter(node: Node, topic: TopicArgument, schema_file: SchemaFile = None, colu
 def _schema(file: Path | None, columns: list[str] | None) -> pa.Schema | None:
     """The schema from one of the two options; None for a plain topic."""
     if file is not None and columns:
-        raise typer.BadParameter("--schema and --column cannot both be given", param_hint="'--column'")
+        raise wrong_use("--column", "--schema and --column cannot both be given")
     if file is None and not columns:
         return None
     import pyarrow as pa

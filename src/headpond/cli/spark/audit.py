@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from headpond.cli.command import Node, command
-from headpond.cli.options import argument, flag, option
+from headpond.cli.options import argument, flag, option, wrong_use
 from headpond.cli.output import (
     EXIT_ERROR,
     iso_time,
@@ -84,11 +84,11 @@ def audit(
     result: AuditResult | FollowedAudit | LedgerAudit
     if sent_ledger is not None:
         if received is not None:
-            raise typer.BadParameter("stands for SENT; name RECEIVED alone", param_hint="'--sent-ledger'")
+            raise wrong_use("--sent-ledger", "stands for SENT; name RECEIVED alone")
         _refuse_options("--sent-ledger", whole, follow=follow)
         result = _audit_ledger(node, sent_ledger, sent, where)
     elif sent is None or received is None:
-        raise typer.BadParameter("name the sent and the received side", param_hint="'SENT RECEIVED'")
+        raise wrong_use("SENT RECEIVED", "name the sent and the received side")
     elif follow:
         _refuse_options("--follow", whole)
         result = _follow(node, sent, received, {**where, "window": window, "late": late, "every": every})
@@ -106,9 +106,9 @@ def _refuse_options(way: str, whole: dict[str, Any], *, follow: bool = False) ->
     given = {"--out": whole["out"], "--start": whole["start"], "--end": whole["end"]}
     for name, value in (given | {"--sent-by": whole["sent_by"], "--follow": follow or None}).items():
         if value is not None:
-            raise typer.BadParameter(f"is not for {way}", param_hint=f"'{name}'")
+            raise wrong_use(name, f"is not for {way}")
     if whole["by"] != "identity":
-        raise typer.BadParameter(f"with {way} it is identity", param_hint="'--by'")
+        raise wrong_use("--by", f"with {way} it is identity")
 
 
 def _audit_once(node: Node, sent: str, received: str, options: dict[str, Any]) -> AuditResult:

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from headpond.cli.command import Node, command
-from headpond.cli.options import TopicArgument, argument, flag, option
-from headpond.cli.output import EXIT_ERROR, Output, note, picked, print_fields, progress_line
+from headpond.cli.options import TopicArgument, argument, flag, option, wrong_use
+from headpond.cli.output import Output, note, picked, print_fields, progress_line
 from headpond.cli.spark.audit import STARTING, JobMaster, audit
 from headpond.cli.spark.pipeline import check, run
 
@@ -21,14 +21,16 @@ EVERY_HELP = "With --follow: the interval between batches."
 BATCH_BYTES_HELP = "The bytes to read at a time, about."
 
 
-def _report(output: Output, result: msgspec.Struct, names: str, text: str, **other: object) -> None:
+def _report(
+    output: Output, result: msgspec.Struct, names: str, text: str, *, ok: bool = True, **other: object
+) -> None:
     """Prints a result as JSON, or some of its fields and ``other`` ones for a person, who also gets a note."""
 
     def report() -> None:
         print_fields(picked({**msgspec.structs.asdict(result), **other}, names))
         note(text)
 
-    output.show(result, report)
+    output.show(result, report, ok=ok)
 
 
 @command()
@@ -50,7 +52,7 @@ def archive(
     from headpond.spark.jobs.archive import compact as run_compact
 
     if follow and compact:
-        raise typer.BadParameter("does not work with --follow", param_hint="'--compact'")
+        raise wrong_use("--compact", "does not work with --follow")
     with progress_line(STARTING) as progress:
         result = run_archive(
             topic,
@@ -170,9 +172,8 @@ def reshard(
         f"{result.sent:,} messages in {result.seconds:.1f} s",
         source=f"{result.source} ({result.shards_before} shards)",
         target=f"{result.target} ({result.shards} shards)",
+        ok=result.verified,
     )
-    if not result.verified:
-        raise typer.Exit(EXIT_ERROR)
 
 
 # --- on this machine --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headpond.cli.command import Node, command
-from headpond.cli.options import argument, flag, option, said
+from headpond.cli.options import argument, flag, option, said, wrong_use
 from headpond.cli.output import json_text, make_console, note
 from headpond.model.errors import BadSetting
 from headpond.storage.folder_lock import state_folder
@@ -139,9 +139,7 @@ def _idle(text: str) -> float:
     try:
         return seconds(text)
     except BadSetting:
-        raise typer.BadParameter(
-            f"{text!r} is no length of time like 30s, 5m or 1.5h", param_hint="'--idle'"
-        ) from None
+        raise wrong_use("--idle", f"{text!r} is no length of time like 30s, 5m or 1.5h") from None
 
 
 def _metrics(name: str, text: str | None) -> Metrics | None:
@@ -149,7 +147,7 @@ def _metrics(name: str, text: str | None) -> Metrics | None:
         return None
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint="'--metrics'")
+        raise wrong_use("--metrics", f"{text!r} is not HOST:PORT")
     from headpond.spark.pipeline.progress import Metrics
 
     return Metrics(name, host, int(port))
