@@ -75,7 +75,7 @@ class DiskContract:
         assert {"f", "g"} <= set(disk.list(""))
         assert disk.exists("f/a") and disk.exists("f/sub") and not disk.exists("f/c")
 
-    def test_renaming_replaces_what_was_there(self, disk: Disk) -> None:
+    def test_renaming_replaces_an_existing_file(self, disk: Disk) -> None:
         disk.create("f/old").write_at(0, [b"old"])
         file = disk.create("f/new")
         file.write_at(0, [b"new"])

@@ -56,7 +56,7 @@ def test_committed_writes_are_in_their_files_after_a_power_cut() -> None:
         replay(disk)
         assert disk.contents(LOG)[3:14] == b"firstsecond"
         assert disk.contents(OTHER)[:5] == b"other"
-        assert disk.list(FOLDER) == [], "it is not needed any more"
+        assert disk.list(FOLDER) == [], "all its commits are durable"
 
 
 def test_a_later_generation_wins_over_an_earlier_one() -> None:

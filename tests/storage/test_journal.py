@@ -151,10 +151,10 @@ def test_a_power_cut_at_every_operation_keeps_all_commits(keep: Keep) -> None:
             assert found == following[: len(found)] and (
                 len(found) > len(committed[-1]) or found[0].startswith(b"snapshot")
             )
-        again.append(b"goes on")
+        again.append(b"more")
         commit(again, disk)
         disk.crash(keep="none")
-        assert stored(disk) == [*found, b"goes on"]
+        assert stored(disk) == [*found, b"more"]
 
 
 FAULTS: list[Operation] = ["write", "sync", "create", "rename", "sync_folder"]
@@ -211,9 +211,9 @@ def test_rot_costs_the_record_it_is_in_and_is_reported() -> None:
         if hit is not None:
             number = bodies.index(hit)
             assert [damage.lost for damage in again.report.damaged] == [(number, number + 1)]
-        again.append(b"goes on")
+        again.append(b"more")
         commit(again, disk)
-        assert list(open_journal(disk).records)[-1] == b"goes on"
+        assert list(open_journal(disk).records)[-1] == b"more"
 
 
 def test_a_journal_in_which_nothing_can_be_read_is_put_aside_and_reported() -> None:
@@ -290,9 +290,9 @@ def test_an_end_that_cannot_be_read_is_reported_as_damage_and_not_cut_off() -> N
     assert again.report.torn == [] and [damage.end for damage in again.report.damaged] == [12288]
     assert len(disk.contents(path)) == size
     again.compact(found)
-    again.append(b"goes on")
+    again.append(b"more")
     commit(again, disk)
-    assert stored(disk) == [*found, b"goes on"]
+    assert stored(disk) == [*found, b"more"]
 
 
 def test_a_journal_with_a_write_under_way_is_closed_as_it_is() -> None:

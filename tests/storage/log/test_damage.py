@@ -124,7 +124,7 @@ def test_the_next_read_finds_rot_that_came_after_the_opening() -> None:
     first = place.row.first_entry
     assert rows == readable([row for row in writer.durable if row is not place.row])
     assert lost == [(first, first + 3)] == list(log.damaged)
-    # A read that starts inside the lost span is told of its rest, and goes on behind it.
+    # A read that starts inside the lost span gets the rest of the span as lost, and continues behind it.
     run = log.read(first + 1, 1)
     assert run.lost == [(first + 1, first + 3)] and run.records[0].header.first_entry == first + 3
 
@@ -346,7 +346,7 @@ def test_a_log_of_another_topic_is_refused() -> None:
         )
 
 
-def test_the_report_says_in_words_what_was_found() -> None:
+def test_the_report_describes_each_fault_in_words() -> None:
     disk, rows = closed_log(1)
     last = [place for place in places(disk, rows) if place.row is not None][-1]
     disk.flip(last.path, last.offset + last.size - 1)

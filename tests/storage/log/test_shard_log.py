@@ -206,9 +206,7 @@ def test_a_segment_is_found_however_old_it_is(disk: Disk) -> None:
     assert again.find_segments([(BLOCKS[0], count)])[BLOCKS[0], count] is None
     assert again.find_segments([(BLOCKS[1], 0)])[BLOCKS[1], 0] is None
     again.drop_before(700)
-    assert again.find_segments([(BLOCKS[0], 3)])[BLOCKS[0], 3] is None, (
-        "it was admitted, and is not kept any more"
-    )
+    assert again.find_segments([(BLOCKS[0], 3)])[BLOCKS[0], 3] is None, "it was admitted, and its file is gone"
     assert again.marks.next(BLOCKS[0]) == count
 
 
