@@ -5,6 +5,7 @@ In reading order::
     batch         the rows of one stored segment, as Arrow columns and as messages
     shelf         batches whose messages the program does not have yet
     gate          whether the next message may be handed out, and which ones the program has
+    deliveries    what a node sent and nobody took yet
     settler       settlements on their way to the node
     intake        one node's part: subscribes, takes deliveries, sends settlements
     copy_tracker  which messages of several nodes to hand out, hold and settle

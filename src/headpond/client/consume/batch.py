@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import index
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from headpond.client.arguments import checked
@@ -14,7 +12,7 @@ from headpond.model.bounds import Span
 from headpond.model.errors import BadFrame, BadRequest, BadSegment
 from headpond.model.message import Message, Origin
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.consuming import Deliver, Subscribed
+from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
@@ -232,56 +230,3 @@ def runs(entries: list[int]) -> list[Span]:
         else:
             runs.append((entry, entry + 1))
     return runs
-
-
-ALL = [(0, 2**63)]
-
-
-def rows_may_follow(info: Subscribed | None) -> bool:
-    """Whether further rows of a record come in deliveries without it, as this kind and mode deliver."""
-    return info is not None and info.mode == "resilient" and info.kind in ("shared", "key_shared")
-
-
-class LastRecords:
-    """The last record that came alone on each shard; ``read`` decodes the rows of a record that are meant.
-
-    Where messages come one at a time, or one per key, the record's other rows follow in deliveries without it.
-    """
-
-    def __init__(self, read: Callable[[Frame, Deliver], Batch | None]) -> None:
-        self._read = read
-        self._frames: dict[int, Frame] = {}
-        self._batches: dict[int, Batch] = {}
-        """All rows of these frames, decoded at the first use; one that cannot be read is not here."""
-
-    @property
-    def bytes(self) -> int:
-        return sum(len(frame.body) for frame in self._frames.values())
-
-    def keep(self, shard: int, frame: Frame) -> None:
-        self._frames[shard] = frame
-        self._batches.pop(shard, None)
-
-    def frame(self, shard: int) -> Frame | None:
-        return self._frames.get(shard)
-
-    def rows(self, frame: Frame, deliver: Deliver) -> Batch | None:
-        """The rows of a record that are meant, whether it is a last record or not."""
-        shard = deliver.shard
-        if self._frames.get(shard) is not frame:
-            return self._read(frame, deliver)
-        batch = self._batches.get(shard)
-        if batch is None:
-            batch = self._read(frame, msgspec.structs.replace(deliver, spans=ALL))
-            if batch is None:
-                return None
-            self._batches[shard] = batch
-        return only(batch, deliver.spans, deliver.attempt)
-
-    def forget_rows(self) -> None:
-        """The topic has another schema: the rows that are still to follow come in it."""
-        self._batches.clear()
-
-    def clear(self) -> None:
-        self._frames.clear()
-        self._batches.clear()

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from time import monotonic
@@ -30,8 +29,9 @@ from typing import Protocol
 
 import msgspec
 
-from headpond.client.consume.batch import Batch, LastRecords, meant_spans, read_record, rows_may_follow
-from headpond.client.consume.gate import InHand, OrderGate, covers
+from headpond.client.consume.batch import Batch, read_record
+from headpond.client.consume.deliveries import Deliveries
+from headpond.client.consume.gate import InHand, OrderGate
 from headpond.client.consume.settler import Settler
 from headpond.client.consume.shelf import Places
 from headpond.client.link.link import Link
@@ -65,7 +65,7 @@ from headpond.wire.control.consuming import (
     Unsubscribe,
     Unsubscribed,
 )
-from headpond.wire.frame import OVERHEAD_BYTES, Frame
+from headpond.wire.frame import Frame
 from headpond.wire.typed.versions import SchemaVersions
 
 log = logging.getLogger("headpond.client")
@@ -90,9 +90,6 @@ SINGLE = ("unique", "failover")
 OTHER_TOPIC_HINT = (
     "The topic was deleted and created again, or another node answers. Open a new consumer to read this one."
 )
-
-Delivery = tuple[Deliver, Frame, int]
-"""The entries that are meant, the record that holds them, and the credit that it used."""
 
 
 class Holder(Protocol):
@@ -255,18 +252,13 @@ class NodeIntake:
         self._unconfirmed = 0
         """Settlements that the end of the subscription left unconfirmed."""
         self._heartbeat = Heartbeat(link, self.number, self._sent_ahead)
-        self._deliveries: deque[Delivery] = deque()
-        self._again: deque[Delivery] = deque()
-        """In a strict subscription: the refused message, come again."""
-        self._records = LastRecords(self._read)
         self._arrived = asyncio.Event()
         self._closed = self._was_open = False
         self._owed_bytes = 0
         self._in_hand = InHand()
-        self._repeated: dict[int, RangeSet] = {}
-        """By shard: entries that came as a further attempt and may wait to be handed out."""
-        self._last: dict[int, Origin] = {}
-        """By shard: the last record that something was taken of."""
+        self._deliveries = Deliveries(
+            gate, self._in_hand, read=self._read, owe=self._owe, on_unreadable=self._report_lost
+        )
         self._named: list[tuple[int, int, int]] | None = None
         """What the last SUBSCRIBE named as in hand."""
         self._attempts = 0
@@ -394,7 +386,7 @@ class NodeIntake:
     @property
     def ahead_bytes(self) -> int:
         """Of what the node sent ahead and nobody took yet."""
-        return sum(size for _, _, size in (*self._deliveries, *self._again)) + self._records.bytes
+        return self._deliveries.bytes
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -411,36 +403,18 @@ class NodeIntake:
             if self.gate.shut and not self.gate.strict:
                 await self.gate.wait()
                 continue
-            if (batch := self.take()) is not None:
+            if (batch := self._deliveries.take()) is not None:
                 return batch
             self._arrived.clear()
             await self._arrived.wait()
 
     def take(self) -> Batch | None:
         """The next batch of what has arrived."""
-        return self._take(self._deliveries)
+        return self._deliveries.take()
 
     def take_again(self) -> Batch | None:
         """The refused message, if it has come again."""
-        return self._take(self._again)
-
-    def _take(self, deliveries: deque[Delivery]) -> Batch | None:
-        while deliveries:
-            deliver, frame, size = deliveries.popleft()
-            self._owe(size)
-            try:
-                batch = self._records.rows(frame, deliver)
-            except HeadpondError as error:
-                spans = meant_spans(frame, deliver)
-                self._report_lost(deliver.shard, spans, f"cannot be read: {error.message}")
-                continue
-            if batch is not None:
-                last = self._last.get(batch.shard)
-                if last is None or last.first_entry <= batch.origin.first_entry:
-                    self._last[batch.shard] = batch.origin
-                if (batch := self._in_hand.hand(batch)) is not None:
-                    return batch
-        return None
+        return self._deliveries.take_again()
 
     def _read(self, frame: Frame, deliver: Deliver) -> Batch | None:
         node = self.link.welcome.node if self.link.welcome else ""
@@ -464,24 +438,8 @@ class NodeIntake:
 
     # --- deliveries that the program does not have --------------------------------------------------
 
-    def _queued(self) -> Places:
-        return [
-            (deliver.shard, span)
-            for deliver, frame, _ in self._deliveries
-            for span in meant_spans(frame, deliver)
-        ]
-
     def _sent_ahead(self) -> Places:
-        return self._queued() + self._holder.unread(self.node)
-
-    def _drop_queued(self) -> Places:
-        """Drops what nobody took yet, and returns its credit."""
-        dropped = self._queued()
-        for _, _, size in (*self._deliveries, *self._again):
-            self._owe(size)
-        self._deliveries.clear()
-        self._again.clear()
-        return dropped
+        return self._deliveries.queued() + self._holder.unread(self.node)
 
     def drop_unread(self) -> Places:
         """Drops what was taken and is not in hand: it is as if it had not been taken."""
@@ -492,12 +450,12 @@ class NodeIntake:
 
     def _drop_ahead(self) -> None:
         """What the node sent ahead is no longer this consumer's."""
-        self._drop_queued()
+        self._deliveries.drop()
         self.drop_unread()
 
     def _give_back_ahead(self) -> None:
         """The node recalls what it sent ahead: another consumer came, or a key is to move on."""
-        dropped = self._drop_queued()
+        dropped = self._deliveries.drop()
         if self._others is None:  # otherwise copies that are held are among what is unread
             dropped += self.drop_unread()
         for shard, spans in in_frames(dropped):
@@ -518,24 +476,9 @@ class NodeIntake:
 
     def _withdraw(self, shard: int, spans: list[Span]) -> None:
         """Entries were settled or refused, here or by another consumer: copies that wait are not handed out."""
-        for queue in (self._deliveries, self._again):
-            for at, (deliver, frame, size) in enumerate(queue):
-                if deliver.shard == shard:
-                    left = RangeSet(deliver.spans)
-                    for start, end in spans:
-                        left.discard(start, end)
-                    queue[at] = msgspec.structs.replace(deliver, spans=list(left)), frame, size
+        self._deliveries.withdraw(shard, spans)
         self._holder.withdraw(shard, spans, self.node)
-        waiting = [
-            (deliver.shard, span)
-            for deliver, _, _ in (*self._deliveries, *self._again)
-            for span in deliver.spans
-        ]
-        before, self._repeated = self._repeated, {}
-        for number, span in (*waiting, *self._holder.unread(self.node)):
-            for again in before.get(number, RangeSet()).overlap(*span):
-                self._repeated.setdefault(number, RangeSet()).add(*again)
-        self.gate.repeats = bool(self._repeated)
+        self._deliveries.note_repeats(self._holder.unread(self.node))
 
     # --- settlements --------------------------------------------------------------------------------
 
@@ -648,7 +591,7 @@ class NodeIntake:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        self._records.clear()
+        self._deliveries.forget_records()
         self._owed_bytes = self._ask.credit_bytes
         if self.gate.strict:  # the node offers everything again, in its order
             self.gate.awaited = None
@@ -657,7 +600,7 @@ class NodeIntake:
         self._named = self._in_hand.spans(self.settler.unconfirmed)
         known = [
             KnownRecord(shard, each.first_entry, each.block, each.segment, each.stored_at_us)
-            for shard, each in self._last.items()
+            for shard, each in self._deliveries.last.items()
         ]
         ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._named, known=known)
         if self._topic_uuid is not None:  # a topic created for the occasion would be another one
@@ -680,35 +623,8 @@ class NodeIntake:
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
         if self.error is not None:
             return
-        if deliver.attempt > 1:
-            self.gate.repeats = True
-            for span in deliver.spans:
-                self._repeated.setdefault(deliver.shard, RangeSet()).add(*span)
-        if frames:
-            arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
-            if len(frames) == 1 and rows_may_follow(self.info):
-                self._records.keep(deliver.shard, frames[0])
-        else:
-            last = self._records.frame(deliver.shard)
-            arrived = [(deliver, last, 0)] if last is not None else []
-        if self.gate.strict and (place := self._comes_again(deliver)) is not None:
-            span, rest = (place[1], place[1] + 1), RangeSet(deliver.spans)
-            rest.discard(*span)
-            again = msgspec.structs.replace(deliver, spans=[span])
-            self._again.extend([(again, frame, 0) for _, frame, _ in arrived])
-            self.gate.knock()
-            others = msgspec.structs.replace(deliver, spans=list(rest))
-            arrived = [(others, frame, size) for _, frame, size in arrived]
-        self._deliveries.extend(arrived)
+        self._deliveries.add(deliver, frames, self.info)
         self._arrived.set()
-
-    def _comes_again(self, deliver: Deliver) -> tuple[int, int] | None:
-        """The message that the gate awaits, or that is in hand and missed its deadline, if it comes now."""
-        place = self.gate.awaited or (self.gate.place if deliver.attempt > 1 else None)
-        if place is None or not covers(deliver.shard, deliver.spans, place):
-            return None
-        self.gate.refuse(deliver.shard, deliver.spans)
-        return place
 
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None:
         if isinstance(message, Unsubscribed):
@@ -740,7 +656,7 @@ class NodeIntake:
         try:
             if message.schemas and (self._schemas is None or list(self._schemas.encoded) != message.schemas):
                 self._schemas = SchemaVersions(message.schemas)
-                self._records.forget_rows()
+                self._deliveries.forget_rows()
         except SchemaMismatch as error:  # a newer node may have types that this client does not know
             self.on_error(error)
             return
@@ -790,11 +706,11 @@ class NodeIntake:
         """Somebody restored an old copy of the topic: entries mean other messages, and nothing known holds."""
         self._heartbeat.stop()
         self._drop_ahead()
-        self._records.clear()
+        self._deliveries.forget_records()
         in_hand, unsent = self._in_hand.count, self._drop_settlements()
         self._in_hand.clear()
         self.gate.forget()
-        self._last.clear()
+        self._deliveries.last.clear()
         self.life += 1
         self.dropped += unsent
         self.settler.fail(error)
