@@ -16,8 +16,7 @@ import pytest
 
 import headpond
 from headpond.cli.app import app
-from headpond.spark.sweep.summary import RouteSummary
-from headpond.spark.sweep.sweep import SweepResult
+from headpond.spark.sweep.sweep import RouteSummary, SweepResult
 from tests.cli.conftest import Cli, Node, Spawn
 from tests.cli.contract import check, contract
 from tests.cli.test_usage import COMMANDS

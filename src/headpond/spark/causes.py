@@ -9,7 +9,7 @@ from typing import Any
 
 from headpond.model.errors import CATALOGUE, HeadpondError, SparkFailed
 from headpond.spark.start.packages import worker_fault
-from headpond.spark.start.registration import TIME_TYPE
+from headpond.spark.start.session import TIME_TYPE
 
 MESSAGE_MAX = 2000
 _OURS = re.compile(r"headpond\.[\w.]*?(?P<kind>[A-Z]\w+): (?P<message>[^\n]*)")

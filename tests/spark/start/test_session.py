@@ -19,8 +19,7 @@ import headpond.sync
 from headpond.model.errors import BadRequest, SparkFailed, SparkMissing, SparkPackages, SparkWorker
 from headpond.spark.causes import job_errors
 from headpond.spark.start.packages import need_plots, need_spark, need_worker
-from headpond.spark.start.registration import WORKER_PYTHON, is_found, register_format
-from headpond.spark.start.session import local_cores
+from headpond.spark.start.session import WORKER_PYTHON, is_found, local_cores, register_format
 from tests.spark.conftest import MASTER
 
 if TYPE_CHECKING:

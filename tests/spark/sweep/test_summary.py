@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headpond.spark.sweep.grid import Grid
-from headpond.spark.sweep.summary import RouteSummary, chance_of, summarize
-from headpond.spark.sweep.trial import SCHEMA, run_cell
+from headpond.spark.sweep.grid import SCHEMA, Grid, run_cell
+from headpond.spark.sweep.sweep import RouteSummary, chance_of, summarize
 
 
 @functools.cache

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headpond.spark.sweep.grid import Grid
+from headpond.spark.sweep.grid import SCHEMA, Grid, run_cell
 from headpond.spark.sweep.surface import NOTHING, PICTURES_MAX, WRONG, draw, pictures_of
-from headpond.spark.sweep.trial import SCHEMA, run_cell
 
 GRID = Grid(
     routes=("dedup", "resend"),

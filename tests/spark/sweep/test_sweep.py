@@ -13,9 +13,8 @@ import pytest
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.lab.run import run
-from headpond.spark.sweep.grid import Grid, faults_of
+from headpond.spark.sweep.grid import SCHEMA, Grid, faults_of
 from headpond.spark.sweep.sweep import SweepResult, run_grid, sweep
-from headpond.spark.sweep.trial import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

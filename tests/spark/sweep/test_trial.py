@@ -8,8 +8,7 @@ import pytest
 
 from headpond.pipes.lab.faults import Faults
 from headpond.pipes.lab.run import run
-from headpond.spark.sweep.grid import Grid
-from headpond.spark.sweep.trial import SCHEMA, run_cell, run_cells
+from headpond.spark.sweep.grid import SCHEMA, Grid, run_cell, run_cells
 
 
 def cell(route: str, **changed: Any) -> dict[str, Any]:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from headpond.pipes.lab.measure import Predicted
     from headpond.pipes.lab.run import LabResult
     from headpond.spark.sweep.grid import Grid
-    from headpond.spark.sweep.summary import RouteSummary
-    from headpond.spark.sweep.sweep import SweepResult
+    from headpond.spark.sweep.sweep import RouteSummary, SweepResult
 
 
 EXIT_UNFINISHED = 3

@@ -100,15 +100,56 @@ class Work:
         finally:
             query.stop()
 
-    def watch(self, ended: Event) -> None:
+    def run(self, body: Callable[[Work], Result]) -> Result:
+        """Calls the body in a second thread and waits for it; Ctrl-C cancels its jobs of Spark."""
+
+        def tagged() -> Result:
+            self.mark()
+            return body(self)
+
+        with (
+            repeating(None if self._progress is None else self._report_tasks, POLL_S),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            answer = pool.submit(tagged)
+            try:
+                return answer.result()
+            except BaseException:
+                self.stopping.set()
+                # A query is a sequence of jobs, and between two of them there is none to cancel.
+                while not wait([answer], POLL_S).done:
+                    self.spark.sparkContext.cancelJobsWithTag(self.tag)
+                raise
+
+    def _report_tasks(self) -> None:
         """Reports how many tasks of the running stages are done."""
         tracker = self.spark.sparkContext.statusTracker()
-        while not ended.wait(POLL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            running = [stage for stage in stages if stage is not None and stage.numActiveTasks]
-            if running and self._progress is not None:
-                done = sum(stage.numCompletedTasks for stage in running)
-                self._progress(f"{self._phase}: {done} of {sum(s.numTasks for s in running)} tasks")
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        running = [stage for stage in stages if stage is not None and stage.numActiveTasks]
+        if running and self._progress is not None:
+            done = sum(stage.numCompletedTasks for stage in running)
+            self._progress(f"{self._phase}: {done} of {sum(s.numTasks for s in running)} tasks")
+
+
+@contextmanager
+def repeating(call: Callable[[], None] | None, every_s: float) -> Iterator[None]:
+    """Calls a function again and again from a separate thread while the block runs; None calls nothing."""
+    if call is None:
+        yield
+        return
+    ended = Event()
+
+    def body() -> None:
+        while not ended.wait(every_s):
+            call()
+
+    thread = Thread(target=body, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def run_job(
@@ -130,36 +171,10 @@ def run_job(
     spark = session(f"headpond {name}", master=master, conf=None if borrowed else conf)
     try:
         with job_errors():
-            return _run(Work(spark, progress), body)
+            return Work(spark, progress).run(body)
     finally:
         if not borrowed:
             spark.stop()
-
-
-def _run(work: Work, body: Callable[[Work], Result]) -> Result:
-    ended = Event()
-
-    def tagged() -> Result:
-        work.mark()
-        return body(work)
-
-    watch = Thread(target=work.watch, args=(ended,), daemon=True)
-    if work._progress is not None:
-        watch.start()
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(tagged)
-        try:
-            return answer.result()
-        except BaseException:
-            work.stopping.set()
-            # A query is a sequence of jobs, and between two of them there is none to cancel.
-            while not wait([answer], POLL_S).done:
-                work.spark.sparkContext.cancelJobsWithTag(work.tag)
-            raise
-        finally:
-            ended.set()
-            if watch.is_alive():
-                watch.join()
 
 
 def check_free(folder: Path, *, overwrite: bool) -> None:

@@ -64,8 +64,7 @@ def analyse(
 
     They are in a new session, so that views and settings do not affect other users of Spark.
     """
-    from headpond.spark.start.registration import register_format
-    from headpond.spark.start.session import session
+    from headpond.spark.start.session import register_format, session
 
     plan = definition.plan
     if spark is None:

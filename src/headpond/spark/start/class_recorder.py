@@ -46,66 +46,61 @@ class RecorderSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RecorderBatchReader()
+        return RecorderReader()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return RecorderStreamReader()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return RecorderBatchWriter()
+        return RecorderWriter()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return RecorderStreamWriter()
+        return RecorderWriter()
 
 
-def _rows() -> Iterator[pa.RecordBatch]:
-    numbers = range(ROWS)
-    yield pa.RecordBatch.from_arrays(
-        [
-            pa.array(numbers, pa.int64()),
-            pa.array([f"k{number % 2}" for number in numbers]),
-            pa.array([b"value"] * ROWS),
-            pa.array([[("a", "b")]] * ROWS, pa.map_(pa.string(), pa.string())),
-            pa.array(numbers, pa.timestamp("us", "UTC")),
-        ],
-        names=["id", "key", "value", "headers", "sent_at"],
-    )
+class RecorderReader(DataSourceReader):
+    """Two partitions with the same few rows."""
 
-
-class RecorderBatchReader(DataSourceReader):
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self, *_: object) -> Sequence[InputPartition]:
         return [InputPartition(0), InputPartition(1)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _rows()
+        numbers = range(ROWS)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(numbers, pa.int64()),
+                pa.array([f"k{number % 2}" for number in numbers]),
+                pa.array([b"value"] * ROWS),
+                pa.array([[("a", "b")]] * ROWS, pa.map_(pa.string(), pa.string())),
+                pa.array(numbers, pa.timestamp("us", "UTC")),
+            ],
+            names=["id", "key", "value", "headers", "sent_at"],
+        )
 
 
-class RecorderStreamReader(DataSourceStreamReader):
+class RecorderStreamReader(RecorderReader, DataSourceStreamReader):
+    """One batch of these rows."""
+
     def initialOffset(self) -> dict[str, int]:
         return {"entry": 0}
 
     def latestOffset(self, *_: object) -> dict[str, int]:
         return {"entry": ROWS}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return [InputPartition(0)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _rows()
+class RecorderWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    """For batches and streams; it drops all rows."""
 
-
-class RecorderBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
+    def commit(self, messages: list[WriterCommitMessage | None], *_: object) -> None:
+        pass
 
-class RecorderStreamWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
+    def abort(self, messages: list[WriterCommitMessage | None], *_: object) -> None:
+        pass
 
 
 # --- the session -------------------------------------------------------------------------------------

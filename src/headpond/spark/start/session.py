@@ -1,4 +1,11 @@
-"""``headpond.spark.session()``: a Spark session that starts where only pip was used, and is quiet."""
+"""``headpond.spark.session()``: a Spark session that starts where only pip was used, and is quiet.
+
+It also knows ``format("headpond")``, in the right Python. Spark runs a Python data source in two places: on
+the driver's machine, where it plans and commits, and in tasks. It runs one program for both: the driver's
+Python for a format that it found by itself, ``PYSPARK_PYTHON`` for a registered one. Neither works if the
+workers have their Python at another path, as those that unpack an archive do. A setting names the Python of
+tasks alone; ``register_format`` sets it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +21,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from site import getsitepackages, getusersitepackages
 from typing import TYPE_CHECKING, Any
 
 from headpond.model.errors import BadRequest, SparkFailed
 from headpond.spark.start.class_cache import class_cache_options
 from headpond.spark.start.java import find_java, java_home
 from headpond.spark.start.packages import need_spark, need_worker
-from headpond.spark.start.registration import TIME_TYPE, WORKER_PYTHON, register_format, workers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +39,10 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PROGRESS = "spark.ui.showConsoleProgress"
 WAREHOUSE = "spark.sql.warehouse.dir"
+WORKER_PYTHON = "spark.sql.execution.pyspark.python"
+"""Spark's setting for the Python of tasks alone."""
+TIME_TYPE = "spark.sql.timeType.enabled"
+"""Without it Spark reads columns of the type ``time`` and refuses to count them."""
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:,\s*[0-9]+)?\])?")
 
 _given: set[str] = set()
@@ -266,3 +278,49 @@ def _reuse(active: SparkSession, master: str | None, conf: Mapping[str, object])
                 hint="Stop it first (its `stop()`), or leave that setting out.",
             )
     return active
+
+
+# --- the format ---------------------------------------------------------------------------------------
+
+
+def register_format(active: SparkSession) -> SparkSession:
+    """Registers ``format("headpond")`` where Spark's own search does not find it, or finds too little.
+
+    The search takes seconds, and registering starts one, so this leaves a search that will succeed to first
+    use.
+    """
+    context = active.sparkContext
+    if not context.getConf().contains(TIME_TYPE):
+        active.conf.set(TIME_TYPE, "true")
+    if (workers := workers_python()) is not None and active.conf.get(WORKER_PYTHON, None) is None:
+        active.conf.set(WORKER_PYTHON, workers)
+    # A format that Spark finds by itself runs without the files of --py-files, and one may be this package.
+    if context._python_includes or not is_found():
+        from headpond.spark.format import HeadpondSource
+
+        before = context.pythonExec
+        context.pythonExec = before if workers is None else sys.executable
+        try:
+            active.dataSource.register(HeadpondSource)
+        finally:
+            context.pythonExec = before
+    return active
+
+
+def workers_python() -> str | None:
+    """The Python of ``PYSPARK_PYTHON``, if it is not this one."""
+    given = os.environ.get("PYSPARK_PYTHON")
+    return given if given and given != sys.executable else None
+
+
+def is_found() -> bool:
+    """Whether every process of this Python finds the package.
+
+    Spark searches the path of a Python that it starts, which lacks entries that only this process has.
+    """
+    package = find_spec("pyspark_headpond")
+    if package is None or package.origin is None:
+        return False
+    given = [Path(place).resolve() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    installed = [Path(place).resolve() for place in (*getsitepackages(), getusersitepackages())]
+    return Path(package.origin).resolve().parents[1] in (*given, *installed)

@@ -2,9 +2,7 @@
 
 In reading order::
 
-    grid     the grid: routes, rates of faults, and seeds
-    trial    one run of the lab as a row: asked, measured, predicted, and whether these agree
-    sweep    ``sweep``: workers run the grid; one Parquet file and the pictures are the result
-    summary  each route: how many runs agree with the calculus
+    grid     routes, rates of faults and seeds; one run as a row: measured, predicted, and whether they agree
+    sweep    ``sweep``: workers run the grid; one Parquet file, pictures and a summary of each route
     surface  the pictures: R and UR of a route over two kinds of fault, predicted beside measured
 """

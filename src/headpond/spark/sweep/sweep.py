@@ -3,28 +3,32 @@
 The runs are spread evenly over many small tasks, since some routes take far longer than others. A run's result
 is a row of some forty numbers, so all of them fit here: they are gathered, put in the order of the grid and
 written in one step, which makes the file the same whatever the cluster.
+
+The summary of a route says how many of its runs agree with the calculus. An interval at 0.999 misses the true
+value once in a thousand times, so a large sweep has disagreeing runs even where every prediction is right. A
+route stands if chance makes so many of them likely, if every promised order held, and if no run failed.
+Unfinished runs do not count.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headpond.model.errors import BadRequest
-from headpond.spark.jobs.work import Work, run_job
+from headpond.pipes.lab.world import Ending
+from headpond.spark.jobs.work import repeating, run_job
 from headpond.spark.start.packages import need_plots, need_spark
-from headpond.spark.sweep.grid import Grid
-from headpond.spark.sweep.summary import RouteSummary, summarize
-from headpond.spark.sweep.trial import SCHEMA, SPARK_SCHEMA, run_cells
+from headpond.spark.sweep.grid import SCHEMA, SPARK_SCHEMA, Grid, run_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 RUNS_FILE = "runs.parquet"
 TASKS_A_CORE = 16
 POLL_S = 0.25
+SURPRISE = 0.001
+"""A route falls if chance alone makes so many disagreeing runs less likely than this."""
 
 Progress = Callable[[int, int], None]
 """Called from time to time with about how many runs are done, and how many there are."""
@@ -41,6 +47,29 @@ SESSION_SETTINGS = {
     # Java only distributes work here, so CPU that it does not spend on compiling is left to the workers.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
+
+
+class RouteSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One route of a sweep."""
+
+    route: str
+    runs: int
+    failed: int
+    promised: int
+    """Finished runs of which the calculus promised something."""
+    unfinished: int
+    """Runs that ended at a limit before they were finished."""
+    agreeing: int
+    """Promised runs that agree in R, UR and order."""
+    order_broken: int
+    """Runs in which a promised order did not hold."""
+    r_deviation_max: float | None
+    """The largest distance of a measured R from the prediction; None if nothing was promised."""
+    ur_deviation_max: float | None
+    stands: bool
+    """Whether the runs agree with the calculus, up to chance."""
+    error: str | None
+    """The error of the first run that failed."""
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +102,9 @@ def sweep(
     need_plots()
     folder = _folder(Path(out), overwrite=overwrite)
     began = time.monotonic()
-    runs = _run(grid, master, progress)
+    runs = run_job(
+        "lab sweep", lambda work: run_grid(work.spark, grid, progress), master=master, conf=SESSION_SETTINGS
+    )
     target = folder / RUNS_FILE
     _write(runs, target)
     from headpond.spark.sweep.surface import draw
@@ -116,50 +147,64 @@ def _write(runs: pa.Table, target: Path) -> None:
         raise BadRequest(f"cannot write {target}: {error.strerror or error}") from error
 
 
-def _run(grid: Grid, master: str | None, progress: Progress | None) -> pa.Table:
-    def body(work: Work) -> pa.Table:
-        return run_grid(work.spark, grid, progress)
-
-    return run_job("lab sweep", body, master=master, conf=SESSION_SETTINGS)
-
-
 def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) -> pa.Table:
     """All runs of the grid in this session, one row each, in the order of the grid."""
     tasks = min(len(grid), TASKS_A_CORE * spark.sparkContext.defaultParallelism)
     cells = spark.createDataFrame(grid.cells()).repartition(tasks)
-    watch = None if progress is None else _Watch(spark, tasks, len(grid), progress)
-    try:
+    tracker = spark.sparkContext.statusTracker()
+    done = 0
+
+    def report() -> None:
+        """Counts the tasks of the stage that has the runs; the one before it only spreads the cells."""
+        nonlocal done
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        mine = (stage for stage in stages if stage is not None and stage.numTasks == tasks)
+        done = max((done, *(stage.numCompletedTasks for stage in mine)))
+        if progress is not None:
+            progress(len(grid) * done // tasks, len(grid))
+
+    with repeating(None if progress is None else report, POLL_S):
         found = cells.mapInArrow(run_cells, SPARK_SCHEMA).toArrow()
-    finally:
-        if watch is not None:
-            watch.stop()
     if progress is not None:
         progress(len(grid), len(grid))
     return found.cast(SCHEMA).sort_by("run")
 
 
-class _Watch:
-    """Reports the progress of the runs from a separate thread."""
+# --- the summary --------------------------------------------------------------------------------------
 
-    def __init__(self, spark: SparkSession, tasks: int, runs: int, progress: Progress) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
-        self._tasks, self._runs, self._progress = tasks, runs, progress
-        self._ended = Event()
-        self._thread = Thread(target=self._body, daemon=True)
-        self._thread.start()
 
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join()
+def summarize(runs: pa.Table) -> list[RouteSummary]:
+    """The routes of a sweep, in the order of their first runs."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in runs.to_pylist():
+        rows.setdefault(row["route"], []).append(row)
+    return [_summary(route, its) for route, its in rows.items()]
 
-    def _body(self) -> None:
-        done = 0
-        while not self._ended.wait(POLL_S):
-            done = max(done, self._tasks_done())
-            self._progress(self._runs * done // self._tasks, self._runs)
 
-    def _tasks_done(self) -> int:
-        """Of the stage that has the runs; the one before it only spreads the cells."""
-        stages = map(self._tracker.getStageInfo, self._tracker.getActiveStageIds())
-        mine = (stage for stage in stages if stage is not None and stage.numTasks == self._tasks)
-        return max((stage.numCompletedTasks for stage in mine), default=0)
+def _summary(route: str, rows: list[dict[str, Any]]) -> RouteSummary:
+    errors = [row["error"] for row in rows if row["error"] is not None]
+    promised = [row for row in rows if row["promised"] and row["agrees"] is not None]
+    agreeing = sum(row["agrees"] for row in promised)
+    order_broken = sum(not row["order_agrees"] for row in promised)
+    misses = sum((not row["r_agrees"]) + (not row["ur_agrees"]) for row in promised)
+    miss = 1 - promised[0]["confidence"] if promised else 0.0
+    likely = chance_of(misses, 2 * len(promised), miss) >= SURPRISE
+    return RouteSummary(
+        route=route,
+        runs=len(rows),
+        failed=len(errors),
+        promised=len(promised),
+        unfinished=sum(row["ended"] == Ending.UNFINISHED for row in rows),
+        agreeing=agreeing,
+        order_broken=order_broken,
+        r_deviation_max=max((row["r_deviation"] for row in promised), default=None),
+        ur_deviation_max=max((row["ur_deviation"] for row in promised), default=None),
+        stands=likely and not order_broken and not errors,
+        error=errors[0] if errors else None,
+    )
+
+
+def chance_of(misses: int, tries: int, miss: float) -> float:
+    """The probability of at least so many misses in so many tries, each a miss with probability ``miss``."""
+    fewer = sum(math.comb(tries, k) * miss**k * (1 - miss) ** (tries - k) for k in range(misses))
+    return max(0.0, 1.0 - fewer)
