@@ -16,7 +16,7 @@ from headpond.errors import BadPipeline, PipelineFailed
 from headpond.spark.pipeline import Pipeline
 from headpond.spark.pipeline.plan import DeadLetter
 from headpond.spark.pipeline.run import PipelineRun
-from headpond.spark.pipeline.steps.dead_letter import dead_letter
+from headpond.spark.pipeline.steps import dead_letter
 from tests.cli.contract import check
 
 if TYPE_CHECKING:

@@ -134,7 +134,7 @@ def _session(plan: Plan, master: str | None) -> SparkSession:
 
 
 def _idle(text: str) -> float:
-    from headpond.spark.pipeline.flow import seconds
+    from headpond.spark.pipeline.faults import seconds
 
     try:
         return seconds(text)

@@ -3,10 +3,10 @@
 In reading order::
 
     plan         the tables of a pipeline's file, one struct each
-    faults       what is wrong with a pipeline, with the line in its file
-    flow         checks without Spark: names, kinds, and that no row is dropped silently
+    faults       what is wrong with a pipeline, with the line in its file; checks without Spark
     definition   a file or a Python program read as a plan
-    steps        the steps, one kind per file
+    steps        ``sql``, ``route``, ``python``, ``watermark``, ``dedup`` and ``dead_letter``
+    reorder      ``reorder``: the rows of a group in the order of their index
     outlets      rows made ready for their sink
     frames       the plan as DataFrames of Spark
     progress     the numbers of each batch: samples, metrics, the screen

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headpond.model.errors import BadPipeline
-from headpond.spark.pipeline.faults import PlanFault, line_of, nearest, refuse
-from headpond.spark.pipeline.flow import check_flow
+from headpond.spark.pipeline.faults import PlanFault, faults_of, line_of, nearest, refuse
 from headpond.spark.pipeline.plan import SECTIONS, Plan, PlanTable, SparkTable, Trigger
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Definition:
         faults: list[PlanFault] = []
         plan = _read_plan(self.tables, faults)
         if plan is not None and not faults:
-            faults += check_flow(plan)
+            faults += faults_of(plan)
         if faults or plan is None:
             raise self.refuse(faults)
         return plan
@@ -71,10 +70,8 @@ class Definition:
 
     def refuse(self, faults: list[PlanFault]) -> BadPipeline:
         """Faults as one error, with the lines of the file."""
-        return refuse(str(self.file or self.tables["name"]), [self._with_line(fault) for fault in faults])
-
-    def _with_line(self, fault: PlanFault) -> PlanFault:
-        return fault if fault.line is not None else replace(fault, line=self.line_of(fault.path))
+        located = [replace(each, line=each.line or self.line_of(each.path)) for each in faults]
+        return refuse(str(self.file or self.tables["name"]), located)
 
     def line_of(self, path: tuple[str, ...]) -> int | None:
         """The line of a key; None without a file."""

@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.spark.causes import cause_of
 from headpond.spark.connection import NO_TOKEN
 from headpond.spark.pipeline.definition import Definition
-from headpond.spark.pipeline.faults import PlanFault, nearest
-from headpond.spark.pipeline.flow import dead_name, seconds, views_of
+from headpond.spark.pipeline.faults import PlanFault, dead_name, nearest, views_of
 from headpond.spark.pipeline.outlets import check_folder, check_partitions, message_columns
-from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, WatermarkTable, kind_of
-from headpond.spark.pipeline.steps.dead_letter import dead_letter
-from headpond.spark.pipeline.steps.dedup import dedup, has_watermark
-from headpond.spark.pipeline.steps.python import call_function, find_function
-from headpond.spark.pipeline.steps.query import check_query, route
-from headpond.spark.pipeline.steps.reorder import reorder
+from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, kind_of
+from headpond.spark.pipeline.reorder import reorder
+from headpond.spark.pipeline.steps import (
+    call_function,
+    check_query,
+    dead_letter,
+    dedup,
+    find_function,
+    route,
+    watermark,
+)
 from headpond.spark.sink.options import read_options as read_sink_options
 from headpond.spark.source.options import read_options as read_source_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _TRACEBACK = "Traceback (most recent call last)"
 _SOURCE_OPTIONS = {
@@ -115,8 +119,6 @@ class Frames:
         return self
 
     def _try(self, path: tuple[str, ...], work: Any) -> None:
-        from pyspark.errors import PySparkException
-
         try:
             work()
         except (HeadpondError, PySparkException) as error:
@@ -130,7 +132,7 @@ class Frames:
 
     def _add_source(self, name: str, source: SourceTable) -> None:
         rows = self._parquet(source) if source.parquet is not None else self._topics(source)
-        self._view(name, rows if source.watermark is None else _marked(rows, source.watermark))
+        self._view(name, rows if source.watermark is None else watermark(rows, source.watermark))
 
     def _topics(self, source: SourceTable) -> DataFrame:
         options = self.node.options(source)
@@ -171,7 +173,7 @@ class Frames:
             function = given or find_function(step.python, self.definition.folder, self.spark)
             self._view(name, call_function(step.python, function, rows))
         elif step.watermark is not None:
-            self._view(name, _marked(rows, step.watermark))
+            self._view(name, watermark(rows, step.watermark))
         elif step.dedup is not None:
             self._view(name, dedup(rows, step.dedup))
         elif step.reorder is not None:
@@ -251,18 +253,7 @@ def _check_grows(name: str, rows: DataFrame) -> None:
         )
 
 
-def _marked(rows: DataFrame, watermark: WatermarkTable) -> DataFrame:
-    if has_watermark(rows):
-        raise BadRequest(
-            "the rows have a watermark already, and Spark takes one in a flow",
-            hint=f'After dedup: put the watermark before it, and set time = "{watermark.column}" there.',
-        )
-    return rows.withWatermark(watermark.column, f"{round(seconds(watermark.delay) * 1000)} milliseconds")
-
-
 def _line_in(sql: str, context: Any) -> int:
-    from pyspark.errors import PySparkException
-
     try:
         return sql[: context[0].startIndex()].count("\n")
     except PySparkException:  # some contexts have no position

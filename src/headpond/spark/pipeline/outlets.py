@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headpond.model.errors import BadRequest
 from headpond.spark.checkpoints import OFFSETS, newest_batch
-from headpond.spark.pipeline.flow import seconds
+from headpond.spark.pipeline.faults import interval
 from headpond.spark.pipeline.plan import SinkTable, Trigger
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
 
 MESSAGE_COLUMNS = ("key", "value", "id", "headers", "topic")
 DATE = "date"
@@ -22,8 +21,6 @@ _TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
 def message_columns(rows: DataFrame, sink: SinkTable) -> DataFrame:
     """The columns that a topic takes, from the expressions of the sink, else from the rows."""
-    from pyspark.sql import functions as F
-
     columns = []
     for name in MESSAGE_COLUMNS:
         expression = getattr(sink, name) if name != "topic" else None
@@ -48,7 +45,7 @@ def trigger_of(trigger: Trigger) -> dict[str, Any]:
     if trigger.available_now:
         return {"availableNow": True}
     if trigger.every is not None:
-        return {"processingTime": f"{round(seconds(trigger.every) * 1000)} milliseconds"}
+        return {"processingTime": interval(trigger.every)}
     return {}
 
 
@@ -72,8 +69,6 @@ def check_partitions(rows: DataFrame, sink: SinkTable) -> None:
 
 
 def parquet_writer(rows: DataFrame, sink: SinkTable, path: str) -> DataStreamWriter:
-    from pyspark.sql import functions as F
-
     by = list(sink.partition_by)
     if sink.by_date is not None:
         rows = rows.withColumn(DATE, F.to_date(sink.by_date))

@@ -8,7 +8,10 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headpond.client.contexts import TLS_NAMES
 from headpond.model.errors import PipelineFailed
@@ -21,10 +24,7 @@ from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, re
 from headpond.spark.pipeline.outlets import parquet_writer, printer, trigger_of
 from headpond.spark.pipeline.plan import Plan, Trigger
 from headpond.spark.pipeline.progress import BatchSample, QueryProgress
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+from headpond.spark.start.session import register_format, session
 
 POLL_S = 0.2
 SAMPLES_MAX = 1000
@@ -51,9 +51,10 @@ def start(
         except BaseException as error:
             with suppress(PipelineFailed):
                 run.stop(within_s=0)
-            if (fault := _start_fault(outlet, error)) is not None:
-                raise definition.refuse([fault]) from error
-            raise
+            if not isinstance(error, PySparkException):
+                raise
+            cause = cause_of(error)
+            raise definition.refuse([PlanFault(outlet.path, cause.message, cause.hint)]) from error
     return run
 
 
@@ -64,7 +65,6 @@ def analyse(
 
     They are in a new session, so that views and settings do not affect other users of Spark.
     """
-    from headpond.spark.start.session import register_format, session
 
     plan = definition.plan
     if spark is None:
@@ -109,15 +109,6 @@ def _trigger(plan: Plan, own: Trigger | None) -> Trigger:
     if reorders and trigger.every is None and not trigger.available_now:
         return Trigger(every=REORDER_EVERY)
     return trigger
-
-
-def _start_fault(outlet: QueryOutlet, error: BaseException) -> PlanFault | None:
-    from pyspark.errors import PySparkException
-
-    if not isinstance(error, PySparkException):
-        return None
-    cause = cause_of(error)
-    return PlanFault(outlet.path, cause.message, cause.hint)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.spark.pipeline.steps.reorder import ReorderBuffer, released
+from headpond.spark.pipeline.reorder import ReorderBuffer, released
 
 
 def arrivals(held: ReorderBuffer, *batches: list[int]) -> list[tuple[int, bool]]:

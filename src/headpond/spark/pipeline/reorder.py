@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from headpond.model.errors import BadRequest
-from headpond.spark.pipeline.flow import OUT_OF_ORDER, seconds
+from headpond.spark.pipeline.faults import OUT_OF_ORDER, seconds
 from headpond.spark.pipeline.plan import Reorder
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ class ReorderBuffer:
 
 
 def reorder(rows: DataFrame, step: Reorder) -> DataFrame:
-    from pyspark.sql.types import BooleanType, StructField, StructType
-
     by = [step.by] if isinstance(step.by, str) else list(step.by)
     types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
     if types.get(step.index) not in _INTEGERS:
@@ -124,12 +122,15 @@ class ReorderProcessor(StatefulProcessor):
         yield from self._shown(released(buffer, came))
         if next_before != buffer.next_index or timer_ms == _NONE_YET:
             timer_ms = self._set_timer(buffer, timer_ms, timerValues.getCurrentProcessingTimeInMs())
-        self._place.update((_NONE_YET if buffer.next_index is None else buffer.next_index, timer_ms))
+        self._keep_place(buffer, timer_ms)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         buffer, _ = self._buffer()
         yield from self._shown(buffer.give_up())
         timer_ms = self._set_timer(buffer, _NONE_YET, timerValues.getCurrentProcessingTimeInMs())
+        self._keep_place(buffer, timer_ms)
+
+    def _keep_place(self, buffer: ReorderBuffer, timer_ms: int) -> None:
         self._place.update((_NONE_YET if buffer.next_index is None else buffer.next_index, timer_ms))
 
     def close(self) -> None:
