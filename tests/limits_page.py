@@ -35,9 +35,8 @@ from headpond.node.links import flow as peer_flow
 from headpond.node.links import follow as peer_follow
 from headpond.pipes.lab import run as lab
 from headpond.producer.refill import index as refill_index
+from headpond.spark import options as spark_options
 from headpond.spark.pipeline import definition
-from headpond.spark.sink import options as sink_options
-from headpond.spark.source import options as source_options
 from headpond.storage.log import book
 from headpond.storage.log import shard_log as log
 from headpond.storage.log import shard_log as log_state
@@ -414,13 +413,13 @@ anything, for commands, programs and Spark alike. These values stay in the proce
 |---|---|---|
 | `lab run --messages` | 1 to {lab.MESSAGES_MAX:,} | pipes/lab/run.py |
 | `refill send --timeout` | 0.1 to 31,622,400 s | cli/data/refill.py |
-| Spark: `start`, `end` | an entry from 0 to {number(bounds.ENTRY_MAX)}, or a time | spark/source/options.py |
-| Spark: `minEntriesPerTrigger`, `maxEntriesPerTrigger`, `maxBytesPerTrigger` | 1 to {number(bounds.NUMBER_MAX)} | spark/source/options.py |
-| Spark: `minPartitions` | 1 to {source_options.PARTITIONS_MAX:,} | spark/source/options.py |
-| Spark: `maxTriggerDelay` | 0 to {number(bounds.SECONDS_MAX)} s | spark/source/options.py |
-| Spark: `timeout` | above 0, below 1,000,000 s | spark/connection.py |
-| Spark: `sinkId` | {sink_options.SINK_LENGTH_MAX} printable characters | spark/sink/options.py |
-| Spark: `batch` | 0 to {number(staging.BATCH_MAX)} | spark/sink/options.py |
+| Spark: `start`, `end` | an entry from 0 to {number(bounds.ENTRY_MAX)}, or a time | spark/options.py |
+| Spark: `minEntriesPerTrigger`, `maxEntriesPerTrigger`, `maxBytesPerTrigger` | 1 to {number(bounds.NUMBER_MAX)} | spark/options.py |
+| Spark: `minPartitions` | 1 to {spark_options.PARTITIONS_MAX:,} | spark/options.py |
+| Spark: `maxTriggerDelay` | 0 to {number(bounds.SECONDS_MAX)} s | spark/options.py |
+| Spark: `timeout` | above 0, below 1,000,000 s | spark/options.py |
+| Spark: `sinkId` | {spark_options.SINK_LENGTH_MAX} printable characters | spark/options.py |
+| Spark: `batch` | 0 to {number(staging.BATCH_MAX)} | spark/options.py |
 """  # noqa: E501  # rows of tables
 
 

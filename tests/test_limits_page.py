@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from headpond.model.errors import BadRequest
+from headpond.spark import options as spark_options
 from headpond.spark.options import Option
-from headpond.spark.sink import options as sink_options
-from headpond.spark.source import options as source_options
 from headpond.wire.control.codec import CONTROL_TYPES
 from tests import limits_page
 
@@ -47,7 +46,7 @@ def test_a_field_without_a_bound_is_found_wherever_it_is() -> None:
 
 
 SPARK_TEXTS = {"url", "token", "ca", "cert", "key", "subscription", "filter", "sinkId"} | {
-    option.name for option in source_options.TOPIC_OPTIONS if option.name.startswith("topic")
+    option.name for option in spark_options.TOPIC_OPTIONS if option.name.startswith("topic")
 }
 BESIDE = {
     "assign": {},
@@ -60,10 +59,10 @@ BESIDE = {
 @pytest.mark.parametrize("value", ["9" * 30, "9" * 5000, "-1", "nan", "1e400"], ids=lambda value: f"{value:.6}")
 @pytest.mark.parametrize(
     ("read", "option"),
-    [(source_options.read_options, each) for each in source_options.SOURCE_OPTIONS]
+    [(spark_options.read_source_options, each) for each in spark_options.SOURCE_OPTIONS]
     + [
-        (lambda given: sink_options.read_options(given, streaming=False), each)
-        for each in sink_options.SINK_OPTIONS
+        (lambda given: spark_options.read_sink_options(given, streaming=False), each)
+        for each in spark_options.SINK_OPTIONS
     ],
     ids=lambda value: value.name if isinstance(value, Option) else "",
 )

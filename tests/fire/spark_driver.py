@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessage
 
 import headpond.spark
-from headpond.spark.sink.sink import Staged, StreamSink, stream_writer
+from headpond.spark.sink import Staged, StreamSink, stream_writer
 from headpond.spark.source.batch import schema as source_schema
 from headpond.spark.source.stream import StreamReader
 from tests.spark.standalone import QUICK_JAVA

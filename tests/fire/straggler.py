@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 
 import headpond.spark
-from headpond.spark.sink.sink import Staged, StreamSink, stream_writer
+from headpond.spark.sink import Staged, StreamSink, stream_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

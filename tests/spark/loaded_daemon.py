@@ -15,7 +15,7 @@ LOADED = (
     "pyarrow.compute",
     "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read",
-    "headpond.spark.sink.sink",
+    "headpond.spark.sink",
     "headpond.spark.source.stream",
 )
 

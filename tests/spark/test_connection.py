@@ -8,12 +8,11 @@ import pytest
 
 from headpond.client.contexts import Contexts, NodeContext
 from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
-from headpond.spark.connection import NodeConnection, read_connection
-from headpond.spark.options import options_table
+from headpond.spark.connection import NodeConnection
+from headpond.spark.options import SINK_OPTIONS, options_table, read_connection, read_sink_options
 from headpond.spark.pipeline.frames import PipelineNode
 from headpond.spark.pipeline.plan import Plan, SinkTable
 from headpond.spark.pipeline.run import node_of
-from headpond.spark.sink.options import SINK_OPTIONS, read_options
 from tests.client.link.certificates import Certificates
 from tests.fire.real_node import RealNode
 from tests.root import ROOT
@@ -97,10 +96,10 @@ def test_a_node_is_reached_over_tls_with_the_files_that_the_options_name(tmp_pat
     config = f'tls_cert = "{files.node}"\ntls_client_ca = "{files.ca}"\n'
     with RealNode(tmp_path / "node", config=config) as node:
         told = {"URL": node.url, "CA": files.ca, "Cert": files.client, "key": files.client, "topic": "t"}
-        with read_options(told, streaming=True).connection.open() as client:
+        with read_sink_options(told, streaming=True).connection.open() as client:
             assert client.admin.list_topics() == []
         del told["CA"]
-        with pytest.raises(TlsFailed), read_options(told, streaming=True).connection.open(wait_s=60):
+        with pytest.raises(TlsFailed), read_sink_options(told, streaming=True).connection.open(wait_s=60):
             pass
 
 

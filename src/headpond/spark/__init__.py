@@ -3,11 +3,11 @@
 In reading order::
 
     start          a session that starts anywhere
-    options        how source and sink declare and read options
-    connection     the options that both share, and the connection to the node
+    connection     the connection of a source or a sink to its node
+    options        the options of a source and of a sink, declared and read
     format         ``format("headpond")``
     source         reading topics
-    sink           writing topics
+    sink           writing topics, exactly once
     checkpoints    a query's checkpoint, checked before Spark reads it
     causes         why a query or a job failed, in words
     pipeline       a file run as queries

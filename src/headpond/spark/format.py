@@ -45,11 +45,11 @@ class HeadpondSource(DataSource):
         return StreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from headpond.spark.sink.sink import batch_writer
+        from headpond.spark.sink import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headpond.spark.sink.sink import stream_writer
+        from headpond.spark.sink import stream_writer
 
         return stream_writer(schema, self.options, overwrite)

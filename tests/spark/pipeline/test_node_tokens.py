@@ -11,10 +11,9 @@ from click.core import ParameterSource
 
 from headpond.cli.spark.pipeline import _node
 from headpond.spark.jobs.feed import Reach
+from headpond.spark.options import read_sink_options, read_source_options
 from headpond.spark.pipeline.frames import Frames, PipelineNode
 from headpond.spark.pipeline.plan import SinkTable, SourceTable
-from headpond.spark.sink.options import read_options as read_sink_options
-from headpond.spark.source.options import read_options
 
 HERE, THERE = "headpond://here:1", "headpond://there:1"
 
@@ -65,5 +64,5 @@ def test_a_sink_passes_on_repeat_to_its_options() -> None:
 
 
 def test_the_text_of_an_object_never_contains_its_token() -> None:
-    options = read_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
+    options = read_source_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
     assert "SECRET" not in f"{PipelineNode(HERE, 'SECRET')}{Reach(HERE, 'SECRET')}{options}"

@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.spark.source.options import read_options
-from headpond.spark.source.plan import TASK_BYTES_MAX, plan_tasks
-from headpond.spark.source.read import ReadTask, Span
+from headpond.spark.options import read_source_options
+from headpond.spark.source.plan import TASK_BYTES_MAX, ReadTask, Span, plan_tasks
 from headpond.wire.control.reading import Ends, ShardEnds
 
 MIB = 1024 * 1024
@@ -19,7 +18,7 @@ def plan(ranges: list[tuple[int, int]], *, entry_bytes: int = 100, **options: st
     """The tasks for one range of each shard of a topic."""
     spans = [Span("t", b"", None, shard, None, *each) for shard, each in enumerate(ranges)]
     ends = Ends("t", b"", None, [ShardEnds(1, 0, 1000, 1000 * entry_bytes)])
-    return plan_tasks(spans, [ends], read_options({"topic": "t", **options}))
+    return plan_tasks(spans, [ends], read_source_options({"topic": "t", **options}))
 
 
 def read_of(tasks: list[ReadTask]) -> list[tuple[int, int, int]]:
@@ -49,7 +48,7 @@ def test_a_range_that_ends_before_it_begins_is_empty_and_takes_nothing_from_the_
 def test_a_gap_is_reported_once_where_its_range_begins_also_if_that_is_empty() -> None:
     gap = (3, 5, "retention")
     spans = [Span("t", b"", None, 0, None, 5, 9, gap), Span("t", b"", None, 1, None, 5, 0, gap)]
-    tasks = plan_tasks(spans, [], read_options({"topic": "t", "minPartitions": "2"}))
+    tasks = plan_tasks(spans, [], read_source_options({"topic": "t", "minPartitions": "2"}))
     assert [(span.start, span.end, span.gap) for task in tasks for span in task.spans] == [
         (5, 7, gap),
         (7, 9, None),

@@ -39,7 +39,7 @@ from headpond.model.errors import (
 from headpond.spark.connection import NodeConnection
 from headpond.spark.source.batch import batch_reader, schema
 from headpond.spark.source.offset import read_offset
-from headpond.spark.source.read import ReadTask, Span
+from headpond.spark.source.plan import ReadTask, Span
 from headpond.spark.source.stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
 

@@ -73,12 +73,12 @@ def topic_lanes(
     spark: SparkSession, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
 ) -> list[ReplayLane]:
     """The shards of a topic, between ``start`` and ``end``; by default all entries that it has now."""
-    from headpond.spark.source.options import read_options
+    from headpond.spark.options import read_source_options
     from headpond.spark.source.plan import resolve, there
 
     given = {"topic": feed.name, "start": start, "end": end}
     chosen = {name: value for name, value in given.items() if value is not None}
-    options = read_options(chosen | reach.options())
+    options = read_source_options(chosen | reach.options())
     with headpond.sync.connect(reach.url, token=reach.token) as client:
         (ends,) = there(client.admin.ends([feed.name]))
         starts, stops = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.spark.causes import cause_of
 from headpond.spark.connection import NO_TOKEN
+from headpond.spark.options import (
+    READING_OPTIONS,
+    STREAM_OPTIONS,
+    TOPIC_OPTIONS,
+    read_sink_options,
+    read_source_options,
+)
 from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import PlanFault, dead_name, nearest, views_of
 from headpond.spark.pipeline.outlets import check_folder, check_partitions, message_columns
@@ -27,25 +35,13 @@ from headpond.spark.pipeline.steps import (
     route,
     watermark,
 )
-from headpond.spark.sink.options import read_options as read_sink_options
-from headpond.spark.source.options import read_options as read_source_options
 
 _TRACEBACK = "Traceback (most recent call last)"
 _SOURCE_OPTIONS = {
-    "topic": "topic",
-    "topic_pattern": "topicPattern",
-    "start": "start",
-    "subscription": "subscription",
-    "on_gap": "onGap",
-    "filter": "filter",
-    "start_beyond_end": "startBeyondEnd",
-    "min_entries_per_trigger": "minEntriesPerTrigger",
-    "max_trigger_delay": "maxTriggerDelay",
-    "max_entries_per_trigger": "maxEntriesPerTrigger",
-    "max_bytes_per_trigger": "maxBytesPerTrigger",
-    "min_partitions": "minPartitions",
-    "task_per_shard": "taskPerShard",
+    re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", option.name): option.name
+    for option in (*TOPIC_OPTIONS, *STREAM_OPTIONS, *READING_OPTIONS)
 }
+"""The option of ``format("headpond")`` for each key of a source's table: the same words, joined by ``_``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +133,10 @@ class Frames:
     def _topics(self, source: SourceTable) -> DataFrame:
         options = self.node.options(source)
         for key, option in _SOURCE_OPTIONS.items():
-            if (value := getattr(source, key)) is not None:
-                options[option] = str(value)
+            if (value := getattr(source, key, None)) is not None:
+                options[option] = ",".join(value) if isinstance(value, list) else str(value)
         if source.subscription is not None and self.outlet is not None:
             options["subscription"] = f"{source.subscription}.{self.outlet}"
-        if source.topics is not None:
-            options["topics"] = ",".join(source.topics)
-        if source.columns is not None:
-            options["columns"] = ",".join(source.columns)
         read_source_options(options, streaming=True)
         return self.spark.readStream.format("headpond").options(**options).load()
 

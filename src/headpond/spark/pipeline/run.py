@@ -17,7 +17,7 @@ from headpond.client.contexts import TLS_NAMES
 from headpond.model.errors import PipelineFailed
 from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
-from headpond.spark.connection import read_connection
+from headpond.spark.options import read_connection
 from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import PlanFault
 from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, resolve_path

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeGuard
+
+from pyspark.sql.datasource import InputPartition
 
 import headpond.sync
 from headpond.model.errors import BadRequest, SchemaChanged, SchemaMismatch, TopicNotFound
 from headpond.model.names import TopicName
-from headpond.spark.source.options import EARLIEST, LATEST, Place, Places, SourceOptions
-from headpond.spark.source.read import ReadTask, Span
+from headpond.spark.options import EARLIEST, LATEST, Place, Places, SourceOptions
 from headpond.spark.source.schema import source_schema
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.control.reading import Ends
@@ -26,6 +27,28 @@ TASK_BYTES_MIN = 4 * 1024 * 1024
 SPAN_COST_BYTES = 16 * 1024
 ROW_COST_BYTES = 200
 """The cost of a request for a range, and of passing a row to Spark, in bytes read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of one shard, with the ids that reveal another shard in its place."""
+
+    topic: str
+    uuid: bytes
+    schema_version: int | None
+    shard: int
+    incarnation: int | None
+    start: int
+    end: int
+    gap: tuple[int, int, str] | None = None
+    """Entries before it that are known to be gone for good: (start, end, reason)."""
+
+
+@dataclass
+class ReadTask(InputPartition):
+    """The ranges that one task reads, one after the other."""
+
+    spans: tuple[Span, ...]
 
 
 def topic_names(client: headpond.sync.Client, options: SourceOptions) -> list[str]:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 import headpond.sync
 from headpond.model.errors import EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
 from headpond.model.names import TopicName
+from headpond.spark.options import SourceOptions
 from headpond.spark.source.offset import TopicOffset
-from headpond.spark.source.options import SourceOptions
 from headpond.wire.control.reading import Ends
 
 RECREATED = "recreated"

@@ -34,7 +34,8 @@ from headpond.model.errors import (
 )
 from headpond.model.names import TopicName
 from headpond.spark.connection import errors_with_hints
-from headpond.spark.source.batch import BatchReader
+from headpond.spark.options import EARLIEST, Places, SourceOptions, read_source_options
+from headpond.spark.source.batch import BatchReader, connect, read_task
 from headpond.spark.source.offset import (
     BatchDelay,
     IdleWait,
@@ -48,8 +49,9 @@ from headpond.spark.source.offset import (
     read_offset,
     read_start,
 )
-from headpond.spark.source.options import EARLIEST, Places, SourceOptions, read_options
 from headpond.spark.source.plan import (
+    ReadTask,
+    Span,
     check_assigned,
     check_covered,
     columns_of,
@@ -60,7 +62,6 @@ from headpond.spark.source.plan import (
     there,
     topic_names,
 )
-from headpond.spark.source.read import ReadTask, Span, connect, read_task
 from headpond.spark.source.standing import (
     INCARNATION,
     check_same_life,
@@ -120,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _options(self) -> SourceOptions:
         if self._checked is None:
-            self._checked = read_options(self._given, streaming=True)
+            self._checked = read_source_options(self._given, streaming=True)
         return self._checked
 
     @property

@@ -26,7 +26,7 @@ from headpond.model.errors import (
 )
 from headpond.node.bootstrap import bootstrap
 from headpond.spark.connection import NodeConnection
-from headpond.spark.sink.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
+from headpond.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from headpond.spark.source.schema import arrow_schema, source_schema
 from tests.fire.real_node import RealNode
 

@@ -20,7 +20,7 @@ from headpond.model.errors import BatchDiffers
 from headpond.spark.causes import cause_of
 from tests.fire.real_node import RealNode
 from tests.root import ROOT
-from tests.spark.sink.test_sink import rows, values
+from tests.spark.test_sink import rows, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

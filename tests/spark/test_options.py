@@ -7,25 +7,26 @@ from datetime import UTC, datetime
 import pytest
 
 from headpond.model.errors import BadRequest, BadTopicName, HeadpondError
-from headpond.spark.connection import CONNECTION_OPTIONS
-from headpond.spark.options import Option, options_table
-from headpond.spark.source.offset import TopicOffset, offset_json, read_offset
-from headpond.spark.source.options import (
+from headpond.spark.options import (
     BATCH_OPTIONS,
     COLUMNS,
+    CONNECTION_OPTIONS,
     READING_OPTIONS,
     SOURCE_OPTIONS,
     STREAM_OPTIONS,
     TOPIC_OPTIONS,
-    read_options,
+    Option,
+    options_table,
+    read_source_options,
 )
+from headpond.spark.source.offset import TopicOffset, offset_json, read_offset
 from tests.root import ROOT
 
 FULL = "default/default/default/"
 
 
 def test_options_have_defaults() -> None:
-    options = read_options({"topic": "orders"})
+    options = read_source_options({"topic": "orders"})
     assert options.topics == (f"{FULL}orders",) and options.connection.url == "headpond://127.0.0.1:7411"
     assert (options.start, options.end, options.on_gap) == ("earliest", "latest", "fail")
     assert options.columns == COLUMNS and options.partitions_min == 1
@@ -33,15 +34,15 @@ def test_options_have_defaults() -> None:
 
 def test_names_are_spelled_as_spark_users_do_and_in_any_case() -> None:
     told = {"TOPICS": "b, a", "MAXENTRIESPERTRIGGER": "5", "ongap": "Report", "minpartitions": "3"}
-    options = read_options(told, streaming=True)
+    options = read_source_options(told, streaming=True)
     assert options.topics == (f"{FULL}a", f"{FULL}b") and options.entries_max == 5
     assert (options.on_gap, options.partitions_min) == ("report", 3)
-    assert read_options({"topic": "a", "columns": "value,key"}).columns == ("key", "value")
+    assert read_source_options({"topic": "a", "columns": "value,key"}).columns == ("key", "value")
 
 
 def test_places_are_words_entries_times_or_json() -> None:
     def start(text: str) -> object:
-        return read_options({"topic": "orders", "start": text}).start
+        return read_source_options({"topic": "orders", "start": text}).start
 
     assert start("LATEST") == "latest" and start("17") == 17
     assert start("2026-01-31T12:00:00") == datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -54,10 +55,10 @@ def test_places_are_words_entries_times_or_json() -> None:
 
 
 def test_some_shards_of_topics_may_be_assigned() -> None:
-    options = read_options({"assign": '{"orders": [2, 0], "visits": [1]}'})
+    options = read_source_options({"assign": '{"orders": [2, 0], "visits": [1]}'})
     assert options.topics == (f"{FULL}orders", f"{FULL}visits")
     assert [options.reads(f"{FULL}orders", shard) for shard in range(3)] == [True, False, True]
-    assert read_options({"topic": "orders"}).reads(f"{FULL}orders", 7)
+    assert read_source_options({"topic": "orders"}).reads(f"{FULL}orders", 7)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +113,13 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
 )
 def test_contradicting_options_are_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
     with pytest.raises(HeadpondError) as refused:
-        read_options(told, streaming=streaming)
+        read_source_options(told, streaming=streaming)
     assert words in refused.value.message and refused.value.hint
 
 
 def test_a_topic_name_that_cannot_be_is_refused() -> None:
     with pytest.raises(BadTopicName):
-        read_options({"topics": "a,,b"})
+        read_source_options({"topics": "a,,b"})
 
 
 def test_an_offset_reads_as_it_was_written_and_is_the_same_text_in_any_order() -> None:
