@@ -52,7 +52,8 @@ def test_a_batch_is_a_line_and_a_row() -> None:
 
 def test_the_lag_counts_entries_beyond_the_batch() -> None:
     def offset(*entries: int) -> str:
-        topic = {"uuid": "00", "incarnations": [1] * len(entries), "entries": list(entries)}
+        ones = [1] * len(entries)
+        topic = {"uuid": "00", "incarnations": ones, "entries": list(entries), "stored": ones}
         return json.dumps({"version": 1, "topics": {"a/b/c/t": topic}})
 
     sources = [{"endOffset": offset(10, 5), "latestOffset": offset(12, 9)}, {"endOffset": {"logOffset": 3}}]

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
@@ -21,13 +24,13 @@ from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import orders as ordering
 from headpond.spark.jobs.audit.figures import AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
-from headpond.spark.jobs.audit.results import draw, first_of, not_exactly_once, write_tables
-from headpond.spark.jobs.audit.sides import IDENTITY, match, parts, same_kind, side
+from headpond.spark.jobs.audit.sides import IDENTITY, MISSING, REPEATED, STRANGER, match, parts, same_kind, side
 from headpond.spark.jobs.feed import Feed, FeedKind, Reach, Source, check_feed, check_topics, feed_of, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
 from headpond.spark.start.packages import need_plots
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from pyspark.sql import DataFrame
 
 ORIGIN_HEADER = "headpond-origin"
@@ -36,6 +39,15 @@ _WINDOW = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|second|minute|hour|day|m
 _PLACED = ("topic", "shard", "entry", "sent_at", "stored_at", "identity", "producer")
 _GIVEN = ("key", "value", "id", "headers")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_TABLES = {"all": "summary", "producer": "producers", "shard": "shards", "window": "windows"}
+FATES = {"missing": MISSING, "repeated": REPEATED, "strangers": STRANGER}
+FIRST_MAX = 10
+WHOLE = "#1f77b4"
+SHARE = "#ff7f0e"
+WRONG = "#d62728"
+QUIET = "#c9d3dd"
+STEPS_MARKED_MAX = 120
+"""More windows than this are drawn as a line without a mark each."""
 
 
 class AuditResult(Figures, frozen=True, kw_only=True):
@@ -110,11 +122,12 @@ def audit(
         check_free(folder, overwrite=overwrite)
     check_topics(feeds, reaches)
     limits = {"start": start, "end": end}
-
-    def body(work: Work) -> AuditResult:
-        return compare(work, feeds, reaches, (by_sent, by_received), limits, window_s, folder)
-
-    return run_job("audit", body, master=master, progress=progress)
+    return run_job(
+        "audit",
+        lambda work: compare(work, feeds, reaches, (by_sent, by_received), limits, window_s, folder),
+        master=master,
+        progress=progress,
+    )
 
 
 def keys_of(by: str, sent_by: str | None) -> tuple[str, str]:
@@ -144,48 +157,6 @@ def same_place(feeds: tuple[Feed, Feed], reaches: tuple[Reach, Reach]) -> bool:
 # --- the work -----------------------------------------------------------------------------------------
 
 
-class _Inputs:
-    """Both sides, read once."""
-
-    def __init__(
-        self,
-        work: Work,
-        feeds: tuple[Feed, Feed],
-        reaches: tuple[Reach, Reach],
-        by: tuple[str, str],
-        limits: dict[str, str | None],
-    ) -> None:
-        from pyspark import StorageLevel
-
-        self.feeds, self.by = feeds, by
-        names = ("the sent side", "the received side")
-        frames = [
-            read(work.spark, feeds[0], reaches[0], columns=_columns(by[0]), **limits),
-            read(work.spark, feeds[1], reaches[1], columns=_columns(by[1])),
-        ]
-        self.columns = frames[0].columns, frames[1].columns
-        self._kept: list[DataFrame] = []
-        rows = [side(frame, key, what) for frame, key, what in zip(frames, by, names, strict=True)]
-        same_kind(rows[0], rows[1], " = ".join(dict.fromkeys(by)))
-        for at, feed in enumerate(feeds):
-            if feed.kind is FeedKind.TOPIC:
-                rows[at] = self.keep(rows[at], StorageLevel.DISK_ONLY)
-        self.sent, self.received = rows
-
-    def keep(self, rows: DataFrame, level: Any) -> DataFrame:
-        self._kept.append(rows.persist(level))
-        return self._kept[-1]
-
-    def release(self) -> None:
-        for rows in self._kept:
-            rows.unpersist()
-
-
-def _columns(by: str) -> str:
-    """The columns to read of a topic: values are most of its bytes, and seldom name a message."""
-    return ",".join([*_PLACED, *(name for name in _GIVEN if re.search(rf"\b{name}\b", by, re.IGNORECASE))])
-
-
 def compare(
     work: Work,
     feeds: tuple[Feed, Feed],
@@ -196,53 +167,75 @@ def compare(
     folder: Path | None = None,
 ) -> AuditResult:
     """The audit itself, in a session that runs."""
-    began = time.monotonic()
-    inputs = _Inputs(work, feeds, reaches, by, limits)
-    try:
-        return _compare(work, inputs, window_s, folder, began)
-    finally:
-        inputs.release()
-
-
-def _compare(work: Work, inputs: _Inputs, window_s: float, folder: Path | None, began: float) -> AuditResult:
     from pyspark import StorageLevel
 
-    work.say("matching")
-    matched = inputs.keep(match(inputs.sent, inputs.received), StorageLevel.DISK_ONLY)
-    names = inputs.keep(parts(inputs.sent, inputs.received), StorageLevel.MEMORY_AND_DISK)
-    groups = sums.groups_of(sums.cells_of(matched, window_s), names)
-    found = _figures(groups, inputs.feeds[0], window_s)
-    work.say("checking the order")
-    routes = _routes(inputs, matched, names)
-    orders = None if routes is None else ordering.sum_up(routes)
-    work.say("listing")
-    odd = not_exactly_once(matched, names)
-    first = first_of(odd) if found.unique != found.received or found.missing else {}
-    result = AuditResult(
-        **msgspec.structs.asdict(found),
-        sent_from=str(inputs.feeds[0]),
-        received_from=str(inputs.feeds[1]),
-        by=" = ".join(dict.fromkeys(inputs.by)),
-        arrivals=sums.arrivals_of(groups),
-        orders=orders,
-        producers=sums.parts_of(groups, "producer"),
-        shards=sums.parts_of(groups, "shard"),
-        windows=sums.parts_of(groups, "window"),
-        window_s=window_s,
-        missing_first=first.get("missing", []),
-        repeated_first=first.get("repeated", []),
-        strangers_first=first.get("strangers", []),
-        out=None if folder is None else str(folder),
-        seconds=round(time.monotonic() - began, 3),
-    )
-    if folder is not None:
-        work.say("writing")
-        with results_folder(folder) as place:
-            write_tables(place, groups, odd, routes)
-            (place / "audit.json").write_bytes(msgspec.json.encode(result))
-            title = f"{result.sent_from} → {result.received_from}"
-            draw(result.windows, result.window_s, title, place / "audit.png")
-    return result
+    began = time.monotonic()
+    cached: list[DataFrame] = []
+
+    def cache(rows: DataFrame, level: StorageLevel = StorageLevel.DISK_ONLY) -> DataFrame:
+        cached.append(rows.persist(level))
+        return cached[-1]
+
+    try:
+        frames = [
+            read(work.spark, feeds[0], reaches[0], columns=_columns(by[0]), **limits),
+            read(work.spark, feeds[1], reaches[1], columns=_columns(by[1])),
+        ]
+        sent, received = side(frames[0], by[0], "the sent side"), side(frames[1], by[1], "the received side")
+        by_text = " = ".join(dict.fromkeys(by))
+        same_kind(sent, received, by_text)
+        if feeds[0].kind is FeedKind.TOPIC:
+            sent = cache(sent)
+        if feeds[1].kind is FeedKind.TOPIC:
+            received = cache(received)
+        work.say("matching")
+        matched = cache(match(sent, received))
+        names = cache(parts(sent, received), StorageLevel.MEMORY_AND_DISK)
+        groups = sums.groups_of(sums.cells_of(matched, window_s), names)
+        found = _figures(groups, feeds[0], window_s)
+        work.say("checking the order")
+        # The order is a producer's own where both sides know the identity of its messages.
+        order_by = IDENTITY if by == (IDENTITY, IDENTITY) else ""
+        routes = None
+        if ordering.can_tell(order_by, (frames[0].columns, frames[1].columns)):
+            found_routes = ordering.routes_of(received, matched, names, order_by)
+            routes = cache(found_routes, StorageLevel.MEMORY_AND_DISK)
+        orders = None if routes is None else ordering.sum_up(routes)
+        work.say("listing")
+        odd = _not_exactly_once(matched, names)
+        first = _first_of(odd) if found.unique != found.received or found.missing else {}
+        result = AuditResult(
+            **msgspec.structs.asdict(found),
+            sent_from=str(feeds[0]),
+            received_from=str(feeds[1]),
+            by=by_text,
+            arrivals=sums.arrivals_of(groups),
+            orders=orders,
+            producers=sums.parts_of(groups, "producer"),
+            shards=sums.parts_of(groups, "shard"),
+            windows=sums.parts_of(groups, "window"),
+            window_s=window_s,
+            missing_first=first.get("missing", []),
+            repeated_first=first.get("repeated", []),
+            strangers_first=first.get("strangers", []),
+            out=None if folder is None else str(folder),
+            seconds=round(time.monotonic() - began, 3),
+        )
+        if folder is not None:
+            work.say("writing")
+            with results_folder(folder) as place:
+                _write_tables(place, groups, odd, routes)
+                (place / "audit.json").write_bytes(msgspec.json.encode(result))
+                _draw(result, place / "audit.png")
+        return result
+    finally:
+        for rows in cached:
+            rows.unpersist()
+
+
+def _columns(by: str) -> str:
+    """The columns to read of a topic: values are most of its bytes, and seldom name a message."""
+    return ",".join([*_PLACED, *(name for name in _GIVEN if re.search(rf"\b{name}\b", by, re.IGNORECASE))])
 
 
 def _figures(groups: pa.Table, sent: Feed, window_s: float) -> Figures:
@@ -257,12 +250,112 @@ def _figures(groups: pa.Table, sent: Feed, window_s: float) -> Figures:
     return found
 
 
-def _routes(inputs: _Inputs, matched: DataFrame, names: DataFrame) -> DataFrame | None:
-    from pyspark import StorageLevel
+def _not_exactly_once(matched: DataFrame, names: DataFrame) -> DataFrame:
+    """One row per message that did not arrive exactly once; ``fate`` is one of ``FATES``."""
+    from pyspark.sql import functions as F
 
-    # The order is a producer's own where both sides know the identity of its messages.
-    by = IDENTITY if inputs.by == (IDENTITY, IDENTITY) else ""
-    if not ordering.can_tell(by, inputs.columns):
-        return None
-    found = ordering.routes_of(inputs.received, matched, names, by)
-    return inputs.keep(found, StorageLevel.MEMORY_AND_DISK)
+    fate = " ".join(f"when {condition} then '{name}'" for name, condition in FATES.items())
+    odd = matched.selectExpr("*", f"case {fate} end as fate").where("fate is not null")
+    return odd.join(F.broadcast(names), "part", "left").selectExpr(
+        "fate",
+        "k as message",
+        *("producer", "topic", "shard", "copies"),
+        "timestamp_micros(at) as sent_at",
+        "timestamp_micros(stored_us) as first_stored_at",
+    )
+
+
+def _first_of(odd: DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """The first few of each fate, by when they were sent."""
+    number = "row_number() over (partition by fate order by sent_at, message) as number"
+    rows = odd.selectExpr("*", number).where(f"number <= {FIRST_MAX}").toArrow()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in (
+        rows.sort_by([("fate", "ascending"), ("number", "ascending")]).drop_columns("number").to_pylist()
+    ):
+        found.setdefault(row.pop("fate"), []).append(row)
+    return found
+
+
+# --- the folder of results ----------------------------------------------------------------------------
+
+
+def _write_tables(folder: Path, groups: pa.Table, odd: DataFrame, routes: DataFrame | None) -> None:
+    """Writes the figures, the lists of messages and the orders as Parquet files.
+
+    Each fate is a folder of Parquet files; an empty one has a file without rows.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for kind, name in _TABLES.items():
+        pq.write_table(sums.of_kind(groups, kind), folder / f"{name}.parquet")
+    if routes is not None:
+        pq.write_table(routes.toArrow(), folder / "orders.parquet")
+    place = folder / "odd"
+    odd.write.partitionBy("fate").parquet(str(place))
+    for fate in FATES:
+        written = place / f"fate={fate}"
+        if written.exists():
+            written.rename(folder / fate)
+        else:
+            (folder / fate).mkdir()
+            no_rows = to_arrow_schema(odd.drop("fate").schema, timezone="UTC").empty_table()
+            pq.write_table(no_rows, folder / fate / "none.parquet")
+    shutil.rmtree(place)
+
+
+def _draw(result: AuditResult, path: Path) -> None:
+    """The picture: R and UR over time, and below them the messages sent and missing.
+
+    Windows without a time are left out.
+    """
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+
+    timed = [part for part in result.windows if part.name["window"] is not None]
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    shares, counts = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    figure.suptitle(f"{result.sent_from} → {result.received_from}")
+    _draw_shares(shares, timed)
+    _draw_counts(counts, timed, result.window_s)
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+    counts.xaxis.set_major_locator(locator)
+    counts.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    figure.savefig(path, dpi=120)
+
+
+def _draw_shares(axes: Axes, windows: list[AuditPart]) -> None:
+    marker = "o" if len(windows) <= STEPS_MARKED_MAX else ""
+    times: Any = [_time(part) for part in windows]
+    for name, colour, words in (
+        ("R", WHOLE, "R: of the messages sent, the share that arrived"),
+        ("UR", SHARE, "UR: of the copies received, the share that was no repeat"),
+    ):
+        values = [float("nan") if (value := getattr(part, name)) is None else value for part in windows]
+        axes.plot(times, values, color=colour, marker=marker, markersize=4, label=words)
+    low = min((value for part in windows for value in (part.R, part.UR) if value is not None), default=0.0)
+    # From the lowest to one, so that the smallest loss can be seen.
+    span = (1 - low) or 0.1
+    axes.set_ylim(low - 0.1 * span, 1 + 0.05 * span)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best")
+
+
+def _draw_counts(axes: Axes, windows: list[AuditPart], window_s: float) -> None:
+    times: Any = [_time(part) for part in windows]
+    width: Any = timedelta(seconds=window_s * 0.9)
+    axes.bar(times, [part.sent for part in windows], width=width, color=QUIET, label="sent")
+    lost = [part.missing for part in windows]
+    if any(lost):
+        axes.bar(times, lost, width=width, color=WRONG, label="missing")
+    most = max((part.sent for part in windows), default=0)
+    axes.set_ylim(0, 1.35 * max(most, 1))  # with room for the legend
+    axes.set_ylabel(f"messages a window of {window_s:g} s")
+    axes.set_xlabel("sent at (UTC)")
+    axes.grid(alpha=0.3, axis="y")
+    axes.legend(loc="upper left", ncols=2)
+
+
+def _time(part: AuditPart) -> datetime:
+    return datetime.fromtimestamp(part.name["window"] / 1e6, UTC)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headpond.spark.jobs.audit.sides import arrived, missing, named, repeated, stranger
+from headpond.spark.jobs.audit.sides import ARRIVED, MISSING, NAMED, REPEATED, SENT, STRANGER, summed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,39 +102,34 @@ class AuditPart(Figures, frozen=True, kw_only=True):
 
 def cells_of(matched: DataFrame, window_s: float) -> DataFrame:
     """Messages counted by part, time window, copies and latency."""
-    from pyspark.sql import functions as F
-
     window_us = round(window_s * 1_000_000)
-    latency = F.when(arrived(), F.col("stored_us") - F.col("sent_us"))
-    bucket = F.when(latency > 0, F.floor(F.log(latency) / _GROWTH)).when(latency.isNotNull(), -1)
-    rows = matched.withColumns(
-        {
-            "window": F.col("at") - F.pmod("at", F.lit(window_us)),
-            "latency": latency,
-            "bucket": bucket.cast("int"),
-            "times": F.least("copies", F.lit(COPIES_MAX)).cast("int"),
-        }
+    rows = matched.selectExpr(
+        "*",
+        f"at - pmod(at, {window_us}) as window",
+        f"if({ARRIVED}, stored_us - sent_us, null) as latency",
+        f"cast(least(copies, {COPIES_MAX}) as int) as times",
+    ).selectExpr(
+        "*",
+        f"cast(if(latency > 0, floor(ln(latency) / {_GROWTH!r}D), if(latency <= 0, -1, null)) as int) as bucket",
     )
-
-    def count(condition: Any, amount: Any = 1) -> Any:
-        return F.sum(F.when(condition, amount).otherwise(0))
-
-    return rows.groupBy("part", "window", "times", "bucket").agg(
-        count(named() & (F.col("sent") > 0)).alias("sent"),
-        F.sum("copies").alias("received"),
-        count(arrived(), F.col("copies")).alias("copies"),
-        count(arrived()).alias("unique"),
-        count(missing()).alias("missing"),
-        count(repeated()).alias("repeated"),
-        count(stranger()).alias("strangers"),
-        count(stranger(), F.col("copies")).alias("stranger_copies"),
-        count(named() & (F.col("sent") > 1), F.col("sent") - 1).alias("sent_again"),
-        count(~named(), F.col("sent")).alias("sent_unnamed"),
-        count(~named(), F.col("copies")).alias("received_unnamed"),
-        count(latency.isNotNull()).alias("timed"),
-        count(latency < 0).alias("negative"),
-        F.min("latency").alias("latency_min"),
-        F.max("latency").alias("latency_max"),
+    return summed(
+        rows,
+        ("part", "window", "times", "bucket"),
+        f"count_if({SENT}) as sent",
+        "sum(copies) as received",
+        f"sum(if({ARRIVED}, copies, 0)) as copies",
+        f"count_if({ARRIVED}) as `unique`",
+        f"count_if({MISSING}) as missing",
+        f"count_if({REPEATED}) as repeated",
+        f"count_if({STRANGER}) as strangers",
+        f"sum(if({STRANGER}, copies, 0)) as stranger_copies",
+        f"sum(if({NAMED} and sent > 1, sent - 1, 0)) as sent_again",
+        f"sum(if({NAMED}, 0, sent)) as sent_unnamed",
+        f"sum(if({NAMED}, 0, copies)) as received_unnamed",
+        "count(latency) as timed",
+        "count_if(latency < 0) as negative",
+        "min(latency) as latency_min",
+        "max(latency) as latency_max",
     )
 
 
@@ -143,53 +139,45 @@ def groups_of(cells: DataFrame, names: DataFrame) -> pa.Table:
     ``kind`` says which group: ``all``, ``producer``, ``shard``, ``window`` or ``times`` (how often they came).
     One query makes all of them, since most of the time of a small audit is the planning of its queries.
     """
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    named_cells = cells.join(F.broadcast(names), "part", "left")
-    sets = [[*map(F.col, columns), F.col("bucket")] for columns in KINDS.values()]
-    counted = named_cells.groupingSets(sets, *map(F.col, (*_NAMES, "bucket"))).agg(
-        F.grouping_id().alias("grouping"),
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in (*_SUMS, "timed", "negative")),
-        F.min("latency_min").alias("latency_min"),
-        F.max("latency_max").alias("latency_max"),
-    )
     group = ("grouping", *_NAMES)
-    whole = Window.partitionBy(*group)
-    upto = whole.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ranked = counted.withColumns({"upto": F.sum("timed").over(upto), "all": F.sum("timed").over(whole)})
-    found = ranked.groupBy(*group).agg(
-        *(F.sum(name).alias(name) for name in (*_SUMS, "timed", "negative")),
-        F.min("latency_min").alias("latency_min"),
-        F.max("latency_max").alias("latency_max"),
-        *(
-            F.min(F.when(F.col("upto") >= F.ceil(F.col("all") * share), F.col("bucket"))).alias(name)
-            for name, share in _PERCENTILES
-        ),
+    sums = (
+        *(f"sum(`{name}`) as `{name}`" for name in (*_SUMS, "timed", "negative")),
+        "min(latency_min) as latency_min",
+        "max(latency_max) as latency_max",
     )
-    return _shares(found).limit(GROUPS_MAX + 1).toArrow().sort_by([(name, "ascending") for name in _NAMES])
-
-
-def _shares(sums: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    kind: Any = F.lit(None)
-    for name, columns in KINDS.items():
-        kind = F.when(F.col("grouping") == _grouping_id(columns), name).otherwise(kind)
-    sent, copies, unique = F.col("sent"), F.col("copies"), F.col("unique")
-    return sums.select(
-        kind.alias("kind"),
+    counted = (
+        cells.join(F.broadcast(names), "part", "left")
+        .groupingSets([[*columns, "bucket"] for columns in KINDS.values()], *_NAMES, "bucket")
+        .agg(F.expr("grouping_id() as grouping"), *map(F.expr, sums))
+    )
+    whole = f"partition by {', '.join(group)}"
+    ranked = counted.selectExpr(
+        "*",
+        f"sum(timed) over ({whole} order by bucket rows unbounded preceding) as upto",
+        f"sum(timed) over ({whole}) as timed_all",
+    )
+    ranks = (
+        f"min(bucket) filter (where upto >= ceil(timed_all * {share}D)) as {name}"
+        for name, share in _PERCENTILES
+    )
+    found = summed(ranked, group, *sums, *ranks)
+    kinds = " ".join(f"when {_grouping_id(columns)} then '{name}'" for name, columns in KINDS.items())
+    shares = found.selectExpr(
+        f"case grouping {kinds} end as kind",
         *_NAMES,
-        *_SUMS,
-        F.when(sent > 0, unique / sent).alias("R"),
-        F.when(copies > 0, unique / copies).alias("UR"),
-        F.when(sent > 0, copies / sent).alias("copies_mean"),
-        F.col("timed").alias("latency_messages"),
-        F.col("negative").alias("latency_negative"),
-        (F.col("latency_min") / 1e6).alias("latency_min_s"),
+        *(f"`{name}`" for name in _SUMS),
+        "if(sent > 0, `unique` / sent, null) as R",
+        "if(copies > 0, `unique` / copies, null) as UR",
+        "if(sent > 0, copies / sent, null) as copies_mean",
+        "timed as latency_messages",
+        "negative as latency_negative",
+        "latency_min / 1e6D as latency_min_s",
         *(_seconds(name) for name, _ in _PERCENTILES),
-        (F.col("latency_max") / 1e6).alias("latency_max_s"),
+        "latency_max / 1e6D as latency_max_s",
     )
+    return shares.limit(GROUPS_MAX + 1).toArrow().sort_by([(name, "ascending") for name in _NAMES])
 
 
 def _grouping_id(columns: Sequence[str]) -> int:
@@ -199,13 +187,13 @@ def _grouping_id(columns: Sequence[str]) -> int:
     )
 
 
-def _seconds(name: str) -> Any:
+def _seconds(name: str) -> str:
     """The middle of a bucket, within the measured minimum and maximum."""
-    from pyspark.sql import functions as F
-
-    middle = F.when(F.col(name) < 0, F.col("latency_min")).otherwise(F.exp((F.col(name) + 0.5) * _GROWTH))
-    inside = F.least(F.greatest(middle, F.col("latency_min")), F.col("latency_max"))
-    return (F.when(F.col(name).isNotNull(), inside) / 1e6).alias(f"latency_{name}_s")
+    middle = f"if({name} < 0, latency_min, exp(({name} + 0.5D) * {_GROWTH!r}D))"
+    return (
+        f"if({name} is null, null, least(greatest({middle}, latency_min), latency_max)) / 1e6D"
+        f" as latency_{name}_s"
+    )
 
 
 # --- as values ----------------------------------------------------------------------------------------
@@ -213,8 +201,6 @@ def _seconds(name: str) -> Any:
 
 def of_kind(groups: pa.Table, kind: str) -> pa.Table:
     """The groups of one kind, with the columns that name them and their figures."""
-    import pyarrow.compute as pc
-
     names = [name for name in groups.column_names if name not in ("kind", *_NAMES) or name in KINDS[kind]]
     return groups.filter(pc.equal(groups["kind"], kind)).select(names)
 

@@ -11,20 +11,23 @@ length over all cores and needs little memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from headpond.pipes.calculus.orders import Order, held_orders, meet, order_of
-from headpond.spark.jobs.audit.sides import IDENTITY, missing
+from headpond.spark.jobs.audit.sides import IDENTITY, MISSING, NAMED, summed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 CHUNK_BITS = 16
 """A chunk is so many entries, as a power of two."""
 _ROW_BITS = 24
 """Of a position made of segment and row: a segment has at most 8 MiB, hence fewer rows than this counts."""
+_SEGMENT, _ROW = (f"try_cast(try_element_at(split(k, '/'), {at}) as bigint)" for at in (3, 4))
+_POSITION = f"{_SEGMENT} * {1 << _ROW_BITS} + {_ROW}"
+"""Segment and row of an identity as one number, which rises in the producer's order."""
 _ROUTE = ("origin", "topic", "shard")
 
 
@@ -52,28 +55,24 @@ def routes_of(received: DataFrame, matched: DataFrame, parts: DataFrame, by: str
     from pyspark.sql import functions as F
 
     if by == IDENTITY:
-        arrivals = received.where(F.col("k").isNotNull()).select(
-            _block_and_shard().alias("origin"), "topic", "shard", "entry", _position().alias("at")
-        )
-        lost = matched.where(missing()).select(_block_and_shard().alias("origin"), _position().alias("at"))
+        origin = ("substring_index(k, '/', 2) as origin", f"{_POSITION} as at")
+        arrivals = received.where(NAMED).selectExpr(*origin, "topic", "shard", "entry")
+        lost = matched.where(MISSING).selectExpr(*origin)
     else:
-        source = parts.select(F.col("part").alias("from_part"), _place().alias("origin"))
-        known = matched.where(F.col("sent") > 0).join(F.broadcast(source), "from_part")
-        arrivals = received.join(known.select("k", "origin", "from_entry"), "k").select(
-            "origin", "topic", "shard", "entry", F.col("from_entry").alias("at")
+        place = "concat_ws('/', topic, cast(shard as string)) as origin"
+        source = parts.selectExpr("part as from_part", place)
+        known = matched.where("sent > 0").join(F.broadcast(source), "from_part")
+        arrivals = received.join(known.select("k", "origin", "from_entry"), "k").selectExpr(
+            "origin", "from_entry as at", "topic", "shard", "entry"
         )
-        lost = known.where(missing()).select("origin", F.col("from_entry").alias("at"))
+        lost = known.where(MISSING).selectExpr("origin", "from_entry as at")
     return _with_order(_steps(arrivals), lost)
 
 
 def sum_up(routes: DataFrame) -> Orders:
     """All routes together."""
-    from pyspark.sql import functions as F
-
-    rows = routes.groupBy("order").agg(
-        F.count("*").alias("routes"),
-        *(F.sum(name).alias(name) for name in ("falls", "repeats", "skipped")),
-    )
+    counts = ("falls", "repeats", "skipped")
+    rows = summed(routes, ("order",), "count(*) as routes", *(f"sum({name}) as {name}" for name in counts))
     found = {row["order"]: row for row in rows.collect()}
     together: Order | None = Order.ABSOLUTE
     for name in found:
@@ -82,77 +81,38 @@ def sum_up(routes: DataFrame) -> Orders:
         held=[str(order) for order in held_orders(together)],
         routes=sum(row["routes"] for row in found.values()),
         by_order={name: row["routes"] for name, row in sorted(found.items())},
-        **{name: sum(row[name] for row in found.values()) for name in ("falls", "repeats", "skipped")},
+        **{name: sum(row[name] for row in found.values()) for name in counts},
     )
-
-
-# --- positions ----------------------------------------------------------------------------------------
-
-
-def _block_and_shard() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.substring_index("k", "/", 2)
-
-
-def _position() -> Column:
-    """Segment and row of an identity as one number, which rises in the producer's order."""
-    from pyspark.sql import functions as F
-
-    pieces = F.split("k", "/")
-    segment, row = (F.try_element_at(pieces, F.lit(at)).try_cast("bigint") for at in (3, 4))
-    return segment * (1 << _ROW_BITS) + row
-
-
-def _place() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.concat_ws("/", F.col("topic"), F.col("shard").cast("string"))
-
-
-# --- steps --------------------------------------------------------------------------------------------
 
 
 def _steps(arrivals: DataFrame) -> DataFrame:
     """The falls and repeats of each route, from one entry to the next."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    rows = arrivals.withColumn("chunk", F.shiftright("entry", CHUNK_BITS))
-    inside = Window.partitionBy(*_ROUTE, "chunk").orderBy("entry", "at")
-    before = F.lag("at").over(inside)
-    stepped = rows.select(
-        *_ROUTE,
-        "chunk",
-        "at",
-        (F.col("at") < before).cast("int").alias("falls"),
-        (F.col("at") == before).cast("int").alias("repeats"),
-        F.row_number().over(inside).alias("number"),
-        F.lead("entry").over(inside).isNull().alias("last"),
+    route = ", ".join(_ROUTE)
+    inside = f"over (partition by {route}, chunk order by entry, at)"
+    stepped = arrivals.selectExpr("*", f"shiftright(entry, {CHUNK_BITS}) as chunk").selectExpr(
+        *(*_ROUTE, "chunk", "at"),
+        f"lag(at) {inside} as before",
+        f"row_number() {inside} = 1 as is_first",
+        f"lead(entry) {inside} is null as is_last",
     )
-    chunks = stepped.groupBy(*_ROUTE, "chunk").agg(
-        F.count("*").alias("received"),
-        F.sum("falls").alias("falls"),
-        F.sum("repeats").alias("repeats"),
-        F.max("at").alias("highest"),
-        F.max(F.when(F.col("number") == 1, F.col("at"))).alias("first"),
-        F.max(F.when(F.col("last"), F.col("at"))).alias("end"),
+    chunks = summed(
+        stepped,
+        (*_ROUTE, "chunk"),
+        "count(*) as received",
+        "count_if(at < before) as falls",
+        "count_if(at = before) as repeats",
+        "max(at) as highest",
+        "max(at) filter (where is_first) as first_at",
+        "max(at) filter (where is_last) as last_at",
     )
-    over = Window.partitionBy(*_ROUTE).orderBy("chunk")
-    end_before = F.lag("end").over(over)
-    joined = chunks.select(
-        *_ROUTE,
-        "received",
-        "highest",
-        *(F.coalesce(F.col(name), F.lit(0)).alias(name) for name in ("falls", "repeats")),
-        F.coalesce((F.col("first") < end_before).cast("int"), F.lit(0)).alias("falls_between"),
-        F.coalesce((F.col("first") == end_before).cast("int"), F.lit(0)).alias("repeats_between"),
-    )
-    return joined.groupBy(*_ROUTE).agg(
-        F.sum("received").alias("received"),
-        F.max("highest").alias("highest"),
-        F.sum(F.col("falls") + F.col("falls_between")).alias("falls"),
-        F.sum(F.col("repeats") + F.col("repeats_between")).alias("repeats"),
+    joined = chunks.selectExpr("*", f"lag(last_at) over (partition by {route} order by chunk) as last_before")
+    return summed(
+        joined,
+        _ROUTE,
+        "sum(received) as received",
+        "max(highest) as highest",
+        "sum(falls) + count_if(first_at < last_before) as falls",
+        "sum(repeats) + count_if(first_at = last_before) as repeats",
     )
 
 
@@ -160,14 +120,15 @@ def _with_order(steps: DataFrame, lost: DataFrame) -> DataFrame:
     """Adds the skipped messages of each route, and its order."""
     from pyspark.sql import functions as F
 
-    reached = steps.groupBy("origin").agg(F.max("highest").alias("reached"))
-    passed = lost.join(F.broadcast(reached), "origin").where(F.col("at") < F.col("reached"))
-    skipped = passed.groupBy("origin").agg(F.count("*").alias("skipped"))
-    routes = steps.join(skipped, "origin", "left").withColumn("skipped", F.coalesce("skipped", F.lit(0)))
-    falls, repeats, gaps = (F.col(name) > 0 for name in ("falls", "repeats", "skipped"))
-    order: Any = F.lit("none")
-    for has_repeats in (False, True):
-        for has_gaps in (False, True):
-            name = order_of(falls=False, repeats=has_repeats, gaps=has_gaps)
-            order = F.when(~falls & (repeats == has_repeats) & (gaps == has_gaps), str(name)).otherwise(order)
-    return routes.select(*_ROUTE, "received", "falls", "repeats", "skipped", order.alias("order"))
+    reached = summed(steps, ("origin",), "max(highest) as reached")
+    passed = lost.join(F.broadcast(reached), "origin").where("at < reached")
+    skipped = summed(passed, ("origin",), "count(*) as skipped")
+    routes = steps.join(skipped, "origin", "left").fillna(0, "skipped")
+    names = " ".join(
+        f"when (repeats > 0) = {repeats} and (skipped > 0) = {gaps}"
+        f" then '{order_of(falls=False, repeats=repeats, gaps=gaps)!s}'"
+        for repeats in (False, True)
+        for gaps in (False, True)
+    )
+    order = f"case when falls > 0 then 'none' {names} end as `order`"
+    return routes.selectExpr(*_ROUTE, "received", "falls", "repeats", "skipped", order)

@@ -8,7 +8,7 @@
 ``topic``, ``shard``, ``entry``  its position
 ==========  ============================================================================================
 
-A column that an input lacks is null, and so are figures that need it.
+A column that an input lacks is null, and so are figures that need it. All conditions and sums are SQL.
 """
 
 from __future__ import annotations
@@ -19,12 +19,27 @@ from headpond.model.errors import BadRequest
 from headpond.spark.jobs.feed import need_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 IDENTITY = "identity"
 ID = "id"
 _KEYS = ("string", "binary", "int", "bigint", "smallint", "tinyint", "date", "timestamp")
+
+NAMED = "k is not null"
+SENT = f"({NAMED} and sent > 0)"
+ARRIVED = f"({SENT} and copies > 0)"
+MISSING = f"({SENT} and copies = 0)"
+REPEATED = f"({SENT} and copies > 1)"
+STRANGER = f"({NAMED} and sent = 0)"
+"""What a row of the match is."""
+
+
+def summed(rows: DataFrame, by: tuple[str, ...], *sums: str) -> DataFrame:
+    """The rows grouped by columns, with sums in SQL."""
+    from pyspark.sql import functions as F
+
+    return rows.groupBy(*by).agg(*map(F.expr, sums))
 
 
 def side(frame: DataFrame, by: str, what: str) -> DataFrame:
@@ -34,15 +49,24 @@ def side(frame: DataFrame, by: str, what: str) -> DataFrame:
 
     if by in (IDENTITY, ID):
         need_columns(frame, (by,), what)
+
+    def column(name: str, kind: str) -> str:
+        return f"cast({name if name in frame.columns else 'null'} as {kind})"
+
     try:
         rows = frame.select(
             F.expr(by).alias("k"),
-            _column(frame, "producer", "string"),
-            _column(frame, "topic", "string"),
-            _column(frame, "shard", "int"),
-            _column(frame, "entry", "bigint"),
-            _micros(frame, "sent_at", "sent"),
-            _micros(frame, "stored_at", "stored"),
+            *(
+                F.expr(f"{column(name, kind)} as {name}")
+                for name, kind in (
+                    ("producer", "string"),
+                    ("topic", "string"),
+                    ("shard", "int"),
+                    ("entry", "bigint"),
+                )
+            ),
+            F.expr(f"unix_micros({column('sent_at', 'timestamp')}) as sent"),
+            F.expr(f"unix_micros({column('stored_at', 'timestamp')}) as stored"),
         )
     except AnalysisException as error:
         raise BadRequest(
@@ -71,19 +95,6 @@ def parts(sent: DataFrame, received: DataFrame) -> DataFrame:
     return sent.select(*names).union(received.select(*names)).dropDuplicates(["part"])
 
 
-def _column(frame: DataFrame, name: str, kind: str) -> Column:
-    from pyspark.sql import functions as F
-
-    there = F.col(name) if name in frame.columns else F.lit(None)
-    return there.cast(kind).alias(name)
-
-
-def _micros(frame: DataFrame, name: str, alias: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.unix_micros(_column(frame, name, "timestamp")).alias(alias)
-
-
 def match(sent: DataFrame, received: DataFrame) -> DataFrame:
     """One row per message: how often it was sent and received, and when first.
 
@@ -96,76 +107,30 @@ def match(sent: DataFrame, received: DataFrame) -> DataFrame:
     where it was sent, else of the received one; ``from_part`` and ``from_entry`` are of the sent side alone,
     and null where it was sent from two shards: which of them it came from is not known.
     """
-    from pyspark.sql import functions as F
-
-    both = _tagged(sent, 1).union(_tagged(received, 0))
-    was_sent = F.col("side") == 1
-    sums = both.groupBy("k").agg(
-        F.sum("side").alias("sent"),
-        F.sum(1 - F.col("side")).alias("copies"),
-        *(
-            F.min(F.when(condition, F.col(column))).alias(alias)
-            for alias, condition, column in (
-                ("sent_us", was_sent, "sent"),
-                ("from_part", was_sent, "part"),
-                ("from_entry", was_sent, "entry"),
-                ("place_low", was_sent, "place"),
-                ("received_sent_us", ~was_sent, "sent"),
-                ("received_part", ~was_sent, "part"),
-                ("stored_us", ~was_sent, "stored"),
-            )
-        ),
-        F.max(F.when(was_sent, F.col("place"))).alias("place_high"),
+    sides = [
+        rows.selectExpr(
+            *("k", "part", "xxhash64(topic, shard) as place", "sent", "stored", "entry"),
+            f"cast({tag} as bigint) as side",
+        )
+        for rows, tag in ((sent, 1), (received, 0))
+    ]
+    sums = summed(
+        sides[0].union(sides[1]),
+        ("k",),
+        "sum(side) as sent",
+        "sum(1 - side) as copies",
+        "min(sent) filter (where side = 1) as sent_us",
+        "min(part) filter (where side = 1) as from_part",
+        "min(entry) filter (where side = 1) as from_entry",
+        "min(place) filter (where side = 1) = max(place) filter (where side = 1) as one_place",
+        "min(sent) filter (where side = 0) as received_sent_us",
+        "min(part) filter (where side = 0) as received_part",
+        "min(stored) filter (where side = 0) as stored_us",
     )
-    one_place = F.col("place_low") == F.col("place_high")
-    return sums.select(
-        "k",
-        "sent",
-        "copies",
-        "sent_us",
-        "stored_us",
-        F.when(one_place, F.col("from_part")).alias("from_part"),
-        F.when(one_place, F.col("from_entry")).alias("from_entry"),
-        F.coalesce("from_part", "received_part").alias("part"),
-        F.coalesce("sent_us", "received_sent_us").alias("at"),
+    return sums.selectExpr(
+        *("k", "sent", "copies", "sent_us", "stored_us"),
+        "if(one_place, from_part, null) as from_part",
+        "if(one_place, from_entry, null) as from_entry",
+        "coalesce(from_part, received_part) as part",
+        "coalesce(sent_us, received_sent_us) as at",
     )
-
-
-def _tagged(rows: DataFrame, tag: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    place = F.xxhash64("topic", "shard").alias("place")
-    return rows.select("k", "part", place, "sent", "stored", "entry", F.lit(tag).cast("bigint").alias("side"))
-
-
-# --- what a row is ------------------------------------------------------------------------------------
-
-
-def named() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col("k").isNotNull()
-
-
-def missing() -> Column:
-    from pyspark.sql import functions as F
-
-    return named() & (F.col("sent") > 0) & (F.col("copies") == 0)
-
-
-def arrived() -> Column:
-    from pyspark.sql import functions as F
-
-    return named() & (F.col("sent") > 0) & (F.col("copies") > 0)
-
-
-def repeated() -> Column:
-    from pyspark.sql import functions as F
-
-    return named() & (F.col("sent") > 0) & (F.col("copies") > 1)
-
-
-def stranger() -> Column:
-    from pyspark.sql import functions as F
-
-    return named() & (F.col("sent") == 0)
