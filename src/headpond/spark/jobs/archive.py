@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow.parquet as pq
 
-import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, EntriesMissing, HeadpondError, NotSupported, StorageFailed
 from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo, sync
-from headpond.spark.jobs.feed import Feed, FeedKind, Reach, feed_of, read_stream
+from headpond.spark.jobs.feed import Reach, counted, read_stream, topic_of
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -61,19 +60,51 @@ def archive(
     progress: Progress | None = None,
 ) -> ArchiveResult:
     """Adds the messages that the archive lacks; with ``follow`` also new ones, until interrupted."""
-    feed = feed_of(topic, "the topic")
-    if feed.kind is not FeedKind.TOPIC:
-        raise BadRequest(f"{feed} is no topic", hint="A topic is archived; name it as topic:NAME.")
+    feed = topic_of(topic, "the topic", "A topic is archived; name it as topic:NAME.")
     if batch_bytes < 1:
         raise BadRequest(f"batches of {batch_bytes} bytes", hint="Take a number above 0.")
     place = ArchiveFolder(folder)
     reach = Reach(url, token)
-    info = topic_info(feed, reach)
-    place.claim(info)
+    info = reach.show(feed)
+    place.claim(ArchiveInfo(topic=info.topic, topic_uuid=info.uuid.hex()))
     began = time.monotonic()
+    rows = batches = 0
+    failure: HeadpondError | None = None
 
     def body(work: Work) -> ArchiveResult:
-        return _run(work, feed, reach, place, follow, every, batch_bytes, began)
+        def add(batch: DataFrame, number: int) -> None:
+            nonlocal rows, batches, failure
+            # Spark writes the end of a batch once, before it begins the batch.
+            cut = hashlib.sha256((place.checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
+            query_id = str(msgspec.json.decode((place.checkpoint / "metadata").read_bytes())["id"])
+            try:
+                added = write_batch(place, batch, number, query_id, cut)
+            except HeadpondError as error:
+                failure = error  # Spark passes on only the text of an error
+                raise
+            if added is not None:
+                rows += added
+                batches += 1
+                work.say(f"archived {rows:,} messages")
+
+        stream = read_stream(work.spark, feed, reach, maxBytesPerTrigger=str(batch_bytes))
+        writer = stream.writeStream.option("checkpointLocation", str(place.checkpoint)).foreachBatch(add)
+        work.say(f"archiving {feed.name}")
+        writer = writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)
+        try:
+            work.await_stream(writer.start())
+        except Exception:
+            if failure is not None:
+                raise failure from None
+            raise
+        return ArchiveResult(
+            topic=feed.name,
+            folder=str(place.path),
+            rows=rows,
+            batches=batches,
+            files=len(place.files()),
+            seconds=round(time.monotonic() - began, 3),
+        )
 
     with place.held("archiving"):
         place.check_stream()
@@ -85,84 +116,12 @@ def archive(
             raise EntriesMissing(error.message, hint=hint) from error
 
 
-def topic_info(feed: Feed, reach: Reach) -> ArchiveInfo:
-    """The topic's name and uuid; raises if the node does not have it."""
-    with headpond.sync.connect(reach.url, token=reach.token) as client:
-        found = client.admin.show_topic(feed.name)
-    return ArchiveInfo(topic=found.topic, topic_uuid=found.uuid.hex())
-
-
-def _run(
-    work: Work,
-    feed: Feed,
-    reach: Reach,
-    place: ArchiveFolder,
-    follow: bool,
-    every: str,
-    batch_bytes: int,
-    began: float,
-) -> ArchiveResult:
-    counted = _Counted()
-    rows = read_stream(work.spark, feed, reach, maxBytesPerTrigger=str(batch_bytes))
-
-    def add(batch: DataFrame, number: int) -> None:
-        # Spark writes the end of a batch once, before it begins the batch.
-        cut = hashlib.sha256((place.checkpoint / "offsets" / str(number)).read_bytes()).hexdigest()
-        counted.add(work, place, batch, number, query_id(), cut)
-
-    def query_id() -> str:
-        return str(msgspec.json.decode((place.checkpoint / "metadata").read_bytes())["id"])
-
-    writer = rows.writeStream.option("checkpointLocation", str(place.checkpoint)).foreachBatch(add)
-    work.say(f"archiving {feed.name}")
-    query = (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
-    try:
-        work.await_stream(query)
-    except Exception:
-        if counted.error is not None:
-            raise counted.error from None
-        raise
-    return ArchiveResult(
-        topic=feed.name,
-        folder=str(place.path),
-        rows=counted.rows,
-        batches=counted.batches,
-        files=len(place.files()),
-        seconds=round(time.monotonic() - began, 3),
-    )
-
-
-class _Counted:
-    """The counts of this run, and its error, since Spark passes on only the text of an error."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.batches = 0
-        self.error: HeadpondError | None = None
-
-    def add(
-        self, work: Work, place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str
-    ) -> None:
-        try:
-            rows = write_batch(place, batch, number, query, cut)
-        except HeadpondError as error:
-            self.error = error
-            raise
-        if rows is not None:
-            self.rows += rows
-            self.batches += 1
-            work.say(f"archived {self.rows:,} messages")
-
-
 def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str, cut: str) -> int | None:
     """Adds one batch; None if it is there already. The same batch may come again, and is added once.
 
     ``cut`` identifies its rows. A checkpoint that is older or newer than the archive (one of them was restored
     from a copy) brings other rows under a known number, or skips some: that is an error.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
     newest = place.newest()
     if newest is not None and newest.query != query:
         raise BadRequest(f"another stream writes to {place.path}")
@@ -178,14 +137,13 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str,
             hint="Put _headpond back as one, of one moment, or archive into a new folder.",
         )
     staged = place.stage(number)
-    seen = Observation()
+    rows, count = counted(batch)
     # The day in UTC, whatever the session's time zone is.
-    day = F.date_format(F.to_utc_timestamp("stored_at", F.current_timezone()), "yyyy-MM-dd")
-    rows = batch.observe(seen, F.count("*").alias("rows")).withColumn("date", day)
-    rows.sortWithinPartitions("date", "shard", "entry").write.partitionBy("date").parquet(str(staged))
-    count = int(seen.get["rows"])
-    place.commit(number, query, staged, count, cut)
-    return count
+    day = "date_format(to_utc_timestamp(stored_at, current_timezone()), 'yyyy-MM-dd') as date"
+    days = rows.selectExpr("*", day).sortWithinPartitions("date", "shard", "entry")
+    days.write.partitionBy("date").parquet(str(staged))
+    place.commit(number, query, staged, count(), cut)
+    return count()
 
 
 # --- compact ------------------------------------------------------------------------------------------

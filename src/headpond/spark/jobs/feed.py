@@ -7,7 +7,7 @@ As text, ``topic:NAME`` and ``parquet:PATH`` say which. Other text is a path if 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ import headpond.sync
 from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
 from headpond.spark.connection import NO_TOKEN
+from headpond.wire.control.catalog import TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,18 @@ class Reach:
     def options(self) -> dict[str, str]:
         return {"url": self.url, "token": self.token or NO_TOKEN}
 
+    def other(self, url: str | None, token: str | None) -> Reach:
+        """The node at another URL, if one is given, with a token of its own."""
+        return Reach(url, token) if url else self
+
+    def connect(self) -> headpond.sync.Client:
+        return headpond.sync.connect(self.url, token=self.token)
+
+    def show(self, topic: Feed) -> TopicInfo:
+        """The topic; raises if the node cannot be reached or does not have it."""
+        with self.connect() as client:
+            return client.admin.show_topic(topic.name)
+
 
 def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
     """The input that a caller names; ``what`` is its name in messages."""
@@ -74,16 +87,20 @@ def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
     )
 
 
+def topic_of(source: Source, what: str, hint: str) -> Feed:
+    """The topic that a caller names; anything else is an error with this hint."""
+    feed = feed_of(source, what)
+    if feed.kind is not FeedKind.TOPIC:
+        raise BadRequest(f"{feed} is no topic", hint=hint)
+    return feed
+
+
 def _from_text(text: str, what: str) -> Feed:
     kind, colon, rest = text.partition(":")
     if colon and kind in (FeedKind.TOPIC, FeedKind.PARQUET):
         if not rest:
             raise BadRequest(f"{what} is {text!r}, without a name", hint=f"Write {kind}:NAME.")
-        return (
-            Feed(FeedKind.TOPIC, str(TopicName.parse(rest)))
-            if kind == FeedKind.TOPIC
-            else Feed(FeedKind.PARQUET, rest)
-        )
+        return Feed(FeedKind(kind), str(TopicName.parse(rest)) if kind == FeedKind.TOPIC else rest)
     if not text:
         raise BadRequest(f"{what} is empty", hint="Name a topic or a folder of Parquet files.")
     if text.startswith(_PATH_STARTS) or text.endswith(("/", ".parquet")) or "://" in text or text == ".":
@@ -110,8 +127,7 @@ def check_topics(feeds: Iterable[Feed], reaches: Iterable[Reach]) -> None:
     """Raises if a node cannot be reached or does not have its topic, before Spark starts."""
     for feed, reach in zip(feeds, reaches, strict=True):
         if feed.kind is FeedKind.TOPIC:
-            with headpond.sync.connect(reach.url, token=reach.token) as client:
-                client.admin.show_topic(feed.name)
+            reach.show(feed)
 
 
 def _parquet_files(folder: Path) -> Iterable[Path]:
@@ -153,3 +169,19 @@ def need_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:
             f"{what} has no column {', '.join(missing)}; its columns are {', '.join(frame.columns)}",
             hint="Name another input, or name a message in both sides with `by`.",
         )
+
+
+def summed(rows: DataFrame, by: tuple[str, ...], *sums: str) -> DataFrame:
+    """The rows grouped by columns, with sums in SQL."""
+    from pyspark.sql import functions as F
+
+    return rows.groupBy(*by).agg(*map(F.expr, sums))
+
+
+def counted(rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The rows, and a function that returns how many of them were written."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    return rows.observe(seen, F.count("*").alias("rows")), lambda: int(seen.get["rows"])

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.model.ranges import RangeSet
@@ -34,14 +33,17 @@ from headpond.spark.jobs.feed import (
     Reach,
     Source,
     check_feed,
+    counted,
     feed_of,
     need_columns,
     read,
+    summed,
+    topic_of,
 )
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _FILE, _ROW = "_headpond_file", "_headpond_row"
@@ -79,7 +81,7 @@ def topic_lanes(
     given = {"topic": feed.name, "start": start, "end": end}
     chosen = {name: value for name, value in given.items() if value is not None}
     options = read_source_options(chosen | reach.options())
-    with headpond.sync.connect(reach.url, token=reach.token) as client:
+    with reach.connect() as client:
         (ends,) = there(client.admin.ends([feed.name]))
         starts, stops = (
             resolve(client, options, ends, places, name)
@@ -109,24 +111,20 @@ def shard_key(uuid: str, shard: int, start: str | None = None) -> str:
 
 def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, step: int) -> list[ReplayLane]:
     """The shards that an archive holds."""
-    from pyspark.sql import functions as F
-
     files = [str(path) for path in place.whole_files()]
     if not files:
         raise BadRequest(f"the archive {place.path} is empty")
     frame = spark.read.option("mergeSchema", True).parquet(*files)
-    found = frame.groupBy("shard").agg(F.min("entry").alias("first"), F.max("entry").alias("last")).collect()
+    found = summed(frame, ("shard",), "min(entry) as first", "max(entry) as last").collect()
 
     def lane(shard: int, first: int, last: int) -> ReplayLane:
         def rows(start: int, stop: int) -> DataFrame:
-            mine = (F.col("shard") == shard) & (F.col("entry") >= start) & (F.col("entry") < stop)
+            mine = f"shard = {shard} and entry >= {start} and entry < {stop}"
             return frame.where(mine).orderBy("entry")
 
         return ReplayLane(f"shard {shard}", shard_key(info.topic_uuid, shard), first, last + 1, step, rows)
 
-    return [
-        lane(row["shard"], row["first"], row["last"]) for row in sorted(found, key=lambda row: row["shard"])
-    ]
+    return [lane(*row) for row in sorted(found)]
 
 
 def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[ReplayLane]:
@@ -222,9 +220,8 @@ def replay(
 
     ``to_url`` is another node to write to. The target topic has to be there.
     """
-    feed, goal = feed_of(source, "the source"), feed_of(target, "the target")
-    if goal.kind is not FeedKind.TOPIC:
-        raise BadRequest(f"{goal} is no topic", hint="A replay goes to a topic; name it as topic:NAME.")
+    feed = feed_of(source, "the source")
+    goal = topic_of(target, "the target", "A replay goes to a topic; name it as topic:NAME.")
     if feed.kind is FeedKind.FRAME:
         raise BadRequest(
             "a DataFrame has no positions that stay the same", hint="Write it with format('headpond')."
@@ -234,11 +231,11 @@ def replay(
     if batch_entries < 1:
         raise BadRequest(f"batches of {batch_entries} entries", hint="Take a number above 0.")
     reach = Reach(url, token)
-    to = Reach(to_url or url, to_token if to_url else token)
+    to = reach.other(to_url, to_token)
     if feed == goal and reach.url == to.url:
         raise BadRequest(f"{goal} would be written to itself", hint="Name another target.")
     check_feed(feed)
-    uuid = topic_uuid(goal, to)
+    uuid = to.show(goal).uuid.hex()
     began = time.monotonic()
 
     def body(work: Work) -> ReplayResult:
@@ -247,12 +244,6 @@ def replay(
         return run_lanes(work, feed, lanes, ReplayTarget(goal, to, uuid), where, began)
 
     return run_job("replay", body, master=master, progress=progress)
-
-
-def topic_uuid(feed: Feed, reach: Reach) -> str:
-    """Raises if there is no such topic."""
-    with headpond.sync.connect(reach.url, token=reach.token) as client:
-        return client.admin.show_topic(feed.name).uuid.hex()
 
 
 def _lanes(
@@ -280,7 +271,7 @@ class ReplayTarget(msgspec.Struct, frozen=True):
 
     def written(self, writer: str) -> dict[int, int]:
         """Where the writers of a lane began, and where the newest batch of each ended."""
-        with headpond.sync.connect(self.reach.url, token=self.reach.token) as client:
+        with self.reach.connect() as client:
             known = client.admin.list_writers()
         found: dict[int, int] = {}
         for each in known:
@@ -299,60 +290,46 @@ def run_lanes(
     work: Work, feed: Feed, lanes: list[ReplayLane], target: ReplayTarget, where: str | None, began: float
 ) -> ReplayResult:
     """Writes all lanes, some at once; each continues where its writer ended."""
-    counts = _Counts(work, sum(lane.end - lane.first for lane in lanes))
-    work.each(lambda lane: _run_lane(work, lane, target, where, counts), lanes, LANES_AT_ONCE)
+    positions = sum(lane.end - lane.first for lane in lanes)
+    written = there = batches = done = 0
+    lock = Lock()
+
+    def run(lane: ReplayLane) -> None:
+        nonlocal written, there, batches, done
+        base = target.writer(lane, where)
+        left = left_of(lane.first, lane.end, target.written(base))
+        found = lane.end - lane.first - sum(piece.end - piece.first for piece in left)
+        with lock:
+            there += found
+            done += found
+        for piece in left:
+            at = piece.first
+            while at < piece.end and not work.stopping.is_set():
+                stop = min(at + lane.step, piece.end)
+                rows, count = counted(outgoing(lane.rows(at, stop), where))
+                target.write(rows, writer_name(base, piece.writer), stop)
+                number = count()
+                with lock:
+                    written += number
+                    batches += 1
+                    done += stop - at
+                    work.say(f"{written:,} messages written, {100 * done // max(1, positions)} %")
+                at = stop
+
+    work.each(run, lanes, LANES_AT_ONCE)
     return ReplayResult(
         source=str(feed),
         target=target.feed.name,
-        rows=counts.rows,
-        there=counts.there,
-        batches=counts.batches,
+        rows=written,
+        there=there,
+        batches=batches,
         seconds=round(time.monotonic() - began, 3),
     )
-
-
-class _Counts:
-    def __init__(self, work: Work, positions: int) -> None:
-        self.rows = self.there = self.batches = self._done = 0
-        self._work, self._positions = work, positions
-        self._lock = Lock()
-
-    def found(self, positions: int) -> None:
-        with self._lock:
-            self.there += positions
-            self._done += positions
-
-    def wrote(self, rows: int, positions: int) -> None:
-        with self._lock:
-            self.rows += rows
-            self.batches += 1
-            self._done += positions
-            share = 100 * self._done // max(1, self._positions)
-            self._work.say(f"{self.rows:,} messages written, {share} %")
-
-
-def _run_lane(work: Work, lane: ReplayLane, target: ReplayTarget, where: str | None, counts: _Counts) -> None:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
-    base = target.writer(lane, where)
-    left = left_of(lane.first, lane.end, target.written(base))
-    counts.found(lane.end - lane.first - sum(piece.end - piece.first for piece in left))
-    for piece in left:
-        at = piece.first
-        while at < piece.end and not work.stopping.is_set():
-            stop = min(at + lane.step, piece.end)
-            seen = Observation()
-            rows = outgoing(lane.rows(at, stop), where).observe(seen, F.count("*").alias("rows"))
-            target.write(rows, writer_name(base, piece.writer), stop)
-            counts.wrote(int(seen.get["rows"]), stop - at)
-            at = stop
 
 
 def outgoing(rows: DataFrame, where: str | None) -> DataFrame:
     """The columns to write: those that the producer gave, and the origin as a header."""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
 
     need_columns(rows, ("value",), "the source")
     if where is not None:
@@ -363,11 +340,12 @@ def outgoing(rows: DataFrame, where: str | None) -> DataFrame:
                 f"{where!r} is no condition over {', '.join(rows.columns)}",
                 hint="Write one like \"producer = 'till-1'\".",
             ) from error
-    columns: list[Column | str] = ["value", *(name for name in ("key", "id") if name in rows.columns)]
-    empty = F.create_map().cast("map<string,string>")
-    headers = F.coalesce(F.col("headers"), empty) if "headers" in rows.columns else empty
+    headers = "cast(map() as map<string, string>)"
+    if "headers" in rows.columns:
+        headers = f"coalesce(headers, {headers})"
     if "identity" in rows.columns:
-        others = F.map_filter(headers, lambda name, _: name != ORIGIN_HEADER)
-        origin = F.create_map(F.lit(ORIGIN_HEADER), F.col("identity"))
-        headers = F.when(F.col("identity").isNotNull(), F.map_concat(others, origin)).otherwise(headers)
-    return rows.select(*columns, headers.alias("headers"))
+        others = f"map_filter({headers}, (name, text) -> name <> '{ORIGIN_HEADER}')"
+        with_origin = f"map_concat({others}, map('{ORIGIN_HEADER}', identity))"
+        headers = f"if(identity is not null, {with_origin}, {headers})"
+    given = [name for name in ("key", "id") if name in rows.columns]
+    return rows.selectExpr("value", *given, f"{headers} as headers")

@@ -12,11 +12,10 @@ import time
 
 import msgspec
 
-import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
-from headpond.spark.jobs.feed import Feed, FeedKind, Reach, feed_of
+from headpond.spark.jobs.feed import Feed, Reach, topic_of
 from headpond.spark.jobs.replay import (
     BATCH_ENTRIES,
     ReplayLane,
@@ -67,10 +66,8 @@ def reshard(
     progress: Progress | None = None,
 ) -> ReshardResult:
     """Copies the messages of ``source`` to ``target``; run again, it adds the new ones."""
-    feed, goal = feed_of(source, "the topic"), feed_of(target, "the new topic")
-    for each in (feed, goal):
-        if each.kind is not FeedKind.TOPIC:
-            raise BadRequest(f"{each} is no topic", hint="Name topics, as NAME or topic:NAME.")
+    hint = "Name topics, as NAME or topic:NAME."
+    feed, goal = topic_of(source, "the topic", hint), topic_of(target, "the new topic", hint)
     if feed == goal:
         raise BadRequest(
             f"{feed} cannot become itself", hint="Name a new topic: shards are fixed for its life."
@@ -106,7 +103,7 @@ def reshard(
 
 def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicInfo, str]:
     """Creates the new topic like the old one, or takes the one that an earlier run created."""
-    with headpond.sync.connect(reach.url, token=reach.token) as client:
+    with reach.connect() as client:
         before = client.admin.show_topic(feed.name)
         if not any(shard.entry_next > shard.entry_first for shard in before.shard_list):
             raise BadRequest(f"{feed} is empty", hint="There is nothing to reshard; create a topic instead.")

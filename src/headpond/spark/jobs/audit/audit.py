@@ -112,7 +112,8 @@ def audit(
     by_sent, by_received = keys_of(by, sent_by)
     window_s = seconds_of(window)
     folder = None if out is None else Path(out)
-    reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
+    reach = Reach(url, token)
+    reaches = reach, reach.other(received_url, received_token)
     for feed in feeds:
         check_feed(feed)
     if by_sent == by_received and same_place(feeds, reaches):

@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headpond.spark.jobs.audit.sides import ARRIVED, MISSING, NAMED, REPEATED, SENT, STRANGER, summed
+from headpond.spark.jobs.audit.sides import ARRIVED, MISSING, NAMED, REPEATED, SENT, STRANGER
+from headpond.spark.jobs.feed import summed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +111,7 @@ def cells_of(matched: DataFrame, window_s: float) -> DataFrame:
         f"cast(least(copies, {COPIES_MAX}) as int) as times",
     ).selectExpr(
         "*",
-        f"cast(if(latency > 0, floor(ln(latency) / {_GROWTH!r}D), if(latency <= 0, -1, null)) as int) as bucket",
+        f"cast(if(latency <= 0, -1, floor(ln(latency) / {_GROWTH!r}D)) as int) as bucket",
     )
     return summed(
         rows,

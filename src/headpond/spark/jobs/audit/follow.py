@@ -12,7 +12,6 @@ Identity and time of sending together name a message: both stay with it on every
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ import msgspec
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.spark.jobs.audit.audit import same_place, seconds_of
-from headpond.spark.jobs.feed import Feed, FeedKind, Reach, check_topics, feed_of, read_stream
+from headpond.spark.jobs.feed import FeedKind, Reach, check_topics, feed_of, read_stream, summed
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -108,7 +107,8 @@ def follow(
     It calls ``update`` after every batch that closed a window or added to one.
     """
     feeds = feed_of(sent, "the sent side"), feed_of(received, "the received side")
-    reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
+    reach = Reach(url, token)
+    reaches = reach, reach.other(received_url, received_token)
     for feed in feeds:
         if feed.kind is not FeedKind.TOPIC:
             raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; audit it without --follow.")
@@ -118,51 +118,28 @@ def follow(
     check_topics(feeds, reaches)
     found = FollowedAudit()
 
-    def body(work: Work) -> FollowedAudit:
-        _run(work, feeds, reaches, (window_s, late_s), None if caught_up else every, found, update)
-        return found
-
-    return run_job("audit", body, master=master, progress=progress)
-
-
-def _run(
-    work: Work,
-    feeds: tuple[Feed, Feed],
-    reaches: tuple[Reach, Reach],
-    lengths: tuple[float, float],
-    every: str | None,
-    found: FollowedAudit,
-    update: Callable[[FollowedAudit], None] | None,
-) -> None:
-    window_s, late_s = lengths
-    sides = [
-        _side(read_stream(work.spark, feed, reach, columns=COLUMNS), late_s, tag)
-        for feed, reach, tag in zip(feeds, reaches, (1, 0), strict=True)
-    ]
-    closed = _closed(sides[0].union(sides[1]), window_s)
-
     def take(batch: DataFrame, _number: int) -> None:
         for row in _windows(batch).collect():
             counts = row.asDict()
             found.add(ClosedWindow(**counts), counts["start_us"] + round(window_s * 1_000_000))
 
-    checkpoint = tempfile.mkdtemp(prefix="headpond-follow-")
-    try:
-        writer = closed.writeStream.outputMode("append").foreachBatch(take)
-        writer = writer.option("checkpointLocation", checkpoint)
-        trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": every}
-        query = writer.trigger(**trigger).start()
-        work.say("following")
-        _watch(work, query, found, update)
-    finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
+    def body(work: Work) -> FollowedAudit:
+        sides = [
+            read_stream(work.spark, feed, there, columns=COLUMNS)
+            .selectExpr("sent_at", "identity as k", f"cast({tag} as bigint) as side")
+            .withWatermark("sent_at", f"{round(late_s * 1000)} milliseconds")
+            for feed, there, tag in zip(feeds, reaches, (1, 0), strict=True)
+        ]
+        closed = _closed(sides[0].union(sides[1]), window_s)
+        trigger: dict[str, Any] = {"availableNow": True} if caught_up else {"processingTime": every}
+        with tempfile.TemporaryDirectory(prefix="headpond-follow-", ignore_cleanup_errors=True) as checkpoint:
+            writer = closed.writeStream.outputMode("append").foreachBatch(take)
+            query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+            work.say("following")
+            _watch(work, query, found, update)
+        return found
 
-
-def _side(rows: DataFrame, late_s: float, tag: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    marked = rows.select("sent_at", F.col("identity").alias("k"), F.lit(tag).cast("bigint").alias("side"))
-    return marked.withWatermark("sent_at", f"{round(late_s * 1000)} milliseconds")
+    return run_job("audit", body, master=master, progress=progress)
 
 
 def _closed(rows: DataFrame, window_s: float) -> DataFrame:
@@ -176,24 +153,17 @@ def _closed(rows: DataFrame, window_s: float) -> DataFrame:
 
 
 def _windows(messages: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    sent, copies = F.col("sent") > 0, F.col("copies")
-
-    def count(condition: Any, amount: Any = 1) -> Any:
-        return F.sum(F.when(condition, amount).otherwise(0))
-
-    return (
-        messages.groupBy(F.unix_micros(F.col("span.start")).alias("start_us"))
-        .agg(
-            count(sent).alias("sent"),
-            count(sent & (copies > 0)).alias("unique"),
-            count(sent, copies).alias("copies"),
-            count(sent & (copies > 1)).alias("repeated"),
-            count(~sent).alias("strangers"),
-        )
-        .orderBy("start_us")
+    """The counts of each window, by its start."""
+    counts = summed(
+        messages.selectExpr("*", "unix_micros(span.start) as start_us"),
+        ("start_us",),
+        "count_if(sent > 0) as sent",
+        "count_if(sent > 0 and copies > 0) as `unique`",
+        "sum(if(sent > 0, copies, 0)) as copies",
+        "count_if(sent > 0 and copies > 1) as repeated",
+        "count_if(sent = 0) as strangers",
     )
+    return counts.orderBy("start_us")
 
 
 def _watch(

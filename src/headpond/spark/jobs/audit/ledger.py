@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-import headpond.sync
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.model.names import TopicName
@@ -31,6 +30,7 @@ from headpond.spark.jobs.feed import (
     feed_of,
     need_columns,
     read,
+    summed,
 )
 from headpond.spark.jobs.work import Progress, Work, run_job
 from headpond.wire.control.ledger import BlockAccount, LedgerInfo
@@ -133,17 +133,17 @@ def audit_ledger(
     """
     name = str(TopicName.parse(topic))
     feed = feed_of(name if received is None else received, "the received side")
-    reaches = Reach(url, token), Reach(received_url or url, received_token if received_url else token)
+    reach = Reach(url, token)
+    there = reach.other(received_url, received_token)
     check_feed(feed)
-    check_topics((Feed(FeedKind.TOPIC, name), feed), reaches)
+    check_topics((Feed(FeedKind.TOPIC, name), feed), (reach, there))
 
     def body(work: Work) -> LedgerAudit:
         began = time.monotonic()
         work.say("reading the received side")
         # The ledger first: segments that arrive in between are then ahead of it, not missing.
-        ledger = _ledger(name, producer, reaches[0])
-        frame = read(work.spark, feed, reaches[1], columns="identity")
-        runs = _runs(frame)
+        ledger = _ledger(name, producer, reach)
+        runs = _runs(read(work.spark, feed, there, columns="identity"))
         found = compare(ledger, runs, producer)
         found.ledger_of = TopicName.parse(name).short + (f"@{producer}" if producer is not None else "")
         found.received_from = str(feed)
@@ -162,47 +162,34 @@ def parse_sent(text: str) -> tuple[str, str | None]:
 
 
 def _ledger(topic: str, producer: str | None, reach: Reach) -> LedgerInfo:
-    with headpond.sync.connect(reach.url, token=reach.token) as client:
+    with reach.connect() as client:
         return client.admin.ledger(topic, producer=producer, segments=True)
 
 
 def _runs(frame: DataFrame) -> pa.Table:
     """Unbroken runs of the segments that were received, with their messages and further copies of those."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     need_columns(frame, ("identity",), "the received side")
-    words = F.split("identity", "/")
-    segments = (
-        frame.where("identity is not null")
-        .select(
-            words[0].alias("block"),
-            words[1].cast("int").alias("shard"),
-            words[2].cast("bigint").alias("segment"),
-            words[3].cast("bigint").alias("row"),
-        )
-        .groupBy("block", "shard", "segment")
-        .agg(
-            F.count("*").alias("rows"),
-            F.countDistinct("row").alias("unique"),
-            (F.max("row") + 1).alias("known"),
-        )
+    words = (("block", "string"), ("shard", "int"), ("segment", "bigint"), ("row", "bigint"))
+    segments = summed(
+        frame.where("identity is not null").selectExpr(
+            *(f"cast(split(identity, '/')[{at}] as {kind}) as {name}" for at, (name, kind) in enumerate(words))
+        ),
+        ("block", "shard", "segment"),
+        "count(*) as copies",
+        "count(distinct row) as messages",
+        "max(row) + 1 as known",
     )
-    place = F.row_number().over(Window.partitionBy("block", "shard").orderBy("segment"))
-    runs = (
-        segments.withColumn("run", F.col("segment") - place)
-        .groupBy("block", "shard", "run")
-        .agg(
-            F.min("segment").alias("first"),
-            (F.max("segment") + 1).alias("end"),
-            F.sum("unique").alias("messages"),
-            F.sum(F.col("rows") - F.col("unique")).alias("repeated"),
-            F.sum(F.col("known") - F.col("unique")).alias("short"),
-        )
-        .drop("run")
-        .limit(RUNS_MAX + 1)
-        .toArrow()
+    place = "row_number() over (partition by block, shard order by segment)"
+    found = summed(
+        segments.selectExpr("*", f"segment - {place} as run"),
+        ("block", "shard", "run"),
+        "min(segment) as first",
+        "max(segment) + 1 as `end`",
+        "sum(messages) as messages",
+        "sum(copies - messages) as repeated",
+        "sum(known - messages) as short",
     )
+    runs = found.drop("run").limit(RUNS_MAX + 1).toArrow()
     if runs.num_rows > RUNS_MAX:
         raise LimitReached(f"the received side has more than {RUNS_MAX:,} runs of segments")
     return runs

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headpond.model.errors import BadRequest
-from headpond.spark.jobs.feed import need_columns
+from headpond.spark.jobs.feed import need_columns, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,13 +33,6 @@ MISSING = f"({SENT} and copies = 0)"
 REPEATED = f"({SENT} and copies > 1)"
 STRANGER = f"({NAMED} and sent = 0)"
 """What a row of the match is."""
-
-
-def summed(rows: DataFrame, by: tuple[str, ...], *sums: str) -> DataFrame:
-    """The rows grouped by columns, with sums in SQL."""
-    from pyspark.sql import functions as F
-
-    return rows.groupBy(*by).agg(*map(F.expr, sums))
 
 
 def side(frame: DataFrame, by: str, what: str) -> DataFrame:
