@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headpond.spark
+import headpond.sync
+from headpond.spark.connection import NodeConnection
 from tests.spark import loaded_daemon
 from tests.spark.standalone import QUICK_JAVA
 
@@ -45,3 +47,17 @@ def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
             if not program.name.startswith("java") and not link.is_symlink():
                 link.symlink_to(program)
     return str(folder)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each connection of a source or a sink may wait for its node."""
+    waits: list[float] = []
+    opening = NodeConnection.open
+
+    def opened(self: NodeConnection, *, wait_s: float = 0.0) -> headpond.sync.Client:
+        waits.append(wait_s)
+        return opening(self, wait_s=wait_s)
+
+    monkeypatch.setattr(NodeConnection, "open", opened)
+    return waits

@@ -25,7 +25,6 @@ from headpond.model.errors import (
     ValueMissing,
 )
 from headpond.node.bootstrap import bootstrap
-from headpond.spark.connection import NodeConnection
 from headpond.spark.sink import BatchSink, Staged, StreamSink, batch_writer, stream_writer
 from headpond.spark.source.schema import arrow_schema, source_schema
 from tests.fire.real_node import RealNode
@@ -324,16 +323,8 @@ def test_a_node_that_restarts_meanwhile_is_waited_for(node: RealNode) -> None:
 
 
 def test_a_stream_waits_for_its_node_for_as_long_as_the_option_timeout_says(
-    shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    shared_url: str, topic: str, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[float] = []
-    opening = NodeConnection.open
-
-    def opened(self: NodeConnection, *, wait_s: float = 0.0) -> headpond.sync.Client:
-        waits.append(wait_s)
-        return opening(self, wait_s=wait_s)
-
-    monkeypatch.setattr(NodeConnection, "open", opened)
     sink = stream_sink(shared_url, topic=topic, timeout="7")
     stream_sink(shared_url, topic=topic)
     batch_writer(from_arrow_schema(PLAIN), {"url": shared_url, "topic": topic}, False)

@@ -20,7 +20,6 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +27,7 @@ import pyarrow.types as pt
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from headpond.client.produce.tables import check_state_table, take_shards
 from headpond.model.errors import BadRequest, HeadpondError, SchemaMismatch, TopicNotFound
@@ -36,16 +36,11 @@ from headpond.model.receipt import Stage
 from headpond.spark.connection import errors_with_hints
 from headpond.spark.options import SinkOptions, read_sink_options
 from headpond.spark.source.schema import shown_as
+from headpond.sync.client import Client
+from headpond.sync.writer import OpenedStage, Writer
 from headpond.wire.plain.columns import table_to_batches
 from headpond.wire.typed.rows import casts, is_messages, messages_of, shard_column
 from headpond.wire.typed.versions import SchemaVersions
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from headpond.sync.client import Client
-    from headpond.sync.writer import OpenedStage, Writer
-    from headpond.wire.control.catalog import TopicInfo
 
 log = logging.getLogger("headpond.spark")
 
@@ -85,8 +80,10 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
             "a topic is only ever appended to",
             hint='Use mode("append"), and outputMode("append") for a stream.',
         )
-    with options.connection.open(wait_s=wait_s) as client:
-        topic = _topic(client, options.topic)
+    topic = None  # a column names it, or it is not created yet
+    with options.connection.open(wait_s=wait_s) as client, contextlib.suppress(TopicNotFound):
+        if options.topic is not None:
+            topic = client.admin.show_topic(options.topic)
     schemas = SchemaVersions(topic.schemas) if topic is not None and topic.schemas else None
     columns = to_arrow_schema(schema, timezone="UTC")
     check_columns(columns, options.topic, schemas, state=topic is not None and bool(topic.state))
@@ -101,13 +98,18 @@ class StagedSink:
         self._options = options
         self._own = own
 
+    def _client(self) -> Client:
+        return self._options.connection.open_later()
+
+    def _writer(self, client: Client, name: str) -> Writer:
+        return client.writer(name, timeout=self._options.connection.timeout_s)
+
     def _stage(self, writer_name: str, query: str, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Stages a task's rows on the node's disk; a failure drops the stages, if it can."""
-        options = self._options
-        with options.connection.open_later() as client, _writer(client, writer_name, options) as writer:
+        with self._client() as client, self._writer(client, writer_name) as writer:
             opened: dict[str, OpenedStage] = {}
             try:
-                for topic, rows in by_topic(batches, options.topic, self._own):
+                for topic, rows in by_topic(batches, self._options.topic, self._own):
                     if topic not in opened:
                         opened[topic] = writer.begin(topic)
                     columns = opened[topic].columns
@@ -122,9 +124,9 @@ class StagedSink:
         staged = [message for message in messages if isinstance(message, Staged)]
         if not staged:
             return
-        with self._options.connection.open_later() as client:
-            name = staged[0].writer
-            with _writer(client, name, self._options) as writer:
+        name = staged[0].writer
+        with self._client() as client:
+            with self._writer(client, name) as writer:
                 done = writer.commit(
                     batch,
                     [stage for message in staged for stage in message.stages],
@@ -141,13 +143,13 @@ class StagedSink:
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drops the stages of the tasks, never those of a committed batch; stages it cannot reach expire."""
         staged = [message for message in messages if isinstance(message, Staged)]
-        with contextlib.suppress(HeadpondError):
-            if staged:
-                with (
-                    self._options.connection.open_later() as client,
-                    _writer(client, staged[0].writer, self._options) as writer,
-                ):
-                    writer.abort([stage for message in staged for stage in message.stages])
+        if staged:
+            with (
+                contextlib.suppress(HeadpondError),
+                self._client() as client,
+                self._writer(client, staged[0].writer) as writer,
+            ):
+                writer.abort([stage for message in staged for stage in message.stages])
 
 
 class StreamSink(StagedSink, DataSourceStreamArrowWriter):
@@ -207,20 +209,6 @@ def _name(own: str, options: SinkOptions) -> str:
     """
     name = options.sink or own
     return name if options.topic is None else f"{options.topic}/{name}"
-
-
-def _writer(client: Client, name: str, options: SinkOptions) -> Writer:
-    return client.writer(name, timeout=options.connection.timeout_s)
-
-
-def _topic(client: Client, name: str | None) -> TopicInfo | None:
-    """The topic; None if a column names it, or if it is not created yet."""
-    if name is None:
-        return None
-    try:
-        return client.admin.show_topic(name)
-    except TopicNotFound:
-        return None
 
 
 # --- rows by topic ----------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Iterator
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,6 @@ from tests.root import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-
-@pytest.fixture
-def client(shared_url: str) -> Iterator[headpond.sync.Client]:
-    with headpond.sync.connect(shared_url) as made:
-        yield made
 
 
 def post(client: headpond.sync.Client, topic: str, *numbers: int) -> None:

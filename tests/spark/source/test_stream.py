@@ -42,6 +42,7 @@ from headpond.spark.source.offset import read_offset
 from headpond.spark.source.plan import ReadTask, Span
 from headpond.spark.source.stream import StreamReader
 from tests.fire.real_node import RealNode, wait_until
+from tests.spark.source.test_batch import post
 
 Json = dict[str, Any]
 
@@ -78,18 +79,6 @@ def stream(url: str, offset: Json | None = None, **options: str) -> Iterator[Str
         made.reader.stop()
 
 
-@pytest.fixture
-def client(shared_url: str) -> Iterator[headpond.sync.Client]:
-    with headpond.sync.connect(shared_url) as made:
-        yield made
-
-
-def post(client: headpond.sync.Client, topic: str, *numbers: int) -> None:
-    with client.producer(topic, batch_rows=5) as producer:
-        for number in numbers:
-            producer.post(b"%d" % number)
-
-
 def places(offset: Json) -> dict[str, list[int]]:
     return {topic: each["entries"] for topic, each in offset["topics"].items()}
 
@@ -124,47 +113,48 @@ def test_each_entry_comes_once_whatever_the_limit(
         assert latest is not None and sum(next(iter(latest["topics"].values()))["entries"]) == 100
 
 
-def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_while_that_is_idle(
-    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, float]]:
+    """What an idle stream, which asks as seldom as it may, asks its node: (known, wait)."""
+    asked: list[tuple[Any, float]] = []
     ends = headpond.sync.admin.Admin.ends
 
-    def asked(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0, subscription: str) -> Any:
-        waits.append(wait)
+    def ask(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0, subscription: str) -> Any:
+        asked.append((known, wait))
         return ends(admin, topics, known)
 
-    monkeypatch.setattr(headpond.sync.admin.Admin, "ends", asked)
+    monkeypatch.setattr(headpond.sync.admin.Admin, "ends", ask)
     monkeypatch.setattr("headpond.spark.source.offset.IDLE_SHARE", 1e9)
+    return asked
+
+
+def test_an_idle_source_answers_at_once_after_a_batch_of_its_query_and_waits_while_that_is_idle(
+    client: headpond.sync.Client,
+    shared_url: str,
+    topic: str,
+    questions: list[tuple[Any, float]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("headpond.spark.source.offset.IDLE_WAIT_S_MAX", 30.0)
     client.admin.create_topic(topic)
     with stream(shared_url, topic=topic) as read:
         read.next()
         read.next()
-        assert waits[-1] > 0.0
+        assert questions[-1][1] > 0.0
         read.reader.commit(read.offset)
-        waits.clear()
+        questions.clear()
         read.next()
-        assert set(waits) == {0.0}
+        assert {wait for _, wait in questions} == {0.0}
 
 
 def test_an_idle_source_is_not_woken_by_shards_that_it_does_not_read(
-    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: headpond.sync.Client, shared_url: str, topic: str, questions: list[tuple[Any, float]]
 ) -> None:
-    asked: list[Any] = []
-    ends = headpond.sync.admin.Admin.ends
-
-    def ask(admin: Any, topics: Any, known: Any = None, *, wait: float = 0.0, subscription: str) -> Any:
-        asked.append(known)
-        return ends(admin, topics, known)
-
-    monkeypatch.setattr(headpond.sync.admin.Admin, "ends", ask)
-    monkeypatch.setattr("headpond.spark.source.offset.IDLE_SHARE", 1e9)
     client.admin.create_topic(topic, shards=2)
     with stream(shared_url, assign=json.dumps({topic: [1]})) as read:
         read.next()
         read.next()
-    assert asked[-1] == [[ENTRY_MAX, 0]]
+    assert questions[-1][0] == [[ENTRY_MAX, 0]]
 
 
 def test_tasks_reach_the_node_of_the_driver(
@@ -656,17 +646,9 @@ def test_a_query_lives_through_a_restart_of_its_node_and_waits_for_it_as_long_as
 
 
 def test_driver_and_tasks_wait_for_their_node_as_long_as_timeout_says(
-    client: headpond.sync.Client, shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: headpond.sync.Client, shared_url: str, topic: str, waits: list[float]
 ) -> None:
-    waits: list[float] = []
-    opening = NodeConnection.open
-
-    def opened(self: NodeConnection, *, wait_s: float = 0.0) -> headpond.sync.Client:
-        waits.append(wait_s)
-        return opening(self, wait_s=wait_s)
-
     post(client, topic, 1)
-    monkeypatch.setattr(NodeConnection, "open", opened)
     with stream(shared_url, topic=topic, timeout="7") as read:
         assert numbers(read.next()) == [1]
     assert waits == [0.0, 7.0, 7.0], "who asks for the columns is told at once that there is no node"

@@ -9,19 +9,15 @@ column only within one sink.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from headpond.model.errors import BadRequest
 from headpond.spark.pipeline.faults import OUT_OF_ORDER, seconds
 from headpond.spark.pipeline.plan import Reorder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _INTEGERS = ("byte", "short", "integer", "long")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 import headpond.sync
 from headpond.client.consume.batch import Batch
@@ -34,9 +34,6 @@ from headpond.spark.source.plan import (
 )
 from headpond.spark.source.schema import arrow_schema, fit
 from headpond.wire.plain.columns import NAMES
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 log = logging.getLogger("headpond.spark")
 

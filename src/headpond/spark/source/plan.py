@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 import headpond.sync
 from headpond.model.errors import BadRequest, SchemaChanged, SchemaMismatch, TopicNotFound
@@ -18,9 +19,6 @@ from headpond.spark.source.schema import source_schema
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.control.reading import Ends
 from headpond.wire.typed.schema import decode_schema, shown_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 TASK_BYTES_MAX = 64 * 1024 * 1024
 TASK_BYTES_MIN = 4 * 1024 * 1024

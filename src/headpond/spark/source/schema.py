@@ -8,16 +8,16 @@ next wider one, half floats floats, decimals of over 38 digits text. Times finer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from pyspark.errors import PySparkException
+from pyspark.sql import types
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import DataType, StructType
 
 from headpond.model.errors import SchemaMismatch
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
 
 SPARK_DIGITS_MAX = 38
 DIGITS_MAX = 76
@@ -27,8 +27,6 @@ _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20
 
 def source_schema(columns: Sequence[str], value: pa.Schema | None) -> StructType:
     """The schema of a DataFrame of these columns; ``value`` are the columns of typed topics."""
-    from pyspark.sql import types
-
     text, micros = types.StringType(), types.TimestampType()
     kinds: dict[str, DataType] = {
         "key": types.BinaryType(),
@@ -49,15 +47,10 @@ def source_schema(columns: Sequence[str], value: pa.Schema | None) -> StructType
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark expects of batches."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _spark_type(kind: pa.DataType) -> Any:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_type
-
+def _spark_type(kind: pa.DataType) -> DataType:
     try:
         return from_arrow_type(_spark_like(kind))
     except PySparkException as error:
@@ -66,7 +59,7 @@ def _spark_type(kind: pa.DataType) -> Any:
 
 def shown_as(kind: pa.DataType) -> str:
     """The name of Spark's type for a column, without nullability."""
-    return str(_spark_type(kind).simpleString())
+    return _spark_type(kind).simpleString()
 
 
 def _spark_like(kind: pa.DataType) -> pa.DataType:

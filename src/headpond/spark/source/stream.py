@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -23,7 +24,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
+import headpond.sync
 from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import (
     IncarnationChanged,
@@ -71,13 +74,6 @@ from headpond.spark.source.standing import (
     span_start,
 )
 from headpond.wire.control.reading import Ends
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-    import headpond.sync
-
 
 log = logging.getLogger("headpond.spark")
 
@@ -325,12 +321,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after: Offset = {}
         for topic, now in ends.items():
             known = before.get(topic)
-            if now.uuid is None:  # check_standing let it pass: onGap is not fail
-                if known is not None:
-                    after[topic] = known
-                continue
             bound = now if self._until is None else self._until.get(topic)
-            if bound is None or bound.uuid != now.uuid:  # created after a query with AvailableNow began
+            # A topic that is gone (onGap is not fail), or created after a query with AvailableNow began.
+            if now.uuid is None or bound is None or bound.uuid != now.uuid:
                 if known is not None:
                     after[topic] = known
                 continue
@@ -474,11 +467,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _same(before: Offset, after: Offset) -> bool:
     """Whether there is nothing new; where a batch began does not count."""
-    if any(each.begins is not None for each in after.values()):
-        return False
-    return {topic: each.place() for topic, each in before.items()} == {
-        topic: each.place() for topic, each in after.items()
-    }
+    places = [{topic: each.place() for topic, each in offset.items()} for offset in (before, after)]
+    return places[0] == places[1] and all(each.begins is None for each in after.values())
 
 
 def _offset(ends: Ends, entries: Sequence[int], begins: tuple[int, ...] | None = None) -> TopicOffset:

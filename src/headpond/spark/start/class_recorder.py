@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,13 +22,10 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from headpond.spark.start.class_cache import CLASS_LIST, CLASS_PATH_GIVEN, CLASS_PATH_OPENED
 from headpond.spark.start.session import JAVA_OPTIONS, session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 FORMAT = "headpond_recorder"
 SCHEMA = "id long, key string, value binary, headers map<string, string>, sent_at timestamp"

@@ -2,8 +2,7 @@
 
 In reading order::
 
-    sides    both inputs in one form, and each message with how often it was sent and received
-    figures  sums and shares, in all and by producer, shard and time
+    figures  both inputs in one form, each message with how often it came, and the sums and shares
     orders   which orders held from the messages sent to those received
     audit    ``audit``, which compares two topics, folders or DataFrames, and its folder of results
     ledger   ``audit_ledger``, which takes a topic's ledger as the sent side

@@ -22,9 +22,8 @@ from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import orders as ordering
-from headpond.spark.jobs.audit.figures import AuditPart, Figures
+from headpond.spark.jobs.audit.figures import IDENTITY, MISSING, REPEATED, STRANGER, AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
-from headpond.spark.jobs.audit.sides import IDENTITY, MISSING, REPEATED, STRANGER, match, parts, same_kind, side
 from headpond.spark.jobs.feed import Feed, FeedKind, Reach, Source, check_feed, check_topics, feed_of, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
 from headpond.spark.start.packages import need_plots
@@ -182,16 +181,17 @@ def compare(
             read(work.spark, feeds[0], reaches[0], columns=_columns(by[0]), **limits),
             read(work.spark, feeds[1], reaches[1], columns=_columns(by[1])),
         ]
-        sent, received = side(frames[0], by[0], "the sent side"), side(frames[1], by[1], "the received side")
+        sent = sums.side(frames[0], by[0], "the sent side")
+        received = sums.side(frames[1], by[1], "the received side")
         by_text = " = ".join(dict.fromkeys(by))
-        same_kind(sent, received, by_text)
+        sums.same_kind(sent, received, by_text)
         if feeds[0].kind is FeedKind.TOPIC:
             sent = cache(sent)
         if feeds[1].kind is FeedKind.TOPIC:
             received = cache(received)
         work.say("matching")
-        matched = cache(match(sent, received))
-        names = cache(parts(sent, received), StorageLevel.MEMORY_AND_DISK)
+        matched = cache(sums.match(sent, received))
+        names = cache(sums.parts(sent, received), StorageLevel.MEMORY_AND_DISK)
         groups = sums.groups_of(sums.cells_of(matched, window_s), names)
         found = _figures(groups, feeds[0], window_s)
         work.say("checking the order")

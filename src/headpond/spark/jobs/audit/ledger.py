@@ -240,11 +240,9 @@ def _add(account: SentAccount, block: BlockAccount) -> None:
     account.blocks += 1
     account.unclosed += counts.unclosed + counts.open
     account.sent += counts.announced
-    account.stored += counts.stored
     account.refused += sum(counts.refused.values())
-    account.pending += counts.pending
-    account.holes += counts.holes
-    account.messages += counts.messages
+    for name in ("stored", "pending", "holes", "messages"):
+        setattr(account, name, getattr(account, name) + getattr(counts, name))
 
 
 def _compare(

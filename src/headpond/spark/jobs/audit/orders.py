@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headpond.pipes.calculus.orders import Order, held_orders, meet, order_of
-from headpond.spark.jobs.audit.sides import IDENTITY, MISSING, NAMED
+from headpond.spark.jobs.audit.figures import IDENTITY, MISSING, NAMED
 from headpond.spark.jobs.feed import summed
 
 if TYPE_CHECKING:
