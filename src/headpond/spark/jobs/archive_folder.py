@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -146,14 +147,11 @@ class ArchiveFolder:
     @contextmanager
     def publishing(self) -> Iterator[None]:
         """Locks the archive while files are moved: archive and compaction take turns."""
-        from threading import Event
-
-        never = Event()
         for _ in range(_WAIT_TRIES):
             try:
                 lock = FolderLock.take(self.inside / "publish")
             except RefillInUse:
-                never.wait(_WAIT_S)
+                time.sleep(_WAIT_S)
                 continue
             with lock:
                 yield

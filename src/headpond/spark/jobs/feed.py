@@ -20,7 +20,8 @@ from headpond.spark.connection import NO_TOKEN
 from headpond.wire.control.catalog import TopicInfo
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 FORMAT = "headpond"
 _PATH_STARTS = ("/", "./", "../", "~")
@@ -145,20 +146,21 @@ def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -
         # Files may have different columns. By default Spark takes the columns of one file and drops the others.
         path = str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name
         return spark.read.option("mergeSchema", True).parquet(path)
-    reader = spark.read.format(FORMAT).options(**reach.options(), topic=feed.name)
-    return reader.options(**_without_none(options)).load()
+    return _load(spark.read, feed, reach, options)
 
 
 def read_stream(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
     """The rows of a topic as a stream."""
     if feed.kind is not FeedKind.TOPIC:
         raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; read a folder without --follow.")
-    reader = spark.readStream.format(FORMAT).options(**reach.options(), topic=feed.name)
-    return reader.options(**_without_none(options)).load()
+    return _load(spark.readStream, feed, reach, options)
 
 
-def _without_none(options: dict[str, str | None]) -> dict[str, str]:
-    return {name: value for name, value in options.items() if value is not None}
+def _load(
+    reader: DataFrameReader | DataStreamReader, feed: Feed, reach: Reach, options: dict[str, str | None]
+) -> DataFrame:
+    given = {name: value for name, value in options.items() if value is not None}
+    return reader.format(FORMAT).options(**reach.options(), topic=feed.name, **given).load()
 
 
 def need_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:

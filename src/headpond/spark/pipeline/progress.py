@@ -74,6 +74,7 @@ class QueryProgress:
         rows = int(report.get("numInputRows") or 0)
         operators = report.get("stateOperators") or []
         late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
+        lags = progress_lag(report)
         self.rows += rows
         self.late += late
         return BatchSample(
@@ -85,7 +86,7 @@ class QueryProgress:
             rows_per_s=_rate(report.get("inputRowsPerSecond")),
             done_per_s=_rate(report.get("processedRowsPerSecond")),
             batch_s=int((report.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
-            lag=_lag(report),
+            lag=sum(lags.values()) if lags else None,
             state_rows=sum(int(one.get("numRowsTotal") or 0) for one in operators),
             state_bytes=sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
             late_rows=late,
@@ -100,11 +101,6 @@ def _rate(value: Any) -> float:
     except (TypeError, ValueError):
         return 0.0
     return rate if 0 <= rate < float("inf") else 0.0
-
-
-def _lag(report: Mapping[str, Any]) -> int | None:
-    lags = progress_lag(report)
-    return sum(lags.values()) if lags else None
 
 
 _GAUGES = {

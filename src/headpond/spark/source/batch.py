@@ -5,6 +5,7 @@ A task fetches ranges of shards directly from the node; a stream's tasks are the
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -105,26 +106,19 @@ def read_task(options: SourceOptions, schema: StructType, task: ReadTask) -> Ite
     """The rows of a task, as Arrow batches."""
     with errors_with_hints(), connect(options) as client:
         rows = RowBatcher(arrow_schema(schema))
-        readers: dict[tuple[str, bytes, int | None], headpond.sync.Reader] = {}
 
-        def reader_of(span: Span) -> headpond.sync.Reader:
-            key = (span.topic, span.uuid, span.schema_version)
-            if key not in readers:
-                readers[key] = client.reader(
-                    span.topic,
-                    uuid=span.uuid,
-                    schema_version=span.schema_version,
-                    subscription=options.reads_as,
-                )
-            return readers[key]
+        @functools.cache
+        def reader_of(topic: str, uuid: bytes, version: int | None) -> headpond.sync.Reader:
+            return client.reader(topic, uuid=uuid, schema_version=version, subscription=options.reads_as)
 
         for span in task.spans:
-            yield from _read(options, reader_of, rows, span)
+            reader = functools.partial(reader_of, span.topic, span.uuid, span.schema_version)
+            yield from _read(options, reader, rows, span)
         yield from rows.flush()
 
 
 def _read(
-    options: SourceOptions, reader_of: Callable[[Span], headpond.sync.Reader], rows: RowBatcher, span: Span
+    options: SourceOptions, opened: Callable[[], headpond.sync.Reader], rows: RowBatcher, span: Span
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range in batches for Spark; the last rows stay in ``rows``."""
     if span.gap is not None:
@@ -133,7 +127,7 @@ def _read(
         return
     at = span.start
     try:
-        for part in _parts(options, reader_of(span), span):
+        for part in _parts(options, opened(), span):
             at = part.entry_next
             rows.name(part.producers)
             for item in _in_order(part):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeGuard
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -14,7 +13,7 @@ from pyspark.sql.types import StructType
 import headpond.sync
 from headpond.model.errors import BadRequest, SchemaChanged, SchemaMismatch, TopicNotFound
 from headpond.model.names import TopicName
-from headpond.spark.options import EARLIEST, LATEST, Place, Places, SourceOptions
+from headpond.spark.options import LATEST, Place, Places, SourceOptions
 from headpond.spark.source.schema import source_schema
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.control.reading import Ends
@@ -165,24 +164,29 @@ def resolve(
     """The entry of ``start`` or ``end`` in each shard of a topic; in a shard that is not read, the first."""
     check_assigned(options, ends)
     read = [shard for shard in range(len(ends.shards)) if options.reads(ends.topic, shard)]
-    wanted = _places_by_shard(ends, places, name, read)
-    times = {
-        place: _entries_at(client, options, ends, place) for place in set(wanted.values()) if _is_time(place)
-    }
     found = [shard.entry_first for shard in ends.shards]
-    for shard, place in wanted.items():
-        found[shard] = times[place][shard] if _is_time(place) else _entry(ends, shard, place, name)
-        if (
-            _is_time(place)
-            and name == "start"
-            and options.start_beyond_end == "error"
-            and found[shard] == ends.shards[shard].entry_next
-        ):
-            raise BadRequest(
-                f"start: nothing was stored in shard {shard} of topic {TopicName.parse(ends.topic).short} "
-                f"at {place} or later",
-                hint="Give an earlier time, or startBeyondEnd = latest to begin with what comes next.",
-            )
+    times: dict[datetime, list[int]] = {}
+    for shard, place in _places_by_shard(ends, places, name, read).items():
+        known, where = ends.shards[shard], f"shard {shard} of topic {TopicName.parse(ends.topic).short}"
+        if place == LATEST:
+            found[shard] = known.entry_next
+        elif isinstance(place, int):
+            if place > known.entry_next:
+                raise BadRequest(
+                    f"{name}: entry {place} of {where} is not there yet; its entries end at {known.entry_next}"
+                )
+            found[shard] = place
+        elif isinstance(place, datetime):
+            if place not in times:
+                with client.reader(ends.topic, uuid=ends.uuid, subscription=options.reads_as) as reader:
+                    times[place] = reader.entries_at(place)
+            # This plan ignores entries that the node stored after the ends were read.
+            found[shard] = min(times[place][shard], known.entry_next)
+            if name == "start" and options.start_beyond_end == "error" and found[shard] == known.entry_next:
+                raise BadRequest(
+                    f"start: nothing was stored in {where} at {place} or later",
+                    hint="Give an earlier time, or startBeyondEnd = latest to begin with what comes next.",
+                )
     return found
 
 
@@ -202,32 +206,6 @@ def _places_by_shard(ends: Ends, places: Places, name: str, read: Sequence[int])
             hint="Name each of them: with an entry, a time, earliest or latest.",
         )
     return by_shard
-
-
-def _is_time(place: Place) -> TypeGuard[datetime]:
-    return isinstance(place, datetime)
-
-
-def _entries_at(client: headpond.sync.Client, options: SourceOptions, ends: Ends, when: datetime) -> list[int]:
-    with client.reader(ends.topic, uuid=ends.uuid, subscription=options.reads_as) as reader:
-        found = reader.entries_at(when)
-    # This plan ignores entries that the node stored after the ends were read.
-    return [min(entry, shard.entry_next) for entry, shard in zip(found, ends.shards, strict=True)]
-
-
-def _entry(ends: Ends, shard: int, place: str | int | datetime, name: str) -> int:
-    known = ends.shards[shard]
-    if place == EARLIEST:
-        return known.entry_first
-    if place == LATEST:
-        return known.entry_next
-    assert isinstance(place, int)
-    if place > known.entry_next:
-        raise BadRequest(
-            f"{name}: entry {place} of shard {shard} of topic {TopicName.parse(ends.topic).short} "
-            f"is not there yet; its entries end at {known.entry_next}"
-        )
-    return place
 
 
 def plan_tasks(spans: Sequence[Span], ends: Iterable[Ends], options: SourceOptions) -> list[ReadTask]:

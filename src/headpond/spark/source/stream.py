@@ -404,19 +404,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spans: list[Span] = []
             for topic, offset in sorted(after.items()):
                 _, version = self._read_as.get(topic, (None, None))
+                known, place = before.get(topic), moved.get(topic)
                 for shard, end_entry in enumerate(offset.entries):
                     if not self._options.reads(topic, shard):
                         continue
-                    begin = min(span_start(before.get(topic), offset, shard), end_entry)
-                    gap = gap_between(before.get(topic), offset, shard)
-                    stop = end_entry
-                    if topic in moved:  # a repeated batch, at whose place there are other messages now
-                        stop = min(end_entry, moved[topic][shard])
-                        begin = min(begin, stop)
-                        lost = max(stop, span_start(before.get(topic), offset, shard))
+                    begin, gap = span_start(known, offset, shard), gap_between(known, offset, shard)
+                    stop, incarnation = end_entry, offset.incarnations[shard]
+                    if place is not None:  # a repeated batch, at whose place there are other messages now
+                        stop = min(end_entry, place[shard])
+                        lost = max(stop, begin)
                         gap = (lost, end_entry, INCARNATION) if lost < end_entry else gap
-                    now = self._ends[topic].shards if topic in moved else ()
-                    incarnation = now[shard].incarnation if now else offset.incarnations[shard]
+                        incarnation = self._ends[topic].shards[shard].incarnation
+                    begin = min(begin, stop)
                     spans.append(Span(topic, offset.uuid, version, shard, incarnation, begin, stop, gap))
             return plan_tasks(spans, self._ends.values(), self._options)
 

@@ -130,7 +130,16 @@ def java_home(
     java: Java, environment: Mapping[str, str] | None = None, *, start: StartOptions | None = None
 ) -> Path:
     """A folder for ``JAVA_HOME`` whose ``bin/java`` is the script; written only if it is not there yet."""
-    text = _SCRIPT.format(java=shlex.quote(str(java.command.absolute())), start=_start_lines(start))
+    lines = (
+        ""
+        if start is None
+        else _START.format(
+            class_path=shlex.quote(start.class_path),
+            options=shlex.quote(str(start.options)),
+            argument=shlex.quote(f"@{start.options}"),
+        )
+    )
+    text = _SCRIPT.format(java=shlex.quote(str(java.command.absolute())), start=lines)
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     home = cache_folder(environment) / name
     try:
@@ -141,16 +150,6 @@ def java_home(
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         _write_script(home / "bin" / "java", text)
     return home
-
-
-def _start_lines(start: StartOptions | None) -> str:
-    if start is None:
-        return ""
-    return _START.format(
-        class_path=shlex.quote(start.class_path),
-        options=shlex.quote(str(start.options)),
-        argument=shlex.quote(f"@{start.options}"),
-    )
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:

@@ -70,7 +70,10 @@ def session(
         master = "local[*]"
     cores = None if master is None else local_cores(master)
     if cores is not None:
-        _choose_worker()
+        # Workers on this machine run this Python, or the one of PYSPARK_PYTHON once that is checked.
+        python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if python != sys.executable:
+            need_worker(python)
     settings = {"spark.app.name": app} | ({} if master is None else {"spark.master": master})
     settings |= {name: _text(value) for name, value in (conf or {}).items()}
     _hush()
@@ -168,12 +171,9 @@ def local_cores(master: str) -> int | None:
     found = _LOCAL.fullmatch(master)
     if found is None:
         return None
-    count = found[1] or "1"
-    return _cores() if count == "*" else int(count)
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
+    if found[1] != "*":
+        return int(found[1] or 1)
+    # The cores that this process may use.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -211,24 +211,17 @@ def _warehouse() -> str:
     catalogue is in memory, so such tables end with the session; their files stay.
     """
     folder = tempfile.mkdtemp(prefix="headpond-warehouse-")
-    atexit.register(_remove_empty, folder)
+
+    def remove_empty() -> None:
+        with suppress(OSError):
+            os.rmdir(folder)
+
+    atexit.register(remove_empty)
     return Path(folder).as_uri()
-
-
-def _remove_empty(folder: str) -> None:
-    with suppress(OSError):
-        os.rmdir(folder)
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _choose_worker() -> None:
-    """Workers on this machine run this Python, or the one of ``PYSPARK_PYTHON`` once that is checked."""
-    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if python != sys.executable:
-        need_worker(python)
 
 
 @contextmanager

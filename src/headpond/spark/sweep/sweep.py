@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 RUNS_FILE = "runs.parquet"
 TASKS_A_CORE = 16
 POLL_S = 0.25
+_SUMMED = ("failed", "promised", "unfinished", "agreeing")
 SURPRISE = 0.001
 """A route falls if chance alone makes so many disagreeing runs less likely than this."""
 
@@ -113,10 +114,7 @@ def sweep(
     routes = summarize(runs)
     return SweepResult(
         runs=runs.num_rows,
-        failed=sum(route.failed for route in routes),
-        promised=sum(route.promised for route in routes),
-        unfinished=sum(route.unfinished for route in routes),
-        agreeing=sum(route.agreeing for route in routes),
+        **{name: sum(getattr(route, name) for route in routes) for name in _SUMMED},
         seconds=round(time.monotonic() - began, 3),
         stands=all(route.stands for route in routes),
         routes=routes,
