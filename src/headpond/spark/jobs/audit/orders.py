@@ -103,8 +103,8 @@ def _steps(arrivals: DataFrame) -> DataFrame:
         "count_if(at < before) as falls",
         "count_if(at = before) as repeats",
         "max(at) as highest",
-        "max(at) filter (where is_first) as first_at",
-        "max(at) filter (where is_last) as last_at",
+        "max(if(is_first, at, null)) as first_at",
+        "max(if(is_last, at, null)) as last_at",
     )
     joined = chunks.selectExpr("*", f"lag(last_at) over (partition by {route} order by chunk) as last_before")
     return summed(
