@@ -43,25 +43,19 @@ def given_options(
     known = {option.name.lower(): option.name for option in declared}
     values: dict[str, str] = {}
     for key, value in options.items():
-        name = known.get(key.lower())
-        if name is None:
-            if key.lower() in ignored:
-                continue
-            raise _unknown_option(key, value, known.values())
-        if not str(value).strip():
-            raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
-        values[name] = str(value).strip()
+        name, text = known.get(key.lower()), str(value).strip()
+        if name is not None:
+            if not text:
+                raise BadRequest(f"option {name} is empty", hint="Leave it out, or give it a value.")
+            values[name] = text
+        elif key.lower() == "path":  # load, save and start take one
+            raise BadRequest(
+                f"a topic has no path, and {value!r} is given",
+                hint='Name the topic with .option("topic", …), and call load, save and start without a path.',
+            )
+        elif key.lower() not in ignored:
+            raise BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known.values())}.")
     return values
-
-
-def _unknown_option(key: str, value: str, known: Iterable[str]) -> BadRequest:
-    """The error for an unknown option; a path, which ``load``, ``save`` and ``start`` take, has its own."""
-    if key.lower() == "path":
-        return BadRequest(
-            f"a topic has no path, and {value!r} is given",
-            hint='Name the topic with .option("topic", …), and call load, save and start without a path.',
-        )
-    return BadRequest(f"option {key!r} is unknown", hint=f"There are {', '.join(known)}.")
 
 
 def word_of(name: str, values: Mapping[str, str], words: tuple[str, ...]) -> str:
@@ -509,21 +503,9 @@ class SinkOptions:
 def read_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Reads the options; ``BadRequest`` names one with a fault."""
     values = given_options(options, SINK_OPTIONS, ignored=SPARKS_OWN)
-    topic = values.get("topic")
-    sink = values.get("sinkId")
+    topic, sink, text = values.get("topic"), values.get("sinkId"), values.get("batch")
     if sink is not None and not (len(sink) <= SINK_LENGTH_MAX and sink.isprintable()):
         raise BadRequest(f"sinkId has at most {SINK_LENGTH_MAX} printable characters")
-    return SinkOptions(
-        connection=read_connection(values),
-        topic=str(TopicName.parse(topic)) if topic is not None else None,
-        sink=sink,
-        batch=_read_batch(values, sink, streaming=streaming),
-        on_repeat=word_of("onRepeat", values, ON_REPEAT),
-    )
-
-
-def _read_batch(values: Mapping[str, str], sink: str | None, *, streaming: bool) -> int | None:
-    text = values.get("batch")
     if streaming and text is not None:
         raise BadRequest("option batch is for batches; a stream counts its own", hint="Leave it out.")
     if not streaming and (text is None) != (sink is None):
@@ -531,8 +513,13 @@ def _read_batch(values: Mapping[str, str], sink: str | None, *, streaming: bool)
             "options sinkId and batch go together: the batch is committed once under both",
             hint="Give both for a job that may be run again, or neither.",
         )
-    if text is None:
-        return None
-    if (batch := whole_number(text, 0, BATCH_MAX)) is None:
+    batch = None if text is None else whole_number(text, 0, BATCH_MAX)
+    if text is not None and batch is None:
         raise BadRequest(f"option batch is a number from 0, not {text[:80]!r}")
-    return batch
+    return SinkOptions(
+        connection=read_connection(values),
+        topic=str(TopicName.parse(topic)) if topic is not None else None,
+        sink=sink,
+        batch=batch,
+        on_repeat=word_of("onRepeat", values, ON_REPEAT),
+    )
