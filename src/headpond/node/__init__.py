@@ -7,7 +7,6 @@ In reading order::
     process           A node's process: its folder, its signals, and serving until a signal stops it
     data_folder       The data folder: its owner, and the version that wrote it
     bootstrap         The first admin token, written to the data folder of a node that does not run
-    tls               TLS on the node's side: its certificate, and whether clients must show one
     server            The node's shell: sockets, worker threads and timers around the core
     memory_transport  A connection between a client and its node in one process
     lossy_link        A connection between a client and a node that fails on purpose, for tests and the demo

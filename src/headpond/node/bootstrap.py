@@ -1,6 +1,6 @@
-"""The first admin token, made in the data folder itself: whoever may write there owns the node.
+"""The first admin token, written to the data folder: a user who may write there owns the node.
 
-It works whenever the node is not running, so it is also the way back for somebody who lost the last one.
+It works while the node does not run, so it also helps an admin who lost the last token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("headpond.node")
 
 
 def bootstrap(folder: Path, name: str) -> tuple[str, str]:
-    """Makes a token for everything; returns its id and its text. ``DataLocked`` while the node runs."""
+    """Creates a token for everything; returns its id and its text. ``DataLocked`` while the node runs."""
     try:
         disk = OsDisk(folder)
         refuse_foreign(disk, str(folder))
@@ -50,9 +50,9 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
 
 
 def _append(disk: OsDisk, folder: str, state: TableState, body: bytes) -> None:
-    """Adds a record as the node would: what damage to the journal means for tokens holds here too."""
-    kept = JournalTable(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
-    for line in kept.recovered:
+    """Adds a record as the node would: recovery of a damaged journal is the same."""
+    table = JournalTable(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
+    for line in table.recovered:
         logger.warning("%s", line)
-    kept.journal.append(body)
-    kept.journal.close()  # writes and syncs it
+    table.journal.append(body)
+    table.journal.close()  # writes and syncs it

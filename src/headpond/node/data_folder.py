@@ -1,21 +1,20 @@
-"""The data folder: whose it is and which version wrote it.
+"""The data folder: its owner, and the version that wrote it.
 
 ::
 
-    NODE            who this node is: one RECORD frame, written once
-    LOCK            held by the running node
+    NODE            the node's id: one RECORD frame, written once
+    LOCK            locked by the running node
     SEAL            how long each file was at the last clean stop (storage/seal.py)
     catalog/        which topics exist (a journal)
-    settlements/    which subscriptions exist and what became of their entries (a journal)
-    tokens/         who may come in (a journal)
-    admin_log/      what was administered (a journal)
+    settlements/    which subscriptions exist, and the settlements of their entries (a journal)
+    tokens/         the tokens (a journal)
+    admin_log/      the log of administration (a journal)
     peers/          links to other nodes (a journal)
     writers/        staged writes and their commits (a journal)
-    stages/         rows that are staged and in no topic yet
-    runs/           which run this is, and whether the one before ended cleanly (a journal)
+    stages/         rows that are staged and not in a topic yet
+    runs/           the number of this run, and whether the last one ended cleanly (a journal)
     commits/        writes of many logs that one sync made durable
     topics/UUID/SHARD/   the logs
-
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class NodeIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
 
 def open_error(folder: Path, error: OSError) -> HeadpondError:
-    """What keeps a node from using its data folder: which file, how much room there is, what to do."""
+    """The error of a data folder that cannot be used: which file, how much room there is, what to do."""
     file = f": {error.filename}" if error.filename else ""
     reason = f"cannot use the data folder {folder}{file}: {error.strerror or error}"
     if not is_disk_full(error):
@@ -54,13 +53,13 @@ def open_error(folder: Path, error: OSError) -> HeadpondError:
 
 
 def refuse_foreign(disk: Disk, folder: str) -> None:
-    """A folder with other things in it is not ours to write to: not even a lock."""
+    """Refuses a folder with other files in it, before anything is written there, not even a lock."""
     if not disk.exists(NODE_FILE) and any(name not in _HARMLESS for name in disk.list("")):
         raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
 
 
 def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
-    """Reads who the node is; an empty folder becomes that of ``node``."""
+    """Reads the node's identity; an empty folder becomes that of ``node``."""
     if disk.exists(NODE_FILE):
         return read_identity(disk)
     identity = NodeIdentity(FORMAT, node, now_us)
@@ -78,7 +77,7 @@ def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
 
 
 def read_identity(disk: Disk) -> NodeIdentity:
-    """Who the node is that the folder is of."""
+    """The identity of the node that owns the folder."""
     file = disk.open(NODE_FILE)
     try:
         data = file.read_at(0, CONTROL_BYTES_MAX)
@@ -87,7 +86,7 @@ def read_identity(disk: Disk) -> NodeIdentity:
     try:
         frame = decode_at(data, 0, CONTROL_BYTES_MAX)
         if frame is None or frame.type != FrameType.RECORD:
-            raise BadFrame("it is cut short")
+            raise BadFrame("the file ends too early")
         identity = msgspec.msgpack.decode(frame.body, type=NodeIdentity)
     except (BadFrame, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise BadData(f"the data folder's NODE file cannot be read: {error}") from error

@@ -1,7 +1,7 @@
-"""A link between a client and a node that behaves badly on purpose, and counts what it did.
+"""A connection between a client and a node that fails on purpose, and counts its failures.
 
-It cuts connections now and then with all that is on its way in both directions: segments that the node never
-gets, and answers that the producer never gets, so that it sends again what the node has.
+It cuts connections at random, with everything on its way in both directions: segments that the node never gets,
+and acknowledgements that the producer never gets, so that it sends again what the node has.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from dataclasses import dataclass, field
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, FrameType
 
 FRAMES_AT_ONCE = 8
-"""It is narrow: so much goes on at a time, and the rest is on its way."""
+"""Frames that it passes on at a time; the others are still on their way."""
 
 
 @dataclass(slots=True)
 class Harm:
-    """What a link did."""
+    """What a lossy link did."""
 
     passed: int = 0
     """Segments that it passed on."""
     swallowed: int = 0
     """Segments that it took and never passed on."""
     answers_swallowed: int = 0
-    """Acknowledgements that never came back."""
+    """Acknowledgements that it took and never passed back."""
     cuts: int = 0
 
 
 @dataclass(slots=True)
 class LossyLink:
-    """Listens on a port of its own; each connection to it goes on to ``host``:``port``."""
+    """Listens on its own port; each connection to it leads to ``host``:``port``."""
 
     host: str
     port: int
     delay_s: float = 0.02
-    """For how long a frame is on its way."""
+    """How long a frame is on its way."""
     cut_s: float = 0.4
-    """A connection lives about so long."""
+    """About how long a connection lasts."""
     seed: int = 0
     harm: Harm = field(default_factory=Harm)
     down: bool = False
-    """Whether it takes nothing on now."""
+    """Whether it refuses connections now."""
     _chance: random.Random = field(init=False)
     _server: asyncio.Server | None = None
     _open: set[asyncio.Task[None]] = field(default_factory=set)
@@ -68,7 +68,7 @@ class LossyLink:
         return f"headpond://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def sever(self) -> None:
-        """Ends what goes over it, and takes nothing on until it is mended."""
+        """Cuts all connections, and refuses new ones until ``mend``."""
         self.down = True
         for task in list(self._open):
             task.cancel()
@@ -84,7 +84,7 @@ class LossyLink:
             if self.down:
                 return
             await self._carry(reader, writer)
-        except asyncio.CancelledError:  # severed: nobody waits for it
+        except asyncio.CancelledError:  # severed: nothing awaits this task
             pass
         finally:
             self._open.discard(task)
@@ -94,7 +94,7 @@ class LossyLink:
         try:
             far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
         except OSError:
-            return  # the node is away: so is the link
+            return  # the node does not listen
         there = _Way(FrameType.SEGMENT)
         back = _Way(FrameType.ACK)
         works = [
@@ -116,7 +116,7 @@ class LossyLink:
             far_writer.transport.abort()
 
     async def _give(self, way: _Way, writer: asyncio.StreamWriter) -> None:
-        """Passes frames on, some time after they came."""
+        """Passes frames on, ``delay_s`` after they came."""
         with contextlib.suppress(ConnectionError):
             while True:
                 await asyncio.sleep(self.delay_s)
@@ -145,7 +145,7 @@ class _Way:
                 await self.frames.put((type_, header + rest))
 
     def left(self) -> int:
-        """How many of the counted frames never got on."""
+        """How many of the counted frames were not passed on."""
         count = 0
         while not self.frames.empty():
             count += self.frames.get_nowait()[0] == self._counted

@@ -1,4 +1,4 @@
-"""A node's process: its folder, its signals, and serving until it is told to stop."""
+"""A node's process: its folder, its certificates, its signals, and serving until a signal stops it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
 from headpond.node.data_folder import open_error, open_identity, refuse_foreign
 from headpond.node.server import Server, clock_us, now_us
-from headpond.node.tls import Certificates, tls_context
 from headpond.storage.os_disk import OsDisk
 
 if TYPE_CHECKING:
     from headpond.node.http.server import HttpServer
 
+logger = logging.getLogger("headpond.node")
+
+FILES_WANTED = 262_144
 OnReady = Callable[[str, str | None], None]
 """Gets the URL of the node, and that of HTTP where the node serves it."""
 Vitals = tuple[int | None, int | None]
-"""Microseconds of processor time, and bytes of memory; None where the system does not tell."""
+"""Microseconds of processor time, and bytes of memory; None if the system does not say."""
 
 
 def process_vitals() -> Vitals:
@@ -48,33 +50,72 @@ def _resident_bytes() -> int | None:
         return None
 
 
-logger = logging.getLogger("headpond.node")
-
-FILES_WANTED = 262_144
-
-
 def check_secure(settings: Settings, *, guarded: bool) -> None:
-    """Refuses to serve an address that others can reach without tokens and TLS, unless told to."""
+    """Refuses to serve an address that other machines can reach without tokens and TLS, unless ``insecure``."""
     if settings.on_loopback or settings.insecure or (guarded and settings.tls_cert):
         return
     lacks = [
-        *([] if guarded else ["tokens, so anybody could read and delete everything"]),
+        *([] if guarded else ["tokens, so anyone could read and delete everything"]),
         *([] if settings.tls_cert else ["TLS, so tokens and messages would travel in the clear"]),
     ]
     place = settings.http if Address(*settings.address).on_loopback else settings.listen
-    raise Insecure(f"{place} can be reached by others, and this node has no {'; and no '.join(lacks)}")
+    raise Insecure(f"other machines can reach {place}, and this node has no {'; and no '.join(lacks)}")
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """The context from the files as they are now; None without TLS."""
+    if not settings.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    at = settings.tls_cert
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+        if settings.tls_client_ca:
+            at = settings.tls_client_ca
+            context.load_verify_locations(settings.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # the base of ssl's errors
+        raise BadConfig(
+            f"cannot use {at} for TLS: {error.strerror or error}",
+            hint="--tls-cert and --tls-client-ca are PEM files, --tls-key the key of the first.",
+        ) from error
+    return context
+
+
+class Certificates:
+    """The newest context that could be read; open connections continue with the one they began with.
+
+    Every reading makes a new context, and each handshake takes the newest: a context in use would keep
+    authorities that were removed from the file, and could get a certificate and a key that do not match.
+    """
+
+    def __init__(self, settings: Settings, listening: ssl.SSLContext) -> None:
+        self._settings = settings
+        self._newest = listening
+        listening.sni_callback = self._choose  # called with every handshake, with or without a name
+
+    def read_again(self) -> None:
+        """``BadConfig`` if the files cannot be used; then the old context stays."""
+        context = tls_context(self._settings)
+        assert context is not None
+        self._newest = context
+
+    def _choose(self, tls: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        if self._newest is not context:
+            tls.context = self._newest
 
 
 def _reload(certificates: Certificates | None) -> None:
     if certificates is None:
-        logger.info("told to read its files again (SIGHUP); without TLS there are none")
+        logger.info("SIGHUP: there are no certificates to read again without TLS")
         return
     try:
         certificates.read_again()
     except BadConfig as error:
-        logger.error("the certificate is kept as it was: %s", error.message)
+        logger.error("SIGHUP: the old certificate stays in use: %s", error.message)
     else:
-        logger.info("the certificate was read again")
+        logger.info("SIGHUP: read the certificate again")
 
 
 async def _serve(
@@ -89,7 +130,7 @@ async def _serve(
         loop.add_signal_handler(signal_number, stopped.set)
     tls = tls_context(settings)
     certificates = None if tls is None else Certificates(settings, tls)
-    loop.add_signal_handler(signal.SIGHUP, _reload, certificates)
+    loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, _reload, certificates)
     server = Server(disk, core, settings, tls)
     url = await server.start()
     try:
@@ -112,7 +153,7 @@ async def _open_http(server: Server, settings: Settings, tls: ssl.SSLContext | N
 
 
 def _raise_file_limit() -> None:
-    """A log keeps its last file open, and so does every connection: the usual soft limit is far too low."""
+    """Every log has its last file open, and every connection is a file: the usual soft limit is far too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -122,7 +163,7 @@ def _raise_file_limit() -> None:
 
 def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> None:
     """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
-    settings.check_places()  # faults are told before anything is opened
+    settings.check_places()  # errors come before anything is opened
     tls_context(settings)
     _raise_file_limit()
     folder = Path(settings.data).expanduser()
@@ -152,7 +193,7 @@ def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> N
         try:
             check_secure(settings, guarded=core.stores.tokens.guarded)
             uvloop.run(_serve(disk, core, settings, on_ready))
-        except HeadpondError:  # it could not begin to serve: the folder is left as a clean stop leaves it
+        except HeadpondError:  # it did not begin to serve: the folder is closed as at a clean stop
             core.close()
             raise
     finally:

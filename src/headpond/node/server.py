@@ -1,7 +1,7 @@
-"""The node's shell: sockets, worker threads, timers and signals around the core.
+"""The node's shell: sockets, worker threads and timers around the core.
 
-It makes no decisions. Bytes go in, effects come out and are carried out in order; writes, syncs and reads of
-files run in worker threads, so the loop never waits for a disk.
+It makes no decisions: it passes bytes to the core and carries out the core's effects in order. Writes, syncs
+and reads of files run in worker threads.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from headpond.wire.frame import Frame
 logger = logging.getLogger("headpond.node")
 
 GOODBYE_S = 2.0
-"""How long a refused client may take to read why."""
+"""How long a refused client may take to read the reason."""
 PING_S = 5.0
-"""How often a client hears from a node that does not read from it now."""
+"""How often the node pings a client that it does not read from."""
 STOP_S_MAX = 30.0
 """How long a stopping node waits for its last writes."""
 LEAVE_TURNS = 500
-"""How often it looks whether its connections are gone."""
+"""For how many turns, of a millisecond each, a stopping node waits until its connections have ended."""
 
 
 def now_us() -> int:
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         self.opened_s = self.heard_s = self.frame_s = self.pinged_s = 0.0
         self.reading = True
         self.partial_bytes = 0
-        """What a half-sent frame of it holds, as counted by the server."""
+        """The bytes of its incomplete frame, as the server has counted them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.heard_s = time.monotonic()
         self._server.core.received(self.number, data)
         assert self.session is not None
-        if self.session.side.partial_bytes <= len(data):  # what is unfinished began to arrive just now
+        if self.session.side.partial_bytes <= len(data):  # an incomplete frame began with these bytes
             self.frame_s = self.heard_s
         self._server.count_partial(self)
         self._server.drain()
@@ -118,12 +118,12 @@ class Server:
         self._tls = tls
         self._disk = disk
         self._settings = settings
-        # Two pools, so that slow reads of old data do not hold up a sync.
+        # Two pools, so that slow reads of old data do not delay a sync.
         self._writers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-write")
         self._readers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-read")
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[int, Connection] = {}
-        """Connections that may not have said hello yet, oldest first."""
+        """Connections that may not have sent HELLO yet, oldest first."""
         self._paused: set[Connection] = set()
         self._numbers = 0
         self._writing = 0
@@ -160,14 +160,14 @@ class Server:
                 reason, hint="Choose an address of this machine, such as 127.0.0.1:7411."
             ) from error
         self._ticker = self._loop.create_task(self._tick())
-        self.core.watermark.lack()  # a disk that is full already is told of at once
+        self.core.watermark.lack()  # logs a disk that is full already
         self.peers.start()
         self.drain()
         port = self._listener.sockets[0].getsockname()[1]
         return Address(host, port, tls=self._tls is not None).url
 
     async def stop(self) -> None:
-        """Takes nothing new, finishes what was begun, says goodbye, and closes the files in good order."""
+        """Refuses new requests, finishes what is under way, ends connections, and closes the files in order."""
         self.core.begin_stop()
         assert self._listener is not None and self._ticker is not None
         self._listener.close()
@@ -189,7 +189,7 @@ class Server:
             if connection.transport is not None:
                 connection.transport.abort()
         self._readers.shutdown(wait=True)
-        for _ in range(LEAVE_TURNS):  # each connection that leaves may have something written down
+        for _ in range(LEAVE_TURNS):  # the end of a connection may write to journals
             await asyncio.sleep(0.001)
             if not self._connections:
                 break
@@ -223,9 +223,9 @@ class Server:
         self._strangers[connection.number] = connection
 
     def _least_wanted(self, newcomer: Connection) -> Connection:
-        """Who goes where there is one too many: those who have not said who they are, the oldest first.
+        """The connection to refuse when there is one too many: the oldest that has not sent HELLO.
 
-        So that connections that say nothing cannot keep out those who do.
+        So connections that send nothing cannot keep out clients that do.
         """
         for number, connection in list(self._strangers.items()):
             del self._strangers[number]
@@ -244,7 +244,7 @@ class Server:
         self.drain()
 
     def check_window(self, connection: Connection) -> None:
-        """Stops reading from a producer that is far ahead of the disk, or of its quota."""
+        """Stops reading from a client that is far ahead of the disk, or beyond its quota."""
         limits, session = self._settings.limits, connection.session
         assert session is not None
         full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
@@ -275,7 +275,7 @@ class Server:
                 connection.transport.resume_reading()
 
     async def _tick(self) -> None:
-        """Once a second: connections that took too long."""
+        """Once a second: ends connections that took too long."""
         limits = self._settings.limits
         while True:
             await asyncio.sleep(1.0)
@@ -283,7 +283,7 @@ class Server:
             for connection in list(self._connections.values()):
                 session = connection.session
                 assert session is not None
-                if not connection.reading:  # its pings are not read either, so it is told that all is well
+                if not connection.reading:  # the node does not read its pings, so it pings
                     if now_s - connection.pinged_s > PING_S:
                         connection.pinged_s = now_s
                         self._do(Send(connection.number, [encode_control(Ping(0))]))
@@ -291,9 +291,9 @@ class Server:
                 if not session.greeted and now_s - connection.opened_s > limits.handshake_s:
                     error = TimedOut(f"no greeting within {limits.handshake_s:g} s")
                 elif session.side.mid_frame and now_s - connection.frame_s > limits.frame_s:
-                    error = TimedOut(f"a frame did not become whole within {limits.frame_s:g} s")
+                    error = TimedOut(f"a frame was not complete within {limits.frame_s:g} s")
                 elif now_s - connection.heard_s > limits.idle_s:
-                    error = TimedOut(f"nothing was heard for {limits.idle_s:g} s")
+                    error = TimedOut(f"the client sent nothing for {limits.idle_s:g} s")
                 else:
                     continue
                 self.core.sessions.refuse(connection.number, error)
@@ -303,7 +303,7 @@ class Server:
             self.drain()
 
     def count_partial(self, connection: Connection) -> None:
-        """Keeps half-sent frames within their limit: the ones that began longest ago go first."""
+        """Keeps incomplete frames within their limit; refuses the clients whose frames began longest ago."""
         assert connection.session is not None
         held = connection.session.side.partial_bytes
         self._partial_bytes += held - connection.partial_bytes
@@ -311,7 +311,7 @@ class Server:
         limit = self._settings.limits.partial_bytes
         if self._partial_bytes <= limit:
             return
-        error = LimitReached(f"half-sent frames hold over {limit:,} bytes (limits.partial_bytes)")
+        error = LimitReached(f"incomplete frames hold over {limit:,} bytes (limits.partial_bytes)")
         halves = [item for item in self._connections.values() if item.partial_bytes]
         for slow in sorted(halves, key=lambda item: item.frame_s):
             if self._partial_bytes <= limit:
@@ -324,8 +324,8 @@ class Server:
     # --- effects ------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Carries out what the core asks for."""
-        if self._closed:  # its files are being closed, by a thread
+        """Carries out the effects of the core."""
+        if self._closed:  # a thread closes the files
             return
         for effect in self.core.effects():
             self._do(effect)
@@ -349,7 +349,7 @@ class Server:
             connection = self._connections.get(effect.connection)
             if connection is not None and connection.transport is not None:
                 connection.transport.close()
-                self._loop.call_later(GOODBYE_S, connection.transport.abort)  # it may not read its goodbye
+                self._loop.call_later(GOODBYE_S, connection.transport.abort)  # it may not read the reason
         else:
             assert isinstance(effect, RemoveTree)
             self._writers.submit(self._run_remove, effect)
@@ -360,7 +360,7 @@ class Server:
             return
         connection.transport.writelines(send.parts)
         if connection.transport.get_write_buffer_size() > self._settings.limits.unsent_bytes:
-            logger.warning("connection %d does not read what it is sent; closed", connection.number)
+            logger.warning("connection %d does not read what the node sends; closed", connection.number)
             self.core.context.counters["connections_refused_unsent"] += 1
             connection.transport.abort()
 
@@ -392,7 +392,7 @@ class Server:
             write.run(self._disk)
         except OSError as failure:
             error = failure
-        except Exception as failure:  # a fault of ours must not be taken for a write that succeeded
+        except Exception as failure:  # an internal fault must not pass for a write that succeeded
             logger.exception("writing %s failed", lane.name)
             error = OSError(errno.EIO, f"internal fault: {failure}")
         self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
@@ -400,8 +400,8 @@ class Server:
     def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         self._writing -= 1
         known = error is not None and is_disk_full(error) and self.core.watermark.lack() is not None
-        if error is not None and not known:  # of a full disk the watermark tells, once
-            logger.error("cannot write %s: %s; what was not acknowledged is refused", lane.name, error)
+        if error is not None and not known:  # the watermark logs a full disk once
+            logger.error("cannot write %s: %s; the node refuses what it had not acknowledged", lane.name, error)
         self.core.wrote(lane, write, error)
         self.drain()
         if self._paused:

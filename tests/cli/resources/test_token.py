@@ -163,7 +163,7 @@ def test_other_machines_are_not_served_without_tokens_and_tls(cli: Cli, tmp_path
     with pytest.raises(NodeDidNotStart) as refused:
         node.start()
     said = str(refused.value)
-    assert "0.0.0.0:0 can be reached by others" in said and "--insecure" in said
+    assert "other machines can reach 0.0.0.0:0" in said and "--insecure" in said
     assert ("no tokens" in said) is (what != "tokens") and ("no TLS" in said) is (what != "tls")
 
 

@@ -1,12 +1,12 @@
-"""Room for answers: they take memory until their clients have read them, and a client may never do so.
+"""Memory for answers: they take it until their clients have read them, and a client may never do so.
 
 An answer is sent in pieces, each when the connection has taken most of the one before. So a connection holds
-two pieces, and its request holds the rest, which is counted here: room is taken before a large answer is made
-and given back when all of it went out or the connection was cut (``http_limits.unread_s``). Where there is none
-for a while the request is refused (503), and a stream of events ends with that error. Answers of one piece are
-not counted: there are no more of them than connections.
+two pieces, and its request holds the rest, which counts: a route takes room before it makes a large answer, and
+gives it back when all of it was sent or the connection was cut (``http_limits.unread_s``). If there is no room
+for a while, the request is refused (503), and a stream of events ends with that error. Answers of one piece do
+not count: there are no more of them than connections.
 
-A request that has changed something is not refused for its answer: it took the room before, or goes past it.
+A request that has changed something is not refused for its answer: it took the room before, or exceeds it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from headpond.node.http.status import refusing
 
 PIECE_BYTES = 64 * 1024
 ANSWER = "answer"
-"""Where a request's scope has it, in its state."""
+"""The key of the answer in the state of a request's scope."""
 
 
 class AnswerRoom:
-    """What the answers of all requests may take together, first come first served."""
+    """The room that the answers of all requests share, first come first served."""
 
     def __init__(self, bytes_max: int, wait_s: float) -> None:
         self.bytes = 0
         self._bytes_max = bytes_max
         self._wait_s = wait_s
         self._waiting: dict[asyncio.Future[None], int] = {}
-        """Who waits for how much, in the order they came."""
+        """The bytes that each waits for, in the order they came."""
 
     async def take(self, size: int) -> None:
         """Waits until there is room; an answer that is larger than all of it waits to be the only one."""
@@ -44,14 +44,14 @@ class AnswerRoom:
             async with asyncio.timeout(self._wait_s):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():  # it was given just now, to somebody who has gone
+            if turn.done() and not turn.cancelled():  # it got the room, and its request has ended
                 self.give(size)
             else:
                 self._waiting.pop(turn, None)
                 self._wake()
             if isinstance(error, TimeoutError):
                 raise LimitReached(
-                    f"{self.bytes:,} bytes of answers are made and not read (http_limits.answers_bytes)",
+                    f"clients have not read {self.bytes:,} bytes of answers (http_limits.answers_bytes)",
                     hint="Read answers to their end, or ask for less at a time (count, bytes_max).",
                 ) from None
             raise
@@ -75,7 +75,7 @@ class AnswerRoom:
 
 
 class Answer:
-    """What one request is answered, and the room that it takes."""
+    """The answer to one request, and the room that it has."""
 
     def __init__(self, room: AnswerRoom, scope: HTTPScope, receive: Receive, send: Send) -> None:
         self._room = room
@@ -83,20 +83,20 @@ class Answer:
         self._receive = receive
         self._send = send
         self._start: Message | None = None
-        """The first line and the headers, until it is known that the body may follow."""
+        """The status and the headers, until the body may follow."""
         self.started = False
         """Whether the application has begun to answer."""
         self.bytes = 0
-        """The room that it has."""
+        """Its room."""
 
     async def expect(self, size: int) -> None:
-        """Makes room for so much before it is made; ``LimitReached`` where there is none for a while."""
+        """Takes room for an answer before it is made; ``LimitReached`` if there is none for a while."""
         if size > max(self.bytes, PIECE_BYTES):
             await self._room.take(size - self.bytes)
             self.bytes = size
 
     def resize(self, size: int) -> None:
-        """It came to this, more or less than was expected."""
+        """The answer turned out to have this size."""
         self._room.give(self.bytes - size)
         self.bytes = size
 
@@ -105,7 +105,7 @@ class Answer:
             self.resize(0)
 
     async def send(self, message: Message) -> None:
-        """Passes on what the application sends, a piece at a time."""
+        """Sends what the application sends, in pieces."""
         if message["type"] != "http.response.body":
             self.started = True
             self._start = message
@@ -123,7 +123,7 @@ class Answer:
             await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def _admit(self, size: int) -> bool:
-        """Whether a whole answer may be sent; one that may not is replaced by the error."""
+        """Whether there is room for a complete answer; if not, the error is sent instead."""
         try:
             await self.expect(size)
         except LimitReached as error:

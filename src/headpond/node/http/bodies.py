@@ -1,4 +1,4 @@
-"""Messages out of a request's body: JSON, a message a line of it, an Arrow stream, or one value as it is."""
+"""Messages in the body of a request: JSON, one JSON message per line, an Arrow stream, or one raw value."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.expiry import TTL_S_MAX, with_ttl
 from headpond.wire.plain.ipc import unfolded_bytes
 
-# A typed topic's values out of JSON, by its columns: the way back from what ``consume --json`` prints.
-#
-# Times are ISO 8601, bytes are text or ``{"base64": …}``, decimals are numbers or text, maps are objects or
-# lists of pairs. What does not fit is left as it is: the check of the row names its column. A number with a
-# point in it comes as a ``Decimal``, so that all of its digits are there for a column that holds them.
+# --- values of typed topics -------------------------------------------------------------------------
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
+    """A value of a typed topic from JSON, as ``consume --json`` prints it.
+
+    Times are ISO 8601, bytes are text or ``{"base64": …}``, decimals are numbers or text, maps are objects or
+    lists of pairs. A value that does not fit stays as it is: the check of the row names its column. A number
+    with a point comes as a ``Decimal``, with all its digits.
+    """
     if value is None:
         return None
     if pt.is_struct(kind) and isinstance(value, dict):
@@ -70,7 +72,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 
 def _number(value: Decimal, kind: pa.DataType) -> Any:
-    """The nearest number for a floating-point column, unless it is infinite; others look if it is whole."""
+    """For a floating-point column the nearest number, unless that is infinite; for others the decimal."""
     if not pt.is_floating(kind):
         return value
     nearest = float(value)
@@ -78,7 +80,7 @@ def _number(value: Decimal, kind: pa.DataType) -> Any:
 
 
 def _in_micros(text: str) -> str:
-    """Python reads six digits behind the point and drops what follows: that must be nothing."""
+    """Refuses digits beyond microseconds, which Python would drop."""
     if re.search(r"[.,]\d{6}0*[1-9]", text):
         raise ValueError(text)
     return text
@@ -89,7 +91,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def as_bytes(value: Any) -> Any:
-    """Text as UTF-8, ``{"base64": …}`` as its bytes; anything else as it is."""
+    """Text as UTF-8, ``{"base64": …}`` as its bytes; any other value unchanged."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
@@ -106,11 +108,10 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 RAW: Final = "application/octet-stream"
 MESSAGES_MAX: Final = 10_000
 UNFOLDED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What an Arrow stream may take once it is unfolded."""
+"""The size of an Arrow stream without compression."""
 PARTS_MAX: Final = 200_000
-"""Commas and brackets in one piece of JSON, and headers in one request: each may become an object.
-
-They are made in one go, and everybody waits for it."""
+"""Commas and brackets in one JSON value, and headers in one request: each may become an object, and all other
+requests wait while they are made."""
 HEADERS_BYTES_MAX: Final = 256 * 1024
 """One message's headers, as JSON."""
 HEADER_PREFIX: Final = "headpond-header-"
@@ -126,8 +127,8 @@ class Base64(msgspec.Struct, forbid_unknown_fields=True):
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     """One message. In a typed topic ``value`` is an object of its columns.
 
-    A value is read when the topic is known: of a plain one it is bytes alone, so that a large body of something
-    else is refused before a million objects are made of it. So are headers, once they are known to be short.
+    A value is decoded once its topic is known: in a plain topic it can only be bytes, so a large body of other
+    JSON is refused before it becomes a million objects. Headers are decoded once they are known to be short.
     """
 
     value: msgspec.Raw = NULL
@@ -146,16 +147,16 @@ class JsonBody(MessageBody):
 
 @dataclass(slots=True)
 class Rows:
-    """Messages as lists, one a column, as they came."""
+    """Messages as lists, one per column."""
 
     values: list[msgspec.Raw | bytes] = field(default_factory=list)
-    """As JSON, or the bytes themselves."""
+    """JSON, or the bytes themselves."""
     keys: list[bytes | None] = field(default_factory=list)
     ids: list[str | None] = field(default_factory=list)
     headers: list[Mapping[str, str] | None] = field(default_factory=list)
     sent_at: list[int | None] = field(default_factory=list)
     size: int = 0
-    """Bytes of the body that they came in."""
+    """Bytes of the request's body."""
     headers_count: int = 0
     """Of all messages."""
     timed: bool = False
@@ -167,7 +168,7 @@ class Rows:
     def add(
         self, message: MessageBody, value: bytes | None = None, headers: dict[str, str] | None = None
     ) -> None:
-        """One message; ``value`` and ``headers`` replace those in it."""
+        """Adds a message; ``value`` and ``headers`` replace its own."""
         if len(self.values) >= MESSAGES_MAX:
             raise BadRequest(f"more than {MESSAGES_MAX:,} messages in one request")
         if not headers and message.headers is not NULL:
@@ -185,7 +186,7 @@ class Rows:
         self.timed = self.timed or message.sent_at is not None
 
     def to_batch(self, schema: pa.Schema | None, sent_at_us: int) -> pa.RecordBatch:
-        """As columns; a fault names the message."""
+        """The messages as columns; an error names the message."""
         count = len(self.values)
         times = [sent_at_us] * count
         if self.timed:
@@ -216,7 +217,7 @@ def _plain(value: msgspec.Raw | bytes, number: int) -> bytes | None:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadRequest(
             f"message {number}: a value is text or {{'base64': …}}: {error}",
-            hint="Send JSON as the text of it, or make the topic a typed one.",
+            hint="Send JSON as a text, or create a typed topic.",
         ) from None
 
 
@@ -226,16 +227,17 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
     text = bytes(value)
     if _parts(text) > PARTS_MAX:
         raise BadRequest(
-            f"message {number}: a value of more than {PARTS_MAX:,} parts", hint=f"Send it as an {ARROW} body."
+            f"message {number} has more than {PARTS_MAX:,} parts",
+            hint=f"Send it as an {ARROW} body.",
         )
     try:
         return _WITH_DIGITS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecimalException) as error:
-        raise BadRequest(f"message {number} cannot be read: {error}") from None
+        raise BadRequest(f"message {number} is invalid: {error}") from None
 
 
 def _parts(text: bytes) -> int:
-    """How many objects JSON can be made of, at most."""
+    """The most objects that a JSON text can become."""
     return sum(map(text.count, (b",", b"[", b"{")))
 
 
@@ -250,28 +252,28 @@ def _micros(at: datetime) -> int:
 
 
 class RawMessage(NamedTuple):
-    """What the query tells of a message whose body is its value."""
+    """What the query says of a message whose body is its value."""
 
     key: str | None = None
     id: str | None = None
     ttl: float | None = None
 
 
-def read_body(media: str, body: bytes, told: RawMessage, headers: Mapping[str, str]) -> Rows | pa.Table:
-    """What a request of this content type holds."""
-    if media != RAW and told != RawMessage():
+def read_body(media: str, body: bytes, raw: RawMessage, headers: Mapping[str, str]) -> Rows | pa.Table:
+    """The messages of a body of this content type."""
+    if media != RAW and raw != RawMessage():
         raise BadRequest(
             f"key, id and ttl in the query are for a body of {RAW}, and this is {media[:80]!r}",
-            hint="Say them in the body, with each message.",
+            hint="Put them into the body, with each message.",
         )
     if media == ARROW:
         return _read_arrow(body)
     rows = Rows(size=len(body))
     try:
         if media == RAW:
-            rows.add(MessageBody(key=told.key, id=told.id, ttl=told.ttl), body, _own_headers(headers))
+            rows.add(MessageBody(key=raw.key, id=raw.id, ttl=raw.ttl), body, _own_headers(headers))
         elif media == NDJSON:
-            if body.count(b"\n") > 2 * MESSAGES_MAX:  # blank lines may stand between
+            if body.count(b"\n") > 2 * MESSAGES_MAX:  # there may be blank lines
                 raise BadRequest(f"more than {2 * MESSAGES_MAX:,} lines in one request")
             for line in body.split(b"\n"):
                 if line.strip():
@@ -280,12 +282,12 @@ def read_body(media: str, body: bytes, told: RawMessage, headers: Mapping[str, s
             _read_json(body, rows)
         else:
             raise WrongMediaType(
-                f"a body of {media[:80]!r} is not taken here: {JSON}, {NDJSON}, {ARROW} or {RAW} are"
+                f"a body of {media[:80]!r} is not accepted here; send {JSON}, {NDJSON}, {ARROW} or {RAW}"
             )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise BadRequest(f"the body cannot be read: {error}") from None
+        raise BadRequest(f"the body is invalid: {error}") from None
     if not rows.values:
-        raise BadRequest("the body holds no message")
+        raise BadRequest("the body contains no message")
     return rows
 
 
@@ -295,19 +297,19 @@ def _read_json(body: bytes, rows: Rows) -> None:
         rows.add(given)
         return
     if given != JsonBody(messages=given.messages):
-        raise BadRequest("`messages` stands beside other fields; it is the only one of a body of many messages")
+        raise BadRequest("the body has other fields beside `messages`; many messages have only that one")
     many = bytes(given.messages)
     if many.count(b"{") > PARTS_MAX:  # each may be a message
         raise BadRequest(
             f"a list of more than {PARTS_MAX:,} objects, those in values and texts included",
-            hint=f"Send fewer messages at a time, or a message a line ({NDJSON}).",
+            hint=f"Send fewer messages at a time, or one message per line ({NDJSON}).",
         )
     for message in msgspec.json.decode(many, type=list[MessageBody]):
         rows.add(message)
 
 
 def _own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """A message's headers among those of its request."""
+    """The headers of a message among those of its request."""
     return {
         name.removeprefix(HEADER_PREFIX): text
         for name, text in headers.items()
@@ -316,35 +318,35 @@ def _own_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_arrow(body: bytes) -> pa.Table:
-    """An Arrow IPC stream, looked at before it is unfolded."""
+    """An Arrow IPC stream; its claims are checked before it is decompressed."""
     try:
         unfolded = 0
         for message in pa.MessageReader.open_stream(body):
             if message.type == "record batch":
                 unfolded += unfolded_bytes(message)
             elif message.type == "dictionary":
-                raise BadSegment("dictionaries are not taken here; send plain columns")
+                raise BadSegment("dictionaries are not accepted here; send plain columns")
             if unfolded > UNFOLDED_BYTES_MAX:
-                raise BadSegment(f"the stream unfolds to more than {UNFOLDED_BYTES_MAX:,} bytes")
+                raise BadSegment(f"the stream has more than {UNFOLDED_BYTES_MAX:,} bytes without compression")
         table = pa.ipc.open_stream(body).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         raise BadSegment(f"the body is not an Arrow stream: {error}") from None
     if not table.num_rows:
-        raise BadRequest("the stream holds no rows")
+        raise BadRequest("the stream contains no rows")
     if table.num_rows > MESSAGES_MAX:  # each has a receipt in the answer
         raise BadRequest(f"more than {MESSAGES_MAX:,} rows in one request")
     return table
 
 
-# Large bodies are worked on beside the node's loop, in one thread: the node's own clients do not wait for it.
-#
-# One thread, so that the objects made of a body are those of one body at a time, whoever sends how many.
+# --- large bodies -----------------------------------------------------------------------------------
+# One thread beside the node's loop decodes them, so that the node's clients do not wait, and so that only one
+# body at a time becomes objects.
 
 Result = TypeVar("Result")
 
 SMALL_BYTES = 64 * 1024
-"""Up to this a body is worked on at once: a thread would cost more."""
+"""A body up to this size is decoded at once: a thread would cost more."""
 _thread = ThreadPoolExecutor(1, "http-bodies")
 
 

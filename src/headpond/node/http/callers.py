@@ -33,19 +33,19 @@ PRODUCERS_MAX = 64
 PRODUCER_IDLE_S = 60.0
 LANES_MAX = 256
 LANE_IDLE_S = 300.0
-"""Longer than any flight takes."""
+"""Longer than any publish takes."""
 SEND_S_MAX = 30.0
 """How long a message may wait to be stored."""
 CREDIT_BYTES = 1024 * 1024
 """What the node sends ahead to a held consumer; there may be many, and they are slow."""
 CLIENT = "http"
-"""What the door calls itself, in the log of administration and in lists of consumers."""
+"""The name of HTTP's sessions in the log of administration and in lists of consumers."""
 
 Result = TypeVar("Result")
 ConsumerKey = tuple[str, str, str]
 """Topic, subscription, consumer."""
 Check = Callable[[], Awaitable[None]]
-"""Looks at what is to be sent before a topic is made for it."""
+"""Checks messages before a topic is created for them."""
 
 
 class Caller:
@@ -84,7 +84,7 @@ class Caller:
         return await self.link.ask(operation, timeout_s=timeout_s)
 
     async def topic(self, topic: str, check: Check) -> TopicInfo:
-        """What a topic is like, to send to it; it is made if the node allows that and ``check`` does."""
+        """Opens a topic to send to; creates it if the node allows that and ``check`` does not raise."""
         try:
             return await self.ask(OpenTopic(topic))
         except TopicNotFound:
@@ -124,7 +124,7 @@ class Caller:
             await self._close(found[0])
 
     async def sweep(self, now: float, consumer_idle_s: float) -> None:
-        """Closes what nobody used for a while."""
+        """Closes what no request has used for a while."""
         for key, (producer, used_at) in list(self._producers.items()):
             if now - used_at > PRODUCER_IDLE_S:
                 del self._producers[key]
@@ -179,7 +179,7 @@ class Callers:
         return sum(len(caller.consumers) for caller in self._callers.values())
 
     def check_consumers(self, caller: Caller) -> None:
-        """Whether another consumer may be held for a caller."""
+        """Refuses another consumer for a caller, if there are too many."""
         if self.consumers >= self.limits.consumers:
             raise LimitReached(f"{self.limits.consumers:,} consumers are held (http_limits.consumers)")
         share = self.limits.share_of(self.limits.consumers)
@@ -224,9 +224,9 @@ class Callers:
         return info.kind, info.mode
 
     def check_held(self, caller: Caller, by: HeldConsumer | None = None) -> None:
-        """Whether more may be handed out, or another consumer be held.
+        """Refuses to deliver more, or to hold another consumer, if too many bytes are not settled.
 
-        One that has nothing in hand may fetch what was sent ahead to it: by no other way does that go.
+        A consumer that holds nothing may always fetch what the node has sent ahead to it.
         """
         share = self.limits.share_of(self.limits.held_bytes)
         mine = sum(each.bytes for each in caller.consumers.values())
@@ -247,7 +247,7 @@ class Callers:
             )
 
     async def get(self, token: str | None) -> Caller:
-        """The caller with this token; an error says why the node does not let it in."""
+        """The caller with this token; an error says why the node refuses it."""
         digest = b"" if token is None else hashlib.sha256(token.encode()).digest()
         caller = self._callers.get(digest)
         if caller is not None and not caller.over:
@@ -270,7 +270,7 @@ class Callers:
     def _forget(self, digest: bytes, done: asyncio.Future[Caller]) -> None:
         self._opening.pop(digest, None)
         if not done.cancelled():
-            done.exception()  # whoever asked has gone
+            done.exception()  # its request has ended
 
     async def _open(self, token: str | None, digest: bytes) -> Caller:
         if len(self._callers) >= self.limits.callers:
@@ -280,7 +280,7 @@ class Callers:
         return caller
 
     async def _make_room(self) -> None:
-        """Closes who asked longest ago, if that is long enough that none of its requests is under way."""
+        """Closes the caller that was used longest ago, if none of its requests can be under way."""
         now = monotonic()
         idle = [
             caller for caller in self._callers.values() if self._is_idle(caller, now, self.limits.wait_s + 5)
@@ -307,4 +307,4 @@ class Callers:
                     if caller.link.refusal is not None or self._is_idle(caller, now, self.limits.caller_idle_s):
                         await self._drop(caller)
                 except Exception:
-                    logger.exception("looking after a caller's connection failed")
+                    logger.exception("closing what a caller does not use failed")

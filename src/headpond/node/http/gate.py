@@ -1,8 +1,8 @@
-"""What stands before every route: bounds on bodies and requests, and no way in for web pages.
+"""Checks before every route: sizes and numbers of requests, and protection from web pages.
 
 A browser sends requests for any page that it shows, to 127.0.0.1 too. Four things keep pages out:
 
-1. ``Sec-Fetch-Site`` is what the browser says of the page. Anything but ``same-origin`` and ``none`` (a person
+1. ``Sec-Fetch-Site`` is how the browser describes the page. Anything but ``same-origin`` and ``none`` (a person
    typed the address) is refused; a page on another port of localhost is ``same-site``, and refused too.
 2. Browsers send ``Origin`` with every POST to another origin, also those that do not send the first header. It
    must be the ``Host`` of the request or one of ``http_names``.
@@ -40,7 +40,7 @@ from headpond.node.http.answers import ANSWER, Answer, AnswerRoom
 from headpond.node.http.status import refusing
 
 HEALTH = ("/livez", "/readyz")
-"""Answered when the node is busy too: whoever asks might end it otherwise."""
+"""Answered also when there is no room: a supervisor might end the node otherwise."""
 WRITERS = b"/v1/writers/"
 MESSAGES = "/messages"
 ADMIN_BODY_BYTES = 1024 * 1024
@@ -51,10 +51,10 @@ SAME_ORIGIN = ("same-origin", "none")
 
 
 class OwnNames:
-    """The names that a node goes by in a ``Host`` header: where it listens, and ``http_names``.
+    """The names of a node in a ``Host`` header: where it listens, and ``http_names``.
 
-    On loopback that is ``localhost`` and every loopback address, on all addresses (0.0.0.0) any address at
-    all: a page can choose which address its name has, and cannot be called by an address itself.
+    On loopback these are ``localhost`` and every loopback address, on all addresses (0.0.0.0) any address: a
+    page can choose the address of its name, but it has no address as its name.
     """
 
     def __init__(self, listen: str, names: Collection[str]) -> None:
@@ -65,7 +65,7 @@ class OwnNames:
         self._loopback = self._any_address or Address(listen).on_loopback
 
     def __contains__(self, place: str) -> bool:
-        """Whether a ``HOST`` or ``HOST:PORT`` is one of them. Ports may differ: tunnels change them."""
+        """Whether a ``HOST`` or ``HOST:PORT`` is a name of the node. Ports may differ: tunnels change them."""
         name = _name(place)
         if name == self._listen or name in self._given:
             return True
@@ -74,7 +74,7 @@ class OwnNames:
         )
 
     def is_given(self, place: str) -> bool:
-        """Whether it is one of ``http_names``."""
+        """Whether a place is one of ``http_names``."""
         return _name(place) in self._given
 
 
@@ -93,9 +93,9 @@ class Gate:
         """Requests under way of each token."""
         self.bodies_bytes = 0
         self.refused = 0
-        """Requests that were refused here."""
+        """Requests that the gate refused."""
         self.hung_up = 0
-        """Clients that went away in the middle of a request."""
+        """Clients that hung up in the middle of a request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -109,7 +109,7 @@ class Gate:
             self._check(headers, body)
             if scope["path"] not in HEALTH:
                 self._check_room(token)
-            elif scope["method"] == "HEAD":  # as balancers ask; the protocol leaves the body out
+            elif scope["method"] == "HEAD":  # as load balancers ask; h11 leaves the body out
                 scope = {**scope, "method": "GET"}
             _join_parts(scope)
         except HeadpondError as error:
@@ -131,24 +131,24 @@ class Gate:
             self.bodies_bytes -= body.bytes
 
     def _body_max(self, scope: HTTPScope) -> int:
-        """Messages may take as much as is allowed; what else is sent is short, and read in the node's loop."""
+        """Only messages may be large: other bodies are short, and decoded in the node's loop."""
         sends = scope["method"] == "POST" and scope["path"].endswith(MESSAGES)
         return self.limits.body_bytes if sends else min(self.limits.body_bytes, ADMIN_BODY_BYTES)
 
     def _check(self, headers: dict[bytes, bytes], body: Body) -> None:
         self._check_site(headers)
         if b"transfer-encoding" in headers and b"content-length" in headers:
-            raise BadRequest(
-                "the request has a Content-Length and a Transfer-Encoding: where it ends is not clear"
-            )
+            raise BadRequest("the request has both a Content-Length and a Transfer-Encoding")
         if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
-            raise WrongMediaType("a body with a Content-Encoding is not taken", hint="Send it as it is.")
+            raise WrongMediaType(
+                "a body with a Content-Encoding is not accepted", hint="Send it without compression."
+            )
         media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media in FORMS or (media and not MEDIA.fullmatch(media)):  # some browsers take one for the other
+        if media in FORMS or (media and not MEDIA.fullmatch(media)):  # some browsers accept an invalid one
             shown = media[:80].decode("latin-1")
             raise WrongMediaType(
-                f"a body of {shown!r} is not taken: that is what forms of web pages send",
-                hint="Say what it is, as in Content-Type: application/json (curl: -H).",
+                f"a body of {shown!r} is not accepted: forms of web pages send this type",
+                hint="Set the type, as in Content-Type: application/json (curl: -H).",
             )
         size = headers.get(b"content-length", b"0")
         if size.isdigit():
@@ -167,8 +167,8 @@ class Gate:
         if not self._is_guarded() and host not in self._names:
             raise CrossSite(
                 f"this node asks for no tokens, and its name is not {host[:80]!r} (Host)",
-                hint="Call it by the address that it listens on, as in http://127.0.0.1:7412. A name that it "
-                "has behind a proxy goes into http_names in the node's settings.",
+                hint="Use the address that it listens on, as in http://127.0.0.1:7412. A name behind a "
+                "proxy belongs in http_names in the node's settings.",
             )
 
     def _is_own(self, origin: str, host: str) -> bool:
@@ -188,7 +188,7 @@ class Gate:
 
 
 class Body:
-    """One request's body as it comes, counted."""
+    """The body of one request as it comes, counted."""
 
     def __init__(self, gate: Gate, receive: Receive, answer: Answer, bytes_max: int) -> None:
         self._gate = gate
@@ -216,12 +216,12 @@ class Body:
             self._whole = not message["more_body"]
         elif not self._whole and not self._answer.started:
             self._gate.hung_up += 1
-            raise ConnectionLost("the client hung up before its request was whole")
+            raise ConnectionLost("the client hung up before its request was complete")
         return message
 
 
 def _name(place: str) -> str:
-    """The host in ``HOST:PORT``, in small letters; nothing where there is none."""
+    """The host of ``HOST:PORT``, in lower case; empty if there is none."""
     try:
         return urlsplit(f"//{place}").hostname or ""
     except ValueError:
@@ -236,12 +236,12 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
 
 
 def _join_parts(scope: Scope) -> None:
-    """A name's parts are joined by colons in a path; slashes that a program encoded mean the same.
+    """Replaces encoded slashes in a path by the colons that join the parts of a name.
 
-    Writers' names alone may hold slashes: those are what they are.
+    Only names of writers may hold slashes; they stay as they are.
     """
     raw = scope.get("raw_path") or b""
     if b"%2f" in raw.lower() and not raw.startswith(WRITERS):
         scope["path"] = unquote(raw.decode("ascii").replace("%2F", ":").replace("%2f", ":"))
     if "\x00" in scope["path"]:
-        raise BadRequest("the path holds a zero byte")
+        raise BadRequest("the path contains a zero byte")

@@ -1,7 +1,7 @@
-"""A consumer that is held for a caller between its requests: what it handed out, until that is settled.
+"""A consumer that a caller holds between its requests, with the messages that it delivered and did not settle.
 
-It is one consumer of the subscription like any other. Nobody fetching with it for a while closes it, and what
-it held goes to the others at once; so do a lost connection to the node and a revoked token.
+It is one consumer of the subscription like any other. It is closed when no request has used it for a while,
+when the caller's session ends, or when its token is revoked; other consumers get its messages at once.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from headpond.node.http.status import PositionsNotHeld
 logger = logging.getLogger("headpond.http")
 
 HELD_MAX = 10_000
-"""Messages handed out and not settled; past it nothing more is handed out."""
+"""Unsettled messages of one consumer; it delivers no more beyond that."""
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""So with their bytes, which the door keeps until then."""
+"""The same in bytes, which the process holds until they are settled."""
 ANSWER_BYTES = 8 * 1024 * 1024
-"""Of the messages of one fetch; the last one may go past it."""
+"""The messages of one fetch; the last one may exceed it."""
 MESSAGE_BYTES = 500
-"""What a message takes beside its value."""
+"""The memory of a message beside its value."""
 Place = tuple[int, int]
 """Shard and entry."""
 
 
 def position_of(message: Message) -> str:
-    """``SHARD/ENTRY@STORED``: when it was stored tells it from another that an old copy's node put there."""
+    """``SHARD/ENTRY@STORED``: the time tells a message from another one that a restored node stored there."""
     return f"{message.shard}/{message.entry}@{message.origin.stored_at_us}"
 
 
@@ -48,7 +48,7 @@ def parse_position(text: str) -> Place:
         if not (slash and part.isascii() and part.isdigit() and len(part) < 20):
             raise BadRequest(
                 f"{text[:80]!r} is not a position",
-                hint="Name it as it came with the message, or as SHARD/ENTRY, as in 0/17.",
+                hint="Send it as it came with the message, or as SHARD/ENTRY, as in 0/17.",
             )
     return int(shard), int(entry)
 
@@ -67,13 +67,13 @@ def parse_start(text: str, *, new: bool = True) -> str | int | datetime:
 
 
 def start_word(text: str, *, new: bool = True) -> str | int:
-    """The same as an operation has it."""
+    """The same as a field of an operation."""
     start = parse_start(text, new=new)
     return start.isoformat() if isinstance(start, datetime) else start
 
 
 def message_bytes(message: Message) -> int:
-    """What a message takes, roughly."""
+    """The memory of a message, roughly."""
     value = message.value
     if not isinstance(value, bytes | None):  # an object of a typed topic
         value = msgspec.json.encode(value, enc_hook=str)
@@ -85,14 +85,14 @@ class HeldConsumer:
         self.consumer = consumer
         self.used_at = monotonic()
         self.busy = 0
-        """Requests that are under way with it."""
+        """Requests that use it now."""
         self._handed: dict[Place, Message] = {}
         self._returned: deque[Message] = deque()
-        """Handed to somebody who had gone; they come first with the next fetch."""
+        """Delivered to a client that had hung up; the next fetch begins with them."""
         self._drops = consumer.drops
-        """The consumer's, when it was last looked at."""
+        """The consumer's count of lost connections, as this object last saw it."""
         self._sizes: dict[Place, int] = {}
-        """Of all that was taken from the consumer and is not settled."""
+        """Of all messages that came from the consumer and are not settled."""
         self.bytes = 0
         self._turn = asyncio.Lock()
         self._settled = asyncio.Event()
@@ -103,13 +103,13 @@ class HeldConsumer:
 
     @property
     def full(self) -> bool:
-        """Whether something has to be settled before more is handed out."""
+        """Whether messages must be settled before more are delivered."""
         return len(self._handed) >= HELD_MAX or self.bytes >= HELD_BYTES_MAX
 
     async def fetch(self, count: int, wait_s: float) -> list[Message]:
-        """The next messages: waits for the first, then takes what is there.
+        """The next messages: waits for the first, then takes those that are there.
 
-        One fetch at a time waits with the consumer; another one waits for its turn no longer than it asked to.
+        One fetch at a time waits for the consumer; another one waits for its turn up to its own ``wait_s``.
         """
         until = monotonic() + wait_s
         self.busy += 1
@@ -159,13 +159,13 @@ class HeldConsumer:
         message = await self.consumer.receive(wait_s)
         if message is not None:
             place = (message.shard, message.entry)
-            self.bytes -= self._sizes.get(place, 0)  # it comes again
+            self.bytes -= self._sizes.get(place, 0)  # it was redelivered
             self._sizes[place] = message_bytes(message)
             self.bytes += self._sizes[place]
         return message
 
     def _drop_returned(self) -> None:
-        """The connection was lost meanwhile: what nobody saw may be another consumer's now, or comes again."""
+        """After a lost connection, messages that no client saw may be another consumer's now, or come again."""
         if self._drops != self.consumer.drops:
             self._drops = self.consumer.drops
             for message in self._returned:
@@ -174,34 +174,34 @@ class HeldConsumer:
             self._returned.clear()
 
     def put_back(self, messages: list[Message]) -> None:
-        """Nobody saw these: the next fetch gets them."""
+        """No client saw these messages: the next fetch gets them."""
         self._drop_returned()
-        kept = [each for each in messages if self._handed.pop((each.shard, each.entry), None) is not None]
-        self._returned.extendleft(reversed(kept))
+        unsettled = [each for each in messages if self._handed.pop((each.shard, each.entry), None) is not None]
+        self._returned.extendleft(reversed(unsettled))
 
     def in_hand(self, position: str) -> Message | None:
-        """The message that was handed out and not settled; another one in its place is not it."""
+        """The unsettled message at a position; None if there is none, or another one."""
         message = self._handed.get(parse_position(position))
         if message is None or ("@" in position and position != position_of(message)):
             return None
         return message
 
     async def ack_upto(self, position: str) -> None:
-        """Acknowledges what was handed out before a message, in the order it was handed out, and the message.
+        """Acknowledges a message and those delivered before it; the others come again.
 
-        A position that is not in hand acknowledges nothing: what is in hand comes again.
+        A position that the consumer does not hold acknowledges nothing.
         """
         message = self.in_hand(position)
         if message is not None:
-            seen = list(self._handed.values())
-            upto = seen.index(message) + 1
-            await self.settle([position_of(each) for each in seen[:upto]], self.consumer.ack)
+            delivered = list(self._handed.values())
+            upto = delivered.index(message) + 1
+            await self.settle([position_of(each) for each in delivered[:upto]], self.consumer.ack)
         self.put_back(list(self._handed.values()))
 
     async def settle(
         self, positions: list[str], settle: Callable[[Message], Awaitable[None]], *, flush: bool = True
     ) -> int:
-        """Settles what is in hand; returns when that is on the node's disk. What is not in hand is told."""
+        """Settles messages; returns when that is on the disk. An error names positions it does not hold."""
         for each in positions:
             parse_position(each)
         self.busy += 1
@@ -228,7 +228,7 @@ class HeldConsumer:
             self._used()
 
     async def close(self) -> None:
-        """What was handed out and not settled goes to the others; what nobody saw is not counted as tried."""
+        """Other consumers get the unsettled messages; those that no client saw do not count as attempts."""
         try:
             for message in self._returned if not self.over else ():
                 self.consumer.put_back(message)

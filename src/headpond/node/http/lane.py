@@ -179,7 +179,7 @@ class Lane:
             self._fail(together, error)
         except Exception:
             logger.exception("sending to %s failed", self.info.topic)
-            self._fail(together, HeadpondError("the node failed to do this; its log says why"))
+            self._fail(together, HeadpondError("the request failed; the node's log has the reason"))
 
     def _take(self) -> list[Waiting]:
         together = [self._waiting.popleft()]

@@ -1,4 +1,4 @@
-"""An operation in the OpenAPI schema: its errors are those of the catalogue, not the framework's."""
+"""Parts of the OpenAPI schema that the framework cannot derive: errors, and the body of a publish."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ERROR = OpenAPIResponse(
 class DocumentedOperation(Operation):
     def __post_init__(self, *args: Any) -> None:
         self.responses = {**(self.responses or {}), "default": ERROR}
-        self.responses.pop("400", None)  # in the framework's shape, which nobody is sent
+        self.responses.pop("400", None)  # in the framework's shape, which no client gets
 
 
 _BYTES = Schema(

@@ -16,7 +16,7 @@ from headpond.shapes.convert import error_object
 
 BY_ERROR: Final[dict[type[e.HeadpondError], int]] = {
     e.HeadpondError: 500,
-    # what was asked makes no sense
+    # invalid requests
     e.BadRequest: 400,
     e.BadTopicName: 400,
     e.BadScope: 400,
@@ -29,11 +29,11 @@ BY_ERROR: Final[dict[type[e.HeadpondError], int]] = {
     e.NoRoute: 404,
     e.WrongMethod: 405,
     e.WrongMediaType: 415,
-    # who may what
+    # tokens and rights
     e.AccessRefused: 401,
     e.NotAllowed: 403,
     e.CrossSite: 403,
-    # what is not there, or is in the way
+    # things that are missing, or in the way
     e.TopicNotFound: 404,
     e.SubscriptionNotFound: 404,
     e.PlaceNotFound: 404,
@@ -65,21 +65,21 @@ BY_ERROR: Final[dict[type[e.HeadpondError], int]] = {
     e.LeaseLost: 409,
     e.NotHeld: 409,
     e.Closed: 409,
-    # too much
+    # limits of size and room
     e.BodyTooLarge: 413,
     e.SegmentTooLarge: 413,
     e.FrameTooLarge: 413,
     e.QuotaReached: 429,
     e.DiskFull: 507,
     e.StagingFull: 507,
-    # not now
+    # everything else
     e.NotSupported: 501,
     e.TimedOut: 504,
     e.Damaged: 500,
     e.BadChecksum: 500,
 }
 RETRYABLE: Final = 503
-"""Of every other error that can pass."""
+"""The status of every other retryable error."""
 
 
 def status_of(error: e.HeadpondError) -> int:
@@ -92,22 +92,22 @@ def status_of(error: e.HeadpondError) -> int:
 logger = logging.getLogger("headpond.http")
 
 RETRY_AFTER_S = 1
-_ANSWERED = (429, 503)
+_WITH_RETRY_AFTER = (429, 503)
 
 
 class PositionsNotHeld(NotHeld):
-    """Some positions that were to be settled are not in this consumer's hands; the others are settled."""
+    """The consumer does not hold some of the positions to settle; the others are settled."""
 
     def __init__(self, positions: list[str]) -> None:
         shown = ", ".join(positions[:10]) + (" …" if len(positions) > 10 else "")
-        super().__init__(f"not in this consumer's hands: {shown}; what else was named is settled")
+        super().__init__(f"this consumer does not hold {shown}; the other positions are settled")
         self.positions = positions
 
 
 def headers_of(error: HeadpondError, status: int) -> dict[str, str]:
     if isinstance(error, AccessRefused):
         return {"WWW-Authenticate": 'Bearer realm="headpond"'}
-    return {"Retry-After": str(RETRY_AFTER_S)} if status in _ANSWERED and error.retryable else {}
+    return {"Retry-After": str(RETRY_AFTER_S)} if status in _WITH_RETRY_AFTER and error.retryable else {}
 
 
 def body_of(error: HeadpondError) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def body_of(error: HeadpondError) -> dict[str, Any]:
 
 
 def answer(error: HeadpondError, status: int | None = None) -> Response[dict[str, Any]]:
-    """``status`` where it is not the error's own."""
+    """The response for an error; ``status`` replaces the error's own."""
     status = status_of(error) if status is None else status
     return Response(
         body_of(error), status_code=status, headers=headers_of(error, status), media_type=MediaType.JSON
@@ -130,16 +130,16 @@ def on_headpond_error(request: Request[Any, Any, Any], error: HeadpondError) -> 
 
 
 def on_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[dict[str, Any]]:
-    """What the framework refuses, in the catalogue's words."""
+    """An error of the framework as one of the catalogue."""
     found: HeadpondError
     if isinstance(error, NotFoundException):
-        found = NoRoute(f"there is nothing at {request.url.path[:200]}")
+        found = NoRoute(f"there is no route {request.url.path[:200]}")
     elif isinstance(error, MethodNotAllowedException):
-        found = WrongMethod(f"{request.method} is not taken at {request.url.path[:200]}")
+        found = WrongMethod(f"{request.url.path[:200]} does not accept {request.method}")
     elif isinstance(error, ValidationException):
-        found = BadRequest(_told(error))
+        found = BadRequest(_invalid_parts(error))
     elif error.status_code < 500:
-        found = BadRequest(str(error.detail)[:500] or "the request cannot be read")
+        found = BadRequest(str(error.detail)[:500] or "the request is invalid")
     else:
         return on_fault(request, error)
     made = answer(found)
@@ -149,18 +149,18 @@ def on_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> 
 
 
 def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
-    """A fault of ours: told in the log, not in the answer."""
-    route = request.scope.get("path_template") or "a request"  # the path itself may hold what is secret
+    """An internal fault: the log has it, the answer does not."""
+    route = request.scope.get("path_template") or "a request"  # the path itself may contain a secret
     logger.error("%s %s failed", request.method, route, exc_info=error)
-    return answer(HeadpondError("the node failed to do this; its log says why"))
+    return answer(HeadpondError("the request failed; the node's log has the reason"))
 
 
 def on_recursion(request: Request[Any, Any, Any], error: RecursionError) -> Response[dict[str, Any]]:
     return answer(BadRequest("the body is nested too deeply"))
 
 
-def _told(error: ValidationException) -> str:
-    """Which part of the request is at fault, and why."""
+def _invalid_parts(error: ValidationException) -> str:
+    """The invalid parts of a request, each with the reason."""
     extra = error.extra if isinstance(error.extra, list) else []
     parts = [
         f"{each.get('key') or each.get('source') or 'body'}: {each.get('message')}"
@@ -171,7 +171,7 @@ def _told(error: ValidationException) -> str:
 
 
 def refusing(error: HeadpondError, *, close: bool = False) -> ASGIApp:
-    """An application that answers with an error, whatever is asked."""
+    """An application that answers every request with an error."""
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         status = status_of(error)

@@ -109,8 +109,8 @@ async def fetch(
         raise
     if not found and held.full:
         raise LimitReached(
-            f"{held.bytes:,} bytes of messages are in this consumer's hands",
-            hint="Settle what was fetched before, or let go of all of it (DELETE …/consumer).",
+            f"this consumer holds {held.bytes:,} bytes of unsettled messages",
+            hint="Settle messages that were fetched before, or release all of them (DELETE …/consumer).",
         )
     return HandedMessages(name, subscription, consumer, [handed(each) for each in found])
 
@@ -128,7 +128,7 @@ async def _settle(
     name = topic_name(topic)
     held = caller.consumers.get((name, subscription, consumer))
     if held is None:
-        await caller.ask(ShowSubscription(name, subscription))  # which may not be the caller's to see
+        await caller.ask(ShowSubscription(name, subscription))  # the caller may not see it
         raise PositionsNotHeld(positions)
 
     def one(message: Message) -> Awaitable[None]:
@@ -210,11 +210,11 @@ async def extend(
 async def release(
     caller: FromCaller, topic: TopicPath, subscription: FromPath[str], consumer: ConsumerName = ""
 ) -> Released:
-    """Let go of everything that this consumer holds: others get it at once."""
+    """Release everything that this consumer holds: others get it at once."""
     name = topic_name(topic)
     held = caller.consumers.pop((name, subscription, consumer), None)
     if held is None:
         await caller.ask(ShowSubscription(name, subscription))
-        raise NotHeld("no consumer of that name is held")
+        raise NotHeld("the caller holds no consumer of that name")
     await held.close()
     return {"released": consumer}

@@ -1,13 +1,13 @@
 """Messages as server-sent events: ``text/event-stream``, as ``curl -N`` and browsers read it.
 
-Without a subscription a stream (GET) reads by position and settles nothing. An event's id holds the position of
-every shard (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues exactly there. If the topic was
-replaced, lost entries or is an old copy since, the request is refused.
+Without a subscription a stream (GET) reads by position and settles nothing. An event's id holds the position
+of every shard (``UUID/INCARNATION.ENTRY,…``), so that ``Last-Event-ID`` continues exactly there. If the topic
+was replaced, lost entries or is an old copy since, the request is refused.
 
-With a subscription (POST, for it changes what others get) the ids are positions, and the stream is a consumer
-like those of ``fetch``. Messages are settled by ``ack`` with the same consumer's name; or, with ``ack=sent``,
-once they were handed to the connection, so that what a lost connection held does not come again.
-``Last-Event-ID`` acknowledges what this consumer handed out up to that event.
+With a subscription (POST, because it changes what other consumers get) the ids are positions, and the stream
+is a consumer like those of ``fetch``. A client settles messages by ``ack`` with the same consumer's name; with
+``ack=sent`` a message is settled once the connection has it, so a message that a lost connection held does not
+come again. ``Last-Event-ID`` acknowledges what this consumer delivered up to that event.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.typed.values import value_json
 
 HEARTBEAT_S = 15.0
-"""How often a stream says that it is there, so that a connection that is gone is noticed."""
+"""How often a stream sends a comment, so that a lost connection is noticed."""
 FETCH_BYTES = 256 * 1024
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 SHARDS_MAX = 256
-"""An id names every shard, and the id goes with every event."""
+"""Every event has an id, and the id names every shard."""
 LastEventId = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
 
 
 def event(name: str, data: bytes, id: str | None = None) -> bytes:
-    """One event; JSON has no line ends in it."""
-    told = b"" if id is None else b"id: " + id.encode() + b"\n"
-    return told + b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+    """One event; JSON contains no line ends."""
+    prefix = b"" if id is None else b"id: " + id.encode() + b"\n"
+    return prefix + b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
 class Standing:
-    """Where each shard goes on, as an event's id tells it."""
+    """The next entry of each shard, as the id of an event has it."""
 
     def __init__(self, uuid: bytes, incarnations: list[int], entries: list[int]) -> None:
         self.uuid = uuid
@@ -78,7 +78,7 @@ class Standing:
                 raise ValueError(text)
             return cls(bytes.fromhex(uuid), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
         except ValueError:
-            raise BadRequest(f"Last-Event-ID {text[:80]!r} is none of this stream's") from None
+            raise BadRequest(f"Last-Event-ID {text[:80]!r} is not an id of this stream") from None
 
 
 @get("/topics/{topic:str}/events", tags=["events"], media_type="text/event-stream")
@@ -109,10 +109,12 @@ async def _standing(reader: Reader, start: str, last: str | None) -> Standing:
     if last is not None:
         before = Standing.parse(last)
         if before.uuid != reader.uuid or len(before.entries) != reader.shards:
-            raise TopicMismatch(f"topic {reader.topic} is not the one that this stream read before")
+            raise TopicMismatch(f"topic {reader.topic} was deleted and created again since this stream read it")
         for shard, (run, entry) in enumerate(zip(before.incarnations, before.entries, strict=True)):
             if run != runs[shard] or entry > ends[shard].entry_next:
-                await reader.fetch(shard, entry, entry, incarnation=run)  # refused if others stand before it
+                await reader.fetch(
+                    shard, entry, entry, incarnation=run
+                )  # refused if other entries precede it now
         return before
     place = parse_start(start, new=False)
     if isinstance(place, int):
@@ -131,7 +133,7 @@ async def _read_on(reader: Reader, standing: Standing, filter: str, answer: Answ
         for shard, end in enumerate(ends):
             while standing.entries[shard] < end.entry_next:
                 nothing = False
-                await answer.expect(2 * SEGMENT_BYTES_MAX)  # one record and its messages at least
+                await answer.expect(2 * SEGMENT_BYTES_MAX)  # at least one record and its messages
                 async for piece in _read_part(reader, standing, shard, filter, answer):
                     yield piece
                 answer.resize(0)
@@ -146,7 +148,7 @@ def _encoded(row: Row) -> tuple[int, bytes]:
 async def _read_part(
     reader: Reader, standing: Standing, shard: int, filter: str, answer: Answer
 ) -> AsyncIterator[bytes]:
-    """The events of one fetch, in pieces; the rows are released with the last of them."""
+    """The events of one fetch, in pieces."""
     at = standing.entries[shard]
     part = await reader.fetch(
         shard,
@@ -163,7 +165,7 @@ async def _read_part(
     events: list[bytes] = []
     size = 0
     for batch in part.batches:
-        for entry, text in map(_encoded, batch_rows(batch)):  # so that no row outlives its text
+        for entry, text in map(_encoded, batch_rows(batch)):  # a row is released with its text
             standing.entries[shard] = entry + 1
             events.append(event("message", text, str(standing)))
             size += len(text)
@@ -190,7 +192,7 @@ async def subscription_events(
     ] = "none",
     last_event_id: LastEventId = None,
 ) -> Stream:
-    """Messages as the subscription hands them out; settled by `ack` (same consumer), or as they are sent."""
+    """Messages as the subscription delivers them; settled by `ack` (same consumer), or as they are sent."""
     name = topic_name(topic)
     state = state_of(request)
     held = await state.callers.hold(caller, (name, subscription, consumer), kind, mode, start)
@@ -215,7 +217,7 @@ async def _hand_on(caller: Caller, held: HeldConsumer, callers: Callers, *, sent
                 if sent:
                     await held.settle([position_of(message)], held.consumer.ack, flush=False)
         finally:
-            held.put_back(unsent)  # nobody reads any more
+            held.put_back(unsent)  # the client has hung up
 
 
 def _handed_event(message: Message) -> bytes:
@@ -226,7 +228,7 @@ def _handed_event(message: Message) -> bytes:
 async def _counted(
     caller: FromCaller, events: AsyncIterator[bytes], answer: Answer, stopping: asyncio.Event
 ) -> AsyncIterator[bytes]:
-    """The events until the node stops or one fails; what failed is told as the last event."""
+    """The events until the node stops or one fails; the last event is the error."""
     caller.streams += 1
     ended = asyncio.ensure_future(stopping.wait())
     try:
@@ -238,7 +240,7 @@ async def _counted(
                 if not coming.done():
                     return
                 piece, held = coming.result(), answer.bytes
-                if len(piece) > PIECE_BYTES:  # beside what it was made of
+                if len(piece) > PIECE_BYTES:  # beside the rows it was made of
                     await answer.expect(held + len(piece))
                 yield piece
                 answer.resize(held)

@@ -1,4 +1,4 @@
-"""``/v1/topics/{topic}/messages``: messages sent, and read by their position without a subscription."""
+"""Messages of a topic: publish them, and read them by position without a subscription."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RECEIPT_BYTES = 256
 """A receipt in an answer, roughly."""
 NODE_WAIT_S = 20.0
 ADDED = pa.schema([("entry", pa.int64()), ("stored_at", pa.timestamp("us", tz="UTC")), ("node", pa.string())])
-"""What the node adds to a message, in an Arrow answer."""
+"""The columns that the node adds to messages in an Arrow answer."""
 
 
 class ReceiptShape(msgspec.Struct):
@@ -50,7 +50,7 @@ class ReceiptShape(msgspec.Struct):
     """stored, duplicate or rejected"""
     shard: int
     entry: int | None
-    """Where it stands; of a duplicate: where the first copy stands, if that is still known."""
+    """Its entry; of a duplicate: that of the first copy, if it is still known."""
     identity: str
     durability: str | None
     error: ErrorShape | None = None
@@ -111,12 +111,12 @@ async def publish_messages(
         float | None, QueryParameter(ge=0, le=TTL_S_MAX, description="Of a raw body: seconds to live.")
     ] = None,
 ) -> Response[Published]:
-    """Store messages; a receipt each. With an Idempotency-Key a repeat stores nothing."""
+    """Store messages; the answer has a receipt for each. With an Idempotency-Key a repeat stores nothing."""
     name = topic_name(topic)
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    told = RawMessage(key, id, ttl)
+    raw = RawMessage(key, id, ttl)
     body = await request.body()
-    messages = await aside(len(body), read_body, media, body, told, request.headers)
+    messages = await aside(len(body), read_body, media, body, raw, request.headers)
     await answer_of(request).expect(RECEIPT_BYTES * len(messages))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
     made = Published(name, 0, 0, 0, [])
@@ -175,7 +175,7 @@ async def fetch_messages(
         if wait_s:
             await while_connected(request, _until_more(reader, shard, at, wait_s))
         answer = answer_of(request)
-        await answer.expect(2 * max(bytes_max, SEGMENT_BYTES_MAX))  # one record and its messages at least
+        await answer.expect(2 * max(bytes_max, SEGMENT_BYTES_MAX))  # at least one record and its messages
         part = await reader.fetch(
             shard,
             at,
@@ -194,7 +194,7 @@ async def fetch_messages(
 
 
 async def _until_more(reader: Reader, shard: int, entry: int, wait_s: float) -> None:
-    """Returns when the shard has the entry, or nothing came in time; a node waits for less at a time."""
+    """Returns when the shard has the entry, or the time is over; one request to the node waits for less."""
     known = [entry if each == shard else 2**62 for each in range(reader.shards)]
     until = monotonic() + wait_s
     while (left_s := until - monotonic()) > 0:
@@ -213,7 +213,7 @@ async def _first(reader: Reader, shard: int, start: str) -> int:
 
 
 def _first_rows(part: Part, count: int) -> tuple[list[tuple[Batch, int]], int]:
-    """The batches with how many rows of each are meant, and where to read on."""
+    """The batches with the number of rows to take of each, and the entry to continue at."""
     found: list[tuple[Batch, int]] = []
     left = count
     for batch in part.batches:
