@@ -26,7 +26,7 @@ def test_a_program_gets_nothing_again_that_it_settled_though_the_node_is_killed(
     assert survived(seed, kind, "resilient").judge.handed_rows > 0
 
 
-def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivery_during_a_recall_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = property(lambda self: self.connected and self.welcome and self.writable)
     monkeypatch.setattr(Attachment, "reachable", reachable)
     monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))

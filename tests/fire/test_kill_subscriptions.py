@@ -47,7 +47,7 @@ async def read(client: headpond.Client, topic: str, kind: str, mode: str, done: 
     done.set()
 
 
-def test_subscriptions_of_every_kind_and_mode_go_on_over_kills_of_the_node(tmp_path: Path) -> None:
+def test_subscriptions_of_every_kind_and_mode_continue_over_kills_of_the_node(tmp_path: Path) -> None:
     async def scenario(node: RealNode) -> None:
         async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
             await fill(client, "orders", COUNT, rows=20)

@@ -36,12 +36,12 @@ def test_order_attempts_and_settlements_are_as_promised(seed: int, kind: str, mo
 
 
 @pytest.mark.parametrize("seed", [30, 41])
-def test_what_comes_back_during_a_read_goes_before_what_is_read(seed: int) -> None:
+def test_messages_that_come_back_during_a_read_are_redelivered_before_those_read(seed: int) -> None:
     """In these worlds entries come back while the ones behind them are read."""
     assert lived(seed, "failover", "resilient").model.repeated_rows > 0
 
 
-def test_the_worlds_get_where_something_is_at_stake() -> None:
+def test_the_worlds_reach_power_cuts_short_frames_and_redeliveries() -> None:
     worlds = [lived(seed, kind, "resilient") for seed in range(20, 22) for kind in ("shared", "key_shared")]
     assert sum(world.cuts for world in worlds) > 0
     assert sum(world.short_frames for world in worlds) > 0
@@ -61,24 +61,24 @@ def found(kind: str, mode: str, seeds: Iterable[int] = range(10)) -> str:
     return ""
 
 
-def test_a_lost_attempt_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_attempt_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Attachment, "presumed_delivered", lambda self, shard, ahead_max: EntrySet())
     assert "were counted" in found("shared", "non_resilient")
 
 
-def test_a_consumer_that_is_sent_more_while_it_gives_back_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivery_during_a_recall_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = property(lambda self: self.connected and self.welcome and self.writable)
     monkeypatch.setattr(Attachment, "reachable", reachable)
     monkeypatch.setattr(Attachment, "open", property(lambda self: self.credit_bytes > 0 and self.reachable))
     assert "asked to give back" in found("key_shared", "non_resilient")
 
 
-def test_a_delay_that_a_restart_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_that_a_restart_forgets_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subscriptions, "_refuse", lambda *_: None)
     assert "before its time" in found("shared", "non_resilient", range(20, 21))
 
 
-def test_a_settlement_that_is_confirmed_before_it_is_on_the_disk_is_found_out(
+def test_a_settlement_that_is_confirmed_before_it_is_durable_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def tell_at_once(

@@ -65,7 +65,7 @@ def test_a_row_that_expired_meanwhile_does_not_follow_its_record(kind: str) -> N
     assert reader.entries() == [2]
 
 
-def test_a_key_that_goes_on_with_another_consumer_comes_with_its_record() -> None:
+def test_a_key_that_moves_to_another_consumer_comes_with_its_record() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
     for _ in range(2):

@@ -41,7 +41,7 @@ def restarted(it: CoreShell) -> CoreShell:
 @pytest.mark.parametrize("noticed", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", SINGLE)
-def test_the_one_that_gets_everything_holds_on_to_what_its_program_has_in_hand(
+def test_the_active_consumer_continues_to_hold_what_its_program_has_in_hand(
     kind: str, mode: str, noticed: bool
 ) -> None:
     it = shell()
@@ -90,14 +90,14 @@ def test_a_storm_of_reconnects_kills_no_message(kind: str, mode: str) -> None:
     assert (only(it).dead, counts.acked, counts.late) == (0, 6, 0)
 
 
-def test_a_consumer_that_does_not_come_back_is_taken_to_have_seen_what_it_held() -> None:
+def test_a_consumer_that_does_not_come_back_is_presumed_to_have_had_what_it_held() -> None:
     it = shell()
     KindReader(it, "shared", "non_resilient", instance=b"me").vanish()
     assert deliveries(it) == [1] * 6
     assert KindReader(it, "shared", "non_resilient", instance=b"you").got() == [(n, 2) for n in range(6)]
 
 
-def test_what_is_counted_anew_when_a_consumer_comes_back_is_on_the_disk() -> None:
+def test_the_journal_has_the_attempts_that_are_taken_back_when_a_consumer_comes_back() -> None:
     it = shell()
     KindReader(it, "shared", "non_resilient", instance=b"me").vanish()
     KindReader(it, "shared", "non_resilient", instance=b"me", seen=NOTHING)
@@ -106,7 +106,7 @@ def test_what_is_counted_anew_when_a_consumer_comes_back_is_on_the_disk() -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", SINGLE)
-def test_after_a_restart_of_the_node_a_consumer_holds_on_to_what_its_program_has_in_hand(
+def test_after_a_restart_of_the_node_a_consumer_holds_what_its_program_has_in_hand(
     kind: str, mode: str
 ) -> None:
     it = shell()
@@ -127,7 +127,7 @@ def test_after_a_restart_of_the_node_what_a_program_has_in_hand_comes_flagged(ki
     assert sorted(back.got()) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
 
 
-def test_a_standby_does_not_hold_what_it_had_before_it_stood_by() -> None:
+def test_a_standby_does_not_hold_what_it_had_when_it_was_active() -> None:
     it = shell()
     one = KindReader(it, "failover", "non_resilient", instance=b"me")
     one.entries()
@@ -155,7 +155,7 @@ def test_a_refusal_counts_that_was_on_its_way_when_the_connection_was_lost() -> 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [*SINGLE, *SHARED])
-def test_a_refusal_that_the_node_knew_counts_once_however_often_it_is_said_again(kind: str, mode: str) -> None:
+def test_a_refusal_that_is_repeated_counts_once(kind: str, mode: str) -> None:
     it = shell(1)
     one = KindReader(it, kind, mode, instance=b"me")
     one.settle(nacked=[(0, 0.0)])
@@ -170,7 +170,7 @@ def test_a_refusal_that_the_node_knew_counts_once_however_often_it_is_said_again
     assert one.got()[-1] == (0, 2)
 
 
-def test_nobody_puts_off_what_another_consumer_lost() -> None:
+def test_a_consumer_cannot_refuse_what_another_consumer_lost() -> None:
     it = shell()
     one, other = (
         KindReader(it, "shared", "non_resilient", instance=name, credit=0) for name in (b"me", b"you")
@@ -184,7 +184,7 @@ def test_nobody_puts_off_what_another_consumer_lost() -> None:
     assert subscription.counts.late == 1
 
 
-def test_a_refusal_of_a_message_that_nobody_has_after_a_restart_flags_it() -> None:
+def test_a_refusal_of_a_message_that_no_consumer_holds_after_a_restart_flags_it() -> None:
     it = shell()
     KindReader(it, "shared", "non_resilient", instance=b"me")
     it = restarted(it)
@@ -194,7 +194,7 @@ def test_a_refusal_of_a_message_that_nobody_has_after_a_restart_flags_it() -> No
     assert dict(back.got())[0] == 2
 
 
-def test_entries_that_are_not_there_yet_are_in_nobodys_hands() -> None:
+def test_entries_that_do_not_exist_yet_are_ignored_among_those_in_hand() -> None:
     it = shell(2)
     back = KindReader(it, "unique", "non_resilient", instance=b"me", seen=[(0, 1, 2**62), (9, 0, 1)])
     assert back.entries() == [0]
@@ -204,7 +204,7 @@ def test_entries_that_are_not_there_yet_are_in_nobodys_hands() -> None:
     assert subscription.cursors[0].held.end == 2
 
 
-def test_what_a_replaced_connection_says_is_passed_over() -> None:
+def test_settlements_over_a_replaced_connection_are_ignored() -> None:
     it = shell()
     one = KindReader(it, "unique", "resilient", instance=b"me")
     back = KindReader(it, "unique", "resilient", instance=b"me", seen=NOTHING)
@@ -279,7 +279,7 @@ def test_what_retention_deleted_is_no_sign_of_a_restored_copy() -> None:
     assert KindReader(it, "shared", "non_resilient", instance=b"me", known=known).standing().active
 
 
-def test_a_refusal_after_the_log_was_looked_at_is_told_to_the_consumer() -> None:
+def test_an_error_after_the_log_was_read_is_sent_to_the_consumer() -> None:
     it, _, known = stored(3, 2)
     KindReader(it, "shared", "non_resilient", instance=b"me")
     assert KindReader(it, "unique", "non_resilient", known=known).error().code == "subscription-mismatch"
@@ -292,7 +292,7 @@ def asking(known: list[KnownRecord], topic: str = "orders") -> Subscribe:
 
 
 @pytest.mark.parametrize("topic", ["orders", "made-for-it"])
-def test_who_leaves_while_the_node_reads_for_it_is_not_attached(topic: str) -> None:
+def test_a_consumer_that_leaves_while_the_node_reads_for_it_is_not_attached(topic: str) -> None:
     it, _, known = stored(3, 2)
     before = attached(it)
     client = it.connect()
@@ -302,7 +302,7 @@ def test_who_leaves_while_the_node_reads_for_it_is_not_attached(topic: str) -> N
     assert attached(it) == before
 
 
-def test_who_leaves_and_asks_again_under_the_same_number_is_answered_once() -> None:
+def test_a_consumer_that_leaves_and_subscribes_again_under_its_number_is_answered_once() -> None:
     it, _, known = stored(3, 2)
     before = attached(it)
     client = it.connect()
@@ -314,7 +314,7 @@ def test_who_leaves_and_asks_again_under_the_same_number_is_answered_once() -> N
     assert attached(it) == before + 1
 
 
-def test_who_asks_twice_is_refused_the_second_time_and_attached_the_first() -> None:
+def test_a_consumer_that_subscribes_twice_is_attached_once_and_refused_once() -> None:
     it, _, known = stored(3, 2)
     client = it.connect()
     client.send(asking(known), asking(known))

@@ -43,7 +43,7 @@ def info(it: CoreShell) -> SubscriptionInfo:
     return read_result(found, SubscriptionInfo)
 
 
-def test_what_was_stored_before_is_fetched_and_what_comes_after_is_pushed() -> None:
+def test_older_messages_are_read_and_new_ones_are_pushed() -> None:
     it = shell()
     writer = Writer(it)
     writer.write(5)
@@ -126,7 +126,7 @@ def test_credit_bounds_what_is_sent_and_more_of_it_brings_more() -> None:
     assert reader.entries() == [5, 6, 7, 8, 9, 10]
 
 
-def test_a_second_consumer_is_refused_and_told_who_reads() -> None:
+def test_a_second_consumer_is_refused_with_the_name_of_the_first() -> None:
     it = shell()
     Writer(it)
     Reader(it, name="ann")
@@ -144,7 +144,7 @@ def test_another_kind_or_mode_than_the_subscriptions_is_refused() -> None:
     assert Reader(it, kind="round").error().code == "bad-request"
 
 
-def test_settled_is_answered_once_it_is_durable() -> None:
+def test_a_settlement_is_confirmed_when_it_is_durable() -> None:
     it = shell()
     Writer(it).write(3)
     reader = Reader(it)
@@ -175,7 +175,7 @@ def test_settlements_of_one_write_are_confirmed_in_one_frame_and_never_before_it
     assert reader.client.take(Settled) == [Settled(1, 53, 0)], "a flush with nothing to wait for"
 
 
-def test_after_a_restart_only_what_is_not_settled_comes_again() -> None:
+def test_after_a_restart_only_unsettled_messages_are_delivered() -> None:
     it = shell()
     Writer(it).write(10)
     reader = Reader(it)
@@ -185,7 +185,7 @@ def test_after_a_restart_only_what_is_not_settled_comes_again() -> None:
     assert again.client.take(Subscribed)[0].positions == [3]
 
 
-def test_what_a_lost_consumer_held_comes_again_flagged_by_its_attempt() -> None:
+def test_messages_of_a_lost_consumer_are_redelivered_with_a_higher_attempt() -> None:
     it = shell()
     Writer(it).write(4)
     reader = Reader(it)
@@ -195,7 +195,7 @@ def test_what_a_lost_consumer_held_comes_again_flagged_by_its_attempt() -> None:
     assert Reader(it).got() == [(0, 2), (2, 2), (3, 2)]
 
 
-def test_what_was_only_sent_ahead_does_not_count_as_an_attempt() -> None:
+def test_prefetched_messages_do_not_count_as_attempts() -> None:
     it = shell()
     Writer(it).write(5)
     reader = Reader(it)
@@ -256,7 +256,7 @@ def test_attempts_of_refused_messages_are_kept_over_a_restart() -> None:
     assert Reader(restarted).got() == [(1, 1), (0, 3)], "the backlog first"
 
 
-def test_a_settlement_that_cannot_be_is_refused_whole() -> None:
+def test_an_invalid_settlement_has_no_effect() -> None:
     it = shell()
     Writer(it).write(2)
     for what in (
@@ -273,7 +273,7 @@ def test_a_settlement_that_cannot_be_is_refused_whole() -> None:
         it.work_all()
 
 
-def test_damaged_entries_are_told_and_the_subscription_goes_on_behind_them() -> None:
+def test_damaged_entries_are_reported_and_the_subscription_continues_behind_them() -> None:
     disk = MemoryDisk()
     it = CoreShell(disk, seed=1, settings=PLAIN)
     writer = Writer(it)
@@ -318,7 +318,7 @@ def test_a_subscription_is_deleted_only_while_nobody_reads() -> None:
     assert CoreShell(it.disk, seed=2, settings=PLAIN).connect().request(ListSubscriptions("orders")) == []
 
 
-def test_a_failed_write_of_settlements_is_made_good_before_they_are_confirmed() -> None:
+def test_a_failed_write_of_settlements_is_repeated_before_they_are_confirmed() -> None:
     disk = MemoryDisk()
     it = CoreShell(disk, seed=1, settings=PLAIN)
     Writer(it).write(3)
@@ -346,7 +346,7 @@ def test_a_full_write_buffer_stops_deliveries_until_it_drains() -> None:
     assert reader.entries() == [0, 1]
 
 
-def test_a_subscription_that_can_take_nothing_is_not_looked_at_when_something_is_stored(
+def test_a_subscription_without_credit_costs_a_stored_message_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     it = shell()
@@ -391,7 +391,7 @@ def test_shards_are_read_side_by_side_unless_too_many_connections_may_have_to_wa
     assert sorted(deliver.shard for deliver in client.take(Deliver)) == [0, 1, 2, 3]
 
 
-def test_a_paused_subscription_goes_on_with_what_was_stored_meanwhile() -> None:
+def test_a_resumed_subscription_delivers_what_was_stored_meanwhile() -> None:
     it = shell()
     writer = Writer(it)
     reader = Reader(it)
@@ -407,7 +407,7 @@ def test_a_paused_subscription_goes_on_with_what_was_stored_meanwhile() -> None:
     assert reader.entries() == [3]
 
 
-def test_nothing_is_sent_to_a_consumer_before_it_is_told_that_it_is_subscribed() -> None:
+def test_a_consumer_gets_no_message_before_the_answer_to_its_subscribe() -> None:
     it = shell()
     Writer(it).write(2)
     client = it.connect()

@@ -213,7 +213,7 @@ def test_a_million_entries_settled_out_of_order_stay_small() -> None:
     assert not cursor.held
 
 
-def test_what_was_delivered_as_often_as_it_may_is_dying_after_a_restart() -> None:
+def test_an_entry_that_reached_max_attempts_is_dying_after_a_restart() -> None:
     cursor = ShardCursor()
     cursor.attempts_max = 3
     cursor.restore_deliveries(EntrySet.of([(4, 6)]), 3)

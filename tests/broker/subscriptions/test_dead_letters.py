@@ -69,7 +69,7 @@ def copies(it: CoreShell, topic: str = "orders.dead") -> list[dict[str, Any]]:
     return rows
 
 
-def test_after_its_last_attempt_a_message_has_a_copy_that_tells_where_it_came_from() -> None:
+def test_after_its_last_attempt_a_message_has_a_copy_with_headers_of_its_origin() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(3)
     reader = Trier(it)
@@ -116,7 +116,7 @@ def shown_now(it: CoreShell) -> int:
     return subscription.dead
 
 
-def test_a_redriven_message_comes_again_to_its_subscription_with_attempts_counted_anew() -> None:
+def test_a_redriven_message_is_delivered_again_and_its_attempts_start_at_one() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(3)
     reader = Trier(it)
@@ -151,7 +151,7 @@ def test_a_message_that_kills_its_consumers_dies_at_last() -> None:
     assert shown(it).dead == 1
 
 
-def test_without_a_dead_letter_topic_it_is_only_put_aside() -> None:
+def test_without_a_dead_letter_topic_a_message_only_becomes_dead() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(2)
     reader = Trier(it, Policy(max_attempts=1, dead_letter=""))
@@ -162,7 +162,7 @@ def test_without_a_dead_letter_topic_it_is_only_put_aside() -> None:
     assert reader.got() == [(0, 1), (1, 1), (0, 1)]
 
 
-def test_a_resilient_subscription_tries_without_end_unless_told_otherwise_and_then_goes_on_behind() -> None:
+def test_a_resilient_subscription_redelivers_without_a_limit_unless_its_policy_has_one() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(2)
     assert Policy().effective("a/b/c/d", "resilient").max_attempts == 0
@@ -173,7 +173,7 @@ def test_a_resilient_subscription_tries_without_end_unless_told_otherwise_and_th
     assert [entry for entry, _ in reader.got()] == [0, 1, 0]
 
 
-def test_a_failing_disk_puts_the_burial_off_and_loses_nothing() -> None:
+def test_a_failing_disk_delays_the_dead_letter_and_loses_nothing() -> None:
     disk = MemoryDisk()
     it = CoreShell(disk, seed=1, settings=Settings(data="memory", log=LogSettings(preallocate_bytes=1024)))
     Writer(it).write(1)
@@ -212,7 +212,7 @@ def test_a_state_topic_takes_no_copies_since_they_would_change_its_state() -> No
     assert copies(it) == []
 
 
-def test_a_dead_letter_topic_that_is_typed_later_stops_burials_and_tells_why_until_it_is_gone() -> None:
+def test_a_dead_letter_topic_that_is_typed_later_stops_dead_letters_and_the_subscription_shows_why() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(2)
     reader = Trier(it)
@@ -227,7 +227,7 @@ def test_a_dead_letter_topic_that_is_typed_later_stops_burials_and_tells_why_unt
     assert len(copies(it)) == 1
 
 
-def test_a_dead_letter_topic_that_was_deleted_is_made_anew_for_the_next_copy() -> None:
+def test_a_deleted_dead_letter_topic_is_created_again_for_the_next_copy() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(2)
     reader = Trier(it)
@@ -260,7 +260,7 @@ def test_a_dead_letter_topic_deleted_while_the_original_is_read_takes_nothing_wi
     assert [dict(copy["headers"])["dead.entry"] for copy in copies(it)] == ["1"]
 
 
-def test_a_typed_message_dies_whatever_its_columns_hold() -> None:
+def test_a_typed_message_of_any_columns_gets_a_copy() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     schema = pa.schema(
         [

@@ -149,7 +149,7 @@ def test_reading_a_record_twice_does_no_harm() -> None:
     assert counts(subscriptions)[:4] == (5, 2, 0, 0)
 
 
-def test_a_removed_subscription_is_gone_and_its_records_are_passed_over() -> None:
+def test_records_of_a_removed_subscription_are_skipped() -> None:
     subscriptions = empty()
     run([], subscriptions)
     subscriptions.apply(Removed(TOPIC, "s"))

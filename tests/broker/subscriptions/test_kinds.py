@@ -69,7 +69,7 @@ def test_one_that_is_away_does_not_step_back_while_its_lease_lasts() -> None:
     assert other.got() == [(entry, 2) for entry in range(6)]
 
 
-def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_its_consumer_step_back() -> None:
+def test_all_refusals_of_one_settlement_count_though_the_first_makes_its_consumer_step_back() -> None:
     it = shell()
     policy = Policy(failover_after=1)
     one, other = (KindReader(it, "failover", "non_resilient", policy=policy) for _ in range(2))
@@ -80,7 +80,7 @@ def test_what_was_refused_at_once_counts_as_tried_though_the_first_of_it_makes_i
     assert [subscription.cursors[0].delivered.of(n) for n in range(6)] == [1, 1, 0, 0, 0, 0]
 
 
-def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
+def test_a_silent_consumer_loses_its_lease_and_gets_an_error_when_it_wakes() -> None:
     it = shell()
     one, other = KindReader(it, "failover", "resilient"), KindReader(it, "failover", "resilient")
     other.seconds(LEASE_S * 1.3)
@@ -91,7 +91,7 @@ def test_a_silent_consumer_loses_its_lease_and_is_told_when_it_wakes() -> None:
     assert one.client.take(Error) == [], "what it says now is passed over until it subscribes again"
 
 
-def test_a_unique_lease_is_its_holders_until_it_is_over_and_its_own_after_a_reconnect() -> None:
+def test_a_unique_lease_belongs_to_its_holder_until_it_ends_and_over_a_reconnect() -> None:
     it = shell()
     one = KindReader(it, "unique", "resilient", instance=b"me")
     one.settle(acked=[(0, 1)])
@@ -120,7 +120,7 @@ def test_in_resilient_mode_nothing_is_offered_behind_a_message_that_waits() -> N
 
 
 @pytest.mark.parametrize("kind", ["unique", "failover"])
-def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(kind: str) -> None:
+def test_the_message_that_the_order_waits_for_needs_no_credit(kind: str) -> None:
     it = shell()
     reader = KindReader(it, kind, "resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
@@ -138,7 +138,7 @@ def test_what_the_order_waits_for_comes_again_though_its_consumer_has_no_room(ki
     assert reader.got() == [(3, 2)]
 
 
-def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_is_no_room() -> None:
+def test_the_message_that_the_order_waits_for_comes_when_its_connection_drains() -> None:
     it = shell()
     reader = KindReader(it, "unique", "resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
@@ -154,7 +154,7 @@ def test_what_the_order_waits_for_comes_when_its_connection_drains_though_there_
     assert reader.got() == [(0, 2)]
 
 
-def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
+def test_a_message_that_comes_back_while_the_next_is_read_is_redelivered_first() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
     writer.write(6)
@@ -170,7 +170,7 @@ def test_what_comes_back_while_the_next_is_read_comes_before_it() -> None:
     assert other.entries() == list(range(9)), "in the log's order"
 
 
-def test_a_seek_sends_consumers_away_and_sets_every_place() -> None:
+def test_a_seek_detaches_consumers_and_sets_every_position() -> None:
     it = shell()
     reader = KindReader(it, "shared", "non_resilient")
     reader.settle(acked=[(0, 6)])
@@ -204,7 +204,7 @@ def test_a_paused_subscription_offers_nothing_and_takes_settlements() -> None:
     assert following.got() == [*((n, 1) for n in range(2, 6)), (1, 2)]
 
 
-def test_subscriptions_are_made_shown_and_deleted_without_anyone_reading() -> None:
+def test_subscriptions_are_created_shown_and_deleted_without_a_consumer() -> None:
     it = shell()
     admin = it.connect()
     made = read_result(
@@ -253,7 +253,7 @@ def test_a_million_unsettled_entries_cost_little() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unique", "key_shared"])
-def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pattern(kind: str) -> None:
+def test_the_entries_of_a_lost_consumer_are_one_record_of_the_journal(kind: str) -> None:
     rows, segments = 5000, 4
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
@@ -283,7 +283,7 @@ def test_what_a_lost_consumer_held_is_one_record_of_the_journal_whatever_its_pat
     assert restored.delivered.of(2) == 0
 
 
-def test_a_settlement_of_what_another_holds_is_taken_and_a_refusal_is_not() -> None:
+def test_a_consumer_may_settle_what_another_holds_and_may_not_refuse_it() -> None:
     it = shell(2)
     one, other = KindReader(it, "shared", "non_resilient"), KindReader(it, "shared", "non_resilient")
     assert one.entries() == [0, 1]
@@ -300,7 +300,7 @@ def test_a_topic_is_not_its_own_dead_letter_topic() -> None:
     assert it.connect().request(ListSubscriptions("orders")) == []
 
 
-def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> None:
+def test_prefetched_messages_go_to_a_consumer_that_joins() -> None:
     it = shell(10)
     one = KindReader(it, "shared", "non_resilient")
     assert one.entries() == list(range(10))
@@ -314,7 +314,7 @@ def test_what_a_consumer_was_only_sent_ahead_goes_to_the_one_that_joins() -> Non
     assert theirs
 
 
-def test_who_holds_or_refuses_what_another_settled_hears_of_it() -> None:
+def test_a_consumer_that_holds_or_refuses_what_another_settled_is_notified() -> None:
     it = shell(2)
     policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
     one, other = (KindReader(it, "failover", "resilient", policy=policy) for _ in range(2))
@@ -326,7 +326,7 @@ def test_who_holds_or_refuses_what_another_settled_hears_of_it() -> None:
     assert other.client.take(Lost) == [Lost(1, 0, [(0, 1)], "settled")], "it does not come again"
 
 
-def test_what_comes_back_while_later_ones_are_read_comes_before_them() -> None:
+def test_messages_that_come_back_while_later_ones_are_read_are_redelivered_first() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     writer = Writer(it)
     writer.write(2)
@@ -360,7 +360,7 @@ def test_a_recalled_consumer_is_sent_nothing_before_it_has_given_back() -> None:
     assert other.entries() == []
 
 
-def test_a_key_goes_to_the_one_that_joins_once_all_of_it_was_given_back() -> None:
+def test_a_key_moves_to_a_consumer_that_joins_when_all_of_it_came_back() -> None:
     it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
     Writer(it).write(40, keys=[b"k%d" % (row % 20) for row in range(40)])
     one = KindReader(it, "key_shared", "non_resilient")
@@ -396,7 +396,7 @@ def test_a_key_of_which_a_message_expired_moves_when_its_consumer_has_given_back
     assert (one.got(), other.got()) == ([], [(0, 2), (2, 1)])
 
 
-def test_unacked_is_one_number_on_every_surface_and_leaves_out_what_was_given_back_unseen() -> None:
+def test_unacked_is_one_number_everywhere_and_does_not_count_returned_prefetched_messages() -> None:
     it = shell(10)
     one, admin = KindReader(it, "shared", "non_resilient", policy=Policy(deadline=2.0)), it.connect()
 

@@ -38,7 +38,7 @@ def test_each_unacked_entry_is_listed_with_its_attempts_and_what_it_waits_for() 
     assert unacked(again) == unacked(it), "and so it is after a restart"
 
 
-def test_a_page_says_where_the_next_one_begins() -> None:
+def test_a_page_names_the_start_of_the_next_one() -> None:
     it = shell(10)
     reader = KindReader(it, "unique", "non_resilient")
     reader.settle(nacked=[(entry, 60.0) for entry in range(10)])

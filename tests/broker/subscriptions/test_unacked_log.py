@@ -59,7 +59,7 @@ def test_in_flight_entries_are_waited_for_while_there_is_something_new() -> None
     assert hand_out(cursor, 6, 2) == [0, 4]
 
 
-def test_what_is_in_flight_is_not_new_so_nothing_is_waited_for_when_all_is_handed_out() -> None:
+def test_when_all_is_delivered_a_refused_entry_waits_for_no_entry_in_flight() -> None:
     cursor = ShardCursor()
     assert hand_out(cursor, 4, 4) == [0, 1, 2, 3]
     cursor.nack(0, 1, bound=4)

@@ -8,7 +8,7 @@ from tests.client.consume.cells import CELLS
 from tests.root import ROOT
 
 PLACES = [*(ROOT / "tests" / "client").rglob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
-LOOPS = {"test_subscriptions_of_every_kind_and_mode_go_on_over_kills_of_the_node"}
+LOOPS = {"test_subscriptions_of_every_kind_and_mode_continue_over_kills_of_the_node"}
 """Goes through all cells itself, over one node."""
 
 

@@ -1,16 +1,18 @@
 """Key-shared subscriptions: as shared, but a key has one consumer at a time, and its messages come in order.
 
-Keys are slots. For each slot with something under way it is known who has it, how many of its
-entries are out, and which of its entries are behind: passed over, or come back and not out again. An entry is
-offered if no earlier one of its slot is behind, and its slot is free or with a consumer that has room (in
-resilient mode: free). Otherwise it is parked, and reading goes on: a stuck key parks itself and nobody else.
+Keys are slots: a key's hash, folded to 16 bits, so memory is bounded. Two keys of one slot share its consumer;
+with 65,535 slots that is rare. For each slot in use a ``KeyTable`` has its consumer, the number of its
+delivered entries, and the entries that wait: passed over, or come back and not delivered again.
 
-A slot changes hands when it is free: all of it that was out was settled or has come back, and nothing of it is
-in transit. A consumer that gives back what it was sent ahead was recalled first (``Subscription.welcome``), and
+An entry is offered if no earlier entry of its slot waits, and its slot is free or its consumer has room (in
+resilient mode: free). Otherwise it is parked, and reading continues: a stuck key delays no other key.
+
+A slot moves to another consumer when it is free: all its delivered entries were settled or came back, and none
+is in transit. A consumer that gives back prefetched entries was recalled before (``Subscription.welcome``) and
 is sent nothing until it has answered.
 
 In resilient mode a key's next message follows each settlement. A consumer keeps the last record that it was
-sent of a shard, so what follows in it costs a short frame: no reading, and no record that travels again.
+sent of a shard, so the next message of that record costs a short frame and no read.
 """
 
 from __future__ import annotations
@@ -33,19 +35,15 @@ from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
 
-# The keys of stored records as slots: a key's hash, folded to 16 bits, so that memory has a bound whatever
-# the keys.
-#
-# Two keys of one slot share their fate; with 65,535 slots that is rare. A record's slots take two bytes a row
-# and are kept for as long as one of its entries is not settled.
-
 SLOTS = 65_535
 NO_KEY = 65_535
-"""Of rows without a key: they are in nobody's way."""
+"""Of rows without a key: they wait for nothing."""
+PARKED_MAX = 4_000_000
+"""Entries of one shard; with more nothing new is read until some key continues."""
 
 
 def slots_of(record: StoredRecord, schemas: SchemaVersions | None) -> array[int]:
-    """The slot of each row. A record that cannot be read has no keys: its consumer finds out."""
+    """The slot of each row. A record that cannot be read has no keys: its consumer reports it."""
     count = record.header.count
     try:
         rows = stored_rows(segment_of(record), schemas)
@@ -59,20 +57,20 @@ def slots_of(record: StoredRecord, schemas: SchemaVersions | None) -> array[int]
     return array("H", [NO_KEY if index is None else slots[index] for index in coded.indices.to_pylist()])
 
 
-class KnownSlots:
-    """The slots of the records that are under way, by entry."""
+class RecordSlots:
+    """The slots of records with unsettled entries: two bytes per row."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._slots: dict[int, array[int]] = {}
 
-    def add(self, first: int, slots: array[int]) -> None:
-        if first not in self._slots:
+    def of_record(self, record: StoredRecord, schemas: SchemaVersions | None) -> array[int]:
+        first = record.header.first_entry
+        slots = self._slots.get(first)
+        if slots is None:
+            slots = self._slots[first] = slots_of(record, schemas)
             insort(self._firsts, first)
-            self._slots[first] = slots
-
-    def get(self, first: int) -> array[int] | None:
-        return self._slots.get(first)
+        return slots
 
     def of(self, entry: int) -> int | None:
         """The slot of an entry; None where its record is not known."""
@@ -84,7 +82,7 @@ class KnownSlots:
         return slots[entry - first] if entry - first < len(slots) else None
 
     def by_slot(self, entries: EntrySet) -> dict[int, list[int]]:
-        """The entries by their keys' slots, less those without a key, or of a record that is not known."""
+        """The entries by slot, without those that have no key or whose record is not known."""
         found: dict[int, list[int]] = {}
         numbers, at = entries.numbers(), 0
         while at < len(numbers):
@@ -100,7 +98,7 @@ class KnownSlots:
         return found
 
     def forget_before(self, entry: int) -> None:
-        """Records that end before ``entry`` are not asked for any more."""
+        """Records that end before ``entry`` are settled."""
         done = 0
         for first in self._firsts:
             if first + len(self._slots[first]) > entry:
@@ -109,64 +107,51 @@ class KnownSlots:
             done += 1
         del self._firsts[:done]
 
-    def __len__(self) -> int:
-        return len(self._firsts)
-
-
-PARKED_MAX = 4_000_000
-"""Entries of one shard; with more nothing new is read until some key goes on."""
-
 
 class KeyTable:
     """The slots of one shard."""
 
-    def __init__(self) -> None:
-        self.known = KnownSlots()
+    def __init__(self, shard: int) -> None:
+        self._shard = shard
+        self.known = RecordSlots()
         self.owner: dict[int, Attachment] = {}
-        self.out: dict[int, int] = {}
-        self.behind: dict[int, EntrySet] = {}
+        """The consumer that has a slot."""
+        self._delivered: dict[int, int] = {}
+        """How many entries of a slot its consumer holds."""
+        self.waiting: dict[int, EntrySet] = {}
+        """The entries of a slot that wait; never an empty set."""
         self.avoided: dict[int, Attachment] = {}
-        """Who let the slot's last message expire: somebody else is tried next."""
+        """The consumer that let the slot's last message expire: another one is tried next."""
 
-    def went_out(self, slot: int, entry: int, owner: Attachment) -> None:
+    def deliver(self, slot: int, entry: int, owner: Attachment) -> None:
         self.owner[slot] = owner
+        owner.slots.add((self._shard, slot))
         self.avoided.pop(slot, None)
-        self.out[slot] = self.out.get(slot, 0) + 1
-        self.no_longer_behind(slot, [entry])
+        self._delivered[slot] = self._delivered.get(slot, 0) + 1
+        self.no_longer_waiting(slot, [entry])
 
-    def came_in(self, slot: int, count: int) -> Attachment | None:
-        """So many entries less are out; returns whose slot it was, if it is free now."""
-        left = self.out.get(slot, 0) - count
-        if left > 0:
-            self.out[slot] = left
-            return None
-        self.out.pop(slot, None)
-        return self.owner.pop(slot, None)
+    def return_entries(self, entries: EntrySet) -> dict[int, list[int]]:
+        """Entries are no longer with a consumer; returns them by slot. A slot may become free by that."""
+        by_slot = self.known.by_slot(entries)
+        for slot, some in by_slot.items():
+            left = self._delivered.get(slot, 0) - len(some)
+            if left > 0:
+                self._delivered[slot] = left
+                continue
+            self._delivered.pop(slot, None)
+            if (owner := self.owner.pop(slot, None)) is not None:
+                owner.slots.discard((self._shard, slot))
+        return by_slot
 
-    def put_behind(self, slot: int, entries: list[int]) -> None:
-        self.behind.setdefault(slot, EntrySet()).include(EntrySet.of_entries(entries))
+    def wait(self, slot: int, entries: list[int]) -> None:
+        self.waiting.setdefault(slot, EntrySet()).include(EntrySet.of_entries(entries))
 
-    def no_longer_behind(self, slot: int, entries: list[int]) -> None:
-        behind = self.behind.get(slot)
-        if behind is not None:
-            behind.exclude(EntrySet.of_entries(entries))
-            if not behind:
-                del self.behind[slot]
-
-
-class _Dealt:
-    """Entries by the consumer that gets them."""
-
-    def __init__(self) -> None:
-        self.by_receiver: dict[Attachment, list[int]] = {}
-        self.slots: set[int] = set()
-
-    def add(self, table: KeyTable, shard: int, slot: int, entry: int, receiver: Attachment) -> None:
-        self.by_receiver.setdefault(receiver, []).append(entry)
-        if slot != NO_KEY:
-            table.went_out(slot, entry, receiver)
-            receiver.slots.add((shard, slot))
-            self.slots.add(slot)
+    def no_longer_waiting(self, slot: int, entries: list[int]) -> None:
+        waiting = self.waiting.get(slot)
+        if waiting is not None:
+            waiting.exclude(EntrySet.of_entries(entries))
+            if not waiting:
+                del self.waiting[slot]
 
 
 class KeyShared(Shared):
@@ -175,7 +160,7 @@ class KeyShared(Shared):
     """By shard."""
 
     def reset(self) -> None:
-        self.tables = [KeyTable() for _ in self.cursors]
+        self.tables = [KeyTable(shard) for shard in range(len(self.cursors))]
 
     # --- offering -----------------------------------------------------------------------------------
 
@@ -195,19 +180,21 @@ class KeyShared(Shared):
         return super().next_read(receivers, self._ends(ends), bytes_max)
 
     def offer(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
-        cursor = self.cursors[shard]
+        table, cursor = self.tables[shard], self.cursors[shard]
         at = first_of(run, entry)
         offers: list[Offer] = []
         for record in run.records:
             receivers = self._in_turn()
             if not receivers:
                 return offers
-            end = record.header.end_entry
-            if cursor.ahead.count(record.header.first_entry, end):
-                self._put_ahead_behind(shard, record)
+            first, end = record.header.first_entry, record.header.end_entry
+            if cursor.ahead.bits and cursor.ahead.count(first, end):
+                self._restore_waiting(shard, record)
             spans = cursor.available(at, end, SPANS_MAX)
             if spans:
-                offers += self._offer_record(shard, record, spans, receivers)
+                slots = table.known.of_record(record, self.schemas())
+                pairs = [(number, slots[number - first]) for number in _entries(spans)]
+                offers += self._deal(shard, pairs, receivers, record)
             cursor.advance(at, spans[-1][1] if len(spans) == SPANS_MAX else end)
             if len(spans) == SPANS_MAX:
                 return offers
@@ -215,40 +202,14 @@ class KeyShared(Shared):
         cursor.advance(at, run.next_entry)
         return offers
 
-    def _offer_record(
-        self, shard: int, record: StoredRecord, spans: list[Span], receivers: list[Attachment]
-    ) -> list[Offer]:
-        table, header = self.tables[shard], record.header
-        slots = self._slots(table, record)
-        dealt = _Dealt()
-        parked: dict[int, list[int]] = {}
-        for entry in _entries(spans):
-            slot = slots[entry - header.first_entry]
-            receiver = None if slot in parked else self._receiver(table, slot, entry, receivers)
-            if receiver is None:
-                parked.setdefault(slot, []).append(entry)
-            else:
-                dealt.add(table, shard, slot, entry, receiver)
-        self._park(shard, parked)
-        if self.strict:
-            self._cache([each for each in dealt.by_receiver if each.keeps], shard, record)
-        return self._give_dealt(shard, dealt, [record])
-
-    def _slots(self, table: KeyTable, record: StoredRecord) -> array[int]:
-        slots = table.known.get(record.header.first_entry)
-        if slots is None:
-            slots = slots_of(record, self.schemas())
-            table.known.add(record.header.first_entry, slots)
-        return slots
-
-    def _put_ahead_behind(self, shard: int, record: StoredRecord) -> None:
-        """What was refused or dying when the node was started holds up the rest of its key."""
+    def _restore_waiting(self, shard: int, record: StoredRecord) -> None:
+        """Entries that were refused or dying when the node started hold up the rest of their key."""
         table, cursor, header = self.tables[shard], self.cursors[shard], record.header
-        self._slots(table, record)
+        table.known.of_record(record, self.schemas())
         for entries in (cursor.unacked_log.entries, cursor.dying):
-            waiting = entries.within(header.first_entry, header.end_entry)
-            for slot, some in table.known.by_slot(waiting).items():
-                table.put_behind(slot, some)
+            part = entries.within(header.first_entry, header.end_entry)
+            for slot, some in table.known.by_slot(part).items():
+                table.wait(slot, some)
 
     def offer_cached(self, ends: list[int]) -> list[Offer]:
         """The next message of each free key whose consumer has the record already."""
@@ -257,40 +218,52 @@ class KeyShared(Shared):
         receivers = self._in_turn()
         offers: list[Offer] = []
         for shard, cursor in enumerate(self.cursors):
-            if cursor.ready.bits and receivers:
-                offers += self._offer_cached(shard, receivers)
+            cached = {each.cached[shard] for each in receivers if shard in each.cached}
+            if cursor.ready.bits and cached:
+                pairs = self._cached_entries(shard, sorted(cached))
+                offers += self._deal(shard, pairs, receivers, None)
         return offers
 
-    def _offer_cached(self, shard: int, receivers: list[Attachment]) -> list[Offer]:
+    def _cached_entries(self, shard: int, cached: list[Span]) -> list[tuple[int, int]]:
+        """Ready entries of cached records, with their slots; those without a key are read."""
+        known, ready = self.tables[shard].known, self.cursors[shard].ready
+        spans = (span for each in cached for span in islice(ready.spans(*each), SPANS_MAX))
+        found = ((entry, known.of(entry)) for entry in _entries(spans))
+        return [(entry, slot) for entry, slot in found if slot is not None and slot != NO_KEY]
+
+    def _deal(
+        self,
+        shard: int,
+        entries: list[tuple[int, int]],
+        receivers: list[Attachment],
+        record: StoredRecord | None,
+    ) -> list[Offer]:
+        """Offers entries, given with their slots, to the consumers of their keys; parks those that must wait.
+
+        They are in ``record``; None: in one that their consumer may have cached.
+        """
         table, cursor = self.tables[shard], self.cursors[shard]
-        cached = {each.cached[shard] for each in receivers if shard in each.cached}
-        dealt = _Dealt()
+        dealt: dict[Attachment, list[int]] = {}
         parked: dict[int, list[int]] = {}
-        for first, end in sorted(cached):
-            for entry in _entries(islice(cursor.ready.spans(first, end), SPANS_MAX)):
-                slot = table.known.of(entry)
-                if slot is None or slot == NO_KEY:
-                    continue  # read like anything else
-                receiver = None if slot in parked else self._receiver(table, slot, entry, receivers)
-                if receiver is None:
-                    parked.setdefault(slot, []).append(entry)
-                elif receiver.caches(shard, entry):
-                    dealt.add(table, shard, slot, entry, receiver)
-        self._park(shard, parked)
-        return self._give_dealt(shard, dealt, [])
-
-    def _park(self, shard: int, by_slot: dict[int, list[int]]) -> None:
-        for slot, entries in by_slot.items():
-            self.tables[shard].put_behind(slot, entries)
-            self.cursors[shard].park(EntrySet.of_entries(entries))
-
-    def _give_dealt(self, shard: int, dealt: _Dealt, records: list[StoredRecord]) -> list[Offer]:
-        offers = [
-            offer
-            for receiver, entries in dealt.by_receiver.items()
-            for offer in self._give(receiver, shard, _runs(entries), records)
-        ]
-        for slot in dealt.slots:
+        delivered: set[int] = set()
+        for entry, slot in entries:
+            receiver = None if slot in parked else self._receiver(table, slot, entry, receivers)
+            if receiver is None:
+                parked.setdefault(slot, []).append(entry)
+            elif record is not None or receiver.caches(shard, entry):
+                dealt.setdefault(receiver, []).append(entry)
+                if slot != NO_KEY:
+                    table.deliver(slot, entry, receiver)
+                    delivered.add(slot)
+        for slot, some in parked.items():
+            table.wait(slot, some)
+            cursor.park(EntrySet.of_entries(some))
+        if record is not None and self.strict:
+            self._cache([each for each in dealt if each.keeps], shard, record)
+        offers: list[Offer] = []
+        for receiver, some in dealt.items():
+            offers += self._give(receiver, shard, _runs(some), [] if record is None else [record])
+        for slot in delivered:
             self._unpark(shard, slot)
         return offers
 
@@ -302,8 +275,8 @@ class KeyShared(Shared):
             receivers.append(receivers.pop(0))
             self._last = receivers[-1]
             return receivers[-1]
-        behind = table.behind.get(slot)
-        if behind is not None and behind.first != entry and _before(behind, entry):
+        waiting = table.waiting.get(slot)
+        if waiting is not None and waiting.bits.min() < entry:
             return None
         owner = table.owner.get(slot)
         if owner is not None:
@@ -324,34 +297,32 @@ class KeyShared(Shared):
     def _unpark(self, shard: int, slot: int) -> None:
         """A slot's parked entries become ready, up to one that waits; in resilient mode only the first."""
         table, cursor = self.tables[shard], self.cursors[shard]
-        behind = table.behind.get(slot)
-        if behind is None or not cursor.parked:
+        waiting, owner = table.waiting.get(slot), table.owner.get(slot)
+        if waiting is None or not cursor.parked.bits:
             return
-        owner = table.owner.get(slot)
-        first = behind.first
-        assert first is not None, "the table has no empty set"
+        first = int(waiting.bits.min())
         if self.strict:
             if owner is None and first not in cursor.unacked_log.entries and first not in cursor.dying:
                 cursor.unpark(EntrySet.of_entries([first]))
         elif owner is None or self._continues(table, slot, owner):
-            stuck = [behind.common(each).first for each in (cursor.unacked_log.entries, cursor.dying)]
-            end = min((each for each in stuck if each is not None), default=behind.end)
-            cursor.unpark(behind.within(first, end))
+            stuck = [waiting.common(each).first for each in (cursor.unacked_log.entries, cursor.dying)]
+            end = min((each for each in stuck if each is not None), default=waiting.end)
+            cursor.unpark(waiting.within(first, end))
 
     def gained_room(self, attachment: Attachment) -> None:
         for shard, slot in attachment.slots:
-            if slot in self.tables[shard].behind:
+            if slot in self.tables[shard].waiting:
                 self._unpark(shard, slot)
 
     # --- settling and coming back -------------------------------------------------------------------
 
     def _settle(self, shard: int, start: int, end: int, by: Attachment | None, kind: str) -> int:
         table, cursor = self.tables[shard], self.cursors[shard]
-        touched = self._came_in(shard, cursor.held.within(start, end))
+        touched = table.return_entries(cursor.held.within(start, end))
         for entries in (cursor.ready, cursor.unacked_log.entries, cursor.parked, cursor.dying):
             if entries.bits and (part := entries.within(start, end)):
                 for slot, some in table.known.by_slot(part).items():
-                    table.no_longer_behind(slot, some)
+                    table.no_longer_waiting(slot, some)
                     touched.setdefault(slot, some)
         settled = super()._settle(shard, start, end, by, kind)
         table.known.forget_before(cursor.cursor)
@@ -360,10 +331,10 @@ class KeyShared(Shared):
         return settled
 
     def came_back(self, shard: int, entries: EntrySet) -> None:
-        touched = self._came_in(shard, entries)
-        for slot, some in touched.items():
-            self.tables[shard].put_behind(slot, some)
-        for slot in touched:
+        by_slot = self.tables[shard].return_entries(entries)
+        for slot, some in by_slot.items():
+            self.tables[shard].wait(slot, some)
+        for slot in by_slot:
             self._unpark(shard, slot)
 
     def expired(self, attachment: Attachment, shard: int, entries: EntrySet) -> None:
@@ -372,21 +343,6 @@ class KeyShared(Shared):
         table.avoided.update(dict.fromkeys(table.known.by_slot(entries), attachment))
         self.came_back(shard, entries)
 
-    def _came_in(self, shard: int, entries: EntrySet) -> dict[int, list[int]]:
-        """Entries are no longer with a consumer; returns them by slot."""
-        table = self.tables[shard]
-        by_slot = table.known.by_slot(entries)
-        for slot, some in by_slot.items():
-            owner = table.came_in(slot, len(some))
-            if owner is not None:
-                owner.slots.discard((shard, slot))
-        return by_slot
-
-
-def _before(entries: EntrySet, entry: int) -> bool:
-    first = entries.first
-    return first is not None and first < entry
-
 
 def _entries(spans: Iterable[Span]) -> Iterator[int]:
     for start, end in spans:
@@ -394,7 +350,7 @@ def _entries(spans: Iterable[Span]) -> Iterator[int]:
 
 
 def _runs(entries: list[int]) -> list[Span]:
-    """Ascending entries as ranges."""
+    """Ascending entries as spans."""
     runs: list[Span] = []
     for entry in entries:
         if runs and runs[-1][1] == entry:

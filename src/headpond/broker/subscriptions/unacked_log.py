@@ -1,18 +1,18 @@
-"""The unacked log of one shard: refused entries, and what each of them waits for before it is offered again.
+"""The unacked log of one shard: refused entries, and what each of them waits for before its redelivery.
 
 1. An entry waits for its time: the delay that its consumer asked for, or the policy's backoff.
 2. Where redelivery is ``after_backlog`` it also waits for the backlog. Its ``bound`` is the end of the shard's
-   log at the refusal: every entry before the bound must be handed out and settled first, except those that are
-   in this log themselves. New messages lie behind the bound, so a busy topic does not starve it.
-3. An entry before the bound that stays with a consumer (a stuck one, without a deadline) delays it by one more
-   backlog at most. When the last entry before the bound is handed out, a ``limit`` is set: the log's end, and
-   at least ``IN_FLIGHT_ENTRIES`` behind the bound. Once everything before the limit is handed out, it no
-   longer waits for entries in flight.
-4. When a consumer has room and there is nothing new to hand out, it no longer waits for the backlog at all.
+   log at the refusal: every entry before the bound must be delivered and settled first, except those that are
+   in this log themselves. New messages are behind the bound, so a busy topic does not starve it.
+3. An entry before the bound that stays with a stuck consumer delays it by one more backlog at most. When the
+   last entry before the bound is delivered, a ``limit`` is set: the log's end, and at least
+   ``IN_FLIGHT_ENTRIES`` behind the bound. When everything before the limit is delivered, it no longer waits
+   for entries in flight.
+4. When a consumer has room and there is nothing new to deliver, it does not wait for the backlog.
 
-An entry without a time (0) or a bound (0) does not wait for it. Times and bounds are kept as a few hundred sets
-of entries, however many entries there are: both are rounded up, by about 1 % of how far away they are. Entries
-that are settled leave ``entries``; a set by time or bound is compared with it when it is used.
+An entry without a time (0) or a bound (0) does not wait for it. Times and bounds are a few hundred sets of
+entries, however many entries there are: both are rounded up, by about 1 % of their distance. Entries that are
+settled leave ``entries``; a set by time or bound is compared with it when it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headpond.model.entry_set import EntrySet
 
 DUE_STEP_US = 20_000
 STEPS = 64
-"""How far away a time or a bound is, is cut into at least this many steps, and at most twice as many."""
+"""The distance to a time or a bound is divided into at least this many steps, and at most twice as many."""
 
 IN_FLIGHT_ENTRIES = 1024
 
@@ -35,12 +35,12 @@ Keyed = tuple[int, EntrySet]
 
 
 def due_step_up(due_us: int, wait_us: int) -> int:
-    """A time as the log keeps it: that many µs away, rounded up."""
+    """A time that is ``wait_us`` away, rounded up as the log stores it."""
     return _round_up(due_us, DUE_STEP_US << (wait_us // (2 * STEPS * DUE_STEP_US)).bit_length())
 
 
 def bound_step_up(bound: int, entries_ahead: int) -> int:
-    """A bound as the log keeps it, with that many entries to hand out before it; rounded up."""
+    """A bound with that many undelivered entries before it, rounded up as the log stores it."""
     return _round_up(bound, 1 << (max(entries_ahead, 0) // (2 * STEPS)).bit_length())
 
 
@@ -86,23 +86,23 @@ class UnackedLog:
         self._by_due_us = _ByKey()
         self._by_bound = _ByKey()
         self._in_flight: deque[tuple[int, int, EntrySet]] = deque()
-        """(bound, limit, entries): everything before the bound is handed out, not all of it is settled."""
+        """(bound, limit, entries): everything before the bound is delivered, and not all of it is settled."""
         self._due = EntrySet()
         """Their time has come; they wait for the backlog."""
         self._through = EntrySet()
-        """The backlog is through; they wait for their time."""
+        """The backlog is settled; they wait for their time."""
         self._free = EntrySet()
         """They wait for nothing."""
 
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    # --- in -----------------------------------------------------------------------------------------
+    # --- adding -------------------------------------------------------------------------------------
 
     def put(self, by_due_us: Iterable[Keyed], by_bound: Iterable[Keyed]) -> None:
-        """Puts entries in; each is named once with its time and once with its bound."""
+        """Adds entries; each is named once with its time and once with its bound."""
         for due_us, entries in by_due_us:
-            if entries.meets(self.entries):  # refused again, as the journal says; it was never taken out there
+            if entries.meets(self.entries):  # refused again; the journal does not record when it is taken out
                 self.take_out(entries)
             self.entries.include(entries)
             if due_us:
@@ -115,7 +115,7 @@ class UnackedLog:
             else:
                 self._pass(entries)
 
-    # --- what happens -------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------
 
     def wake(self, now_us: int) -> None:
         """Time passes."""
@@ -132,19 +132,19 @@ class UnackedLog:
         """When ``wake`` is to be called next."""
         return self._by_due_us.first
 
-    def advance(self, handed_out: int, settled: int, end: int) -> None:
-        """Everything before these entries is handed out, or also settled; ``end`` is the log's end."""
-        for bound, entries in self._by_bound.pop_upto(handed_out):
+    def advance(self, delivered: int, settled: int, end: int) -> None:
+        """Everything before these entries is delivered, or also settled; ``end`` is the log's end."""
+        for bound, entries in self._by_bound.pop_upto(delivered):
             self._in_flight.append((bound, max(end, bound + IN_FLIGHT_ENTRIES), entries))
         while self._in_flight:
             bound, limit, entries = self._in_flight[0]
-            if bound > settled and limit > handed_out:
+            if bound > settled and limit > delivered:
                 break
             self._in_flight.popleft()
             self._pass(entries.common(self.entries))
 
     def _pass(self, entries: EntrySet) -> None:
-        """These wait for the backlog no longer."""
+        """These no longer wait for the backlog."""
         free = entries.common(self._due)
         self._due.exclude(free)
         self._free.include(free)
@@ -152,10 +152,10 @@ class UnackedLog:
         rest.exclude(free)
         self._through.include(rest)
 
-    # --- out ----------------------------------------------------------------------------------------
+    # --- removing -----------------------------------------------------------------------------------
 
     def take(self, *, nothing_new: bool) -> EntrySet:
-        """Takes out what may be offered again now."""
+        """Takes out what may be redelivered now."""
         free = self._free.copy()
         if nothing_new:
             free.include(self._due)
@@ -164,7 +164,7 @@ class UnackedLog:
         return free
 
     def take_out(self, entries: EntrySet) -> None:
-        """Takes entries out, whatever they wait for; they may be refused again."""
+        """Takes entries out; they may be refused again."""
         self._by_due_us.exclude(entries)
         self._by_bound.exclude(entries)
         for _, _, waiting in self._in_flight:
@@ -172,17 +172,16 @@ class UnackedLog:
         self.exclude(entries)
 
     def exclude(self, entries: EntrySet) -> None:
-        """Takes out entries that do not come back."""
+        """Takes out entries that are not refused again."""
         for each in (self.entries, self._due, self._through, self._free):
             each.exclude(entries)
 
     def discard(self, start: int, end: int) -> None:
-        """Takes out a span of entries that do not come back."""
-        if self.entries:
-            for each in (self.entries, self._due, self._through, self._free):
-                each.discard(start, end)
+        """Takes out a span of entries that are not refused again."""
+        for each in (self.entries, self._due, self._through, self._free):
+            each.discard(start, end)
 
-    # --- looking ------------------------------------------------------------------------------------
+    # --- listing ------------------------------------------------------------------------------------
 
     def by_due_us(self, wanted: EntrySet) -> list[Keyed]:
         """The wanted entries by their time; 0 for those whose time has come."""
