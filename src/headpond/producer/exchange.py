@@ -100,7 +100,8 @@ class Exchange:
         self.next: dict[int, int] = dict(first or {})
         """By shard: one past the last segment put."""
         self._held: dict[SegmentKey, _Held] = {}
-        self._rejected: dict[SegmentKey, None] = {}
+        self.to_write: dict[SegmentKey, None] = {}
+        """Rejected segments that the refill does not have yet."""
         self._in_memory: dict[int, dict[int, None]] = {}
         """By shard, in order: the segments whose frames are here."""
         self._redundants: dict[int, dict[int, Any]] = {}
@@ -147,7 +148,7 @@ class Exchange:
         if held.rejected:
             held.rejected.discard(destination)
             if not held.rejected:
-                self._rejected.pop(key, None)
+                self.to_write.pop(key, None)
         self._through(key, held, destination, fate)
 
     def reject(self, key: SegmentKey, destination: int, durability: Durability) -> bool:
@@ -159,7 +160,7 @@ class Exchange:
             self._spill(key, held, destination, durability)
         else:
             held.rejected.add(destination)
-            self._rejected[key] = None
+            self.to_write[key] = None
         return True
 
     def keep(self, key: SegmentKey, destination: int, fate: Fate, durability: Durability) -> None:
@@ -172,11 +173,7 @@ class Exchange:
 
     def rejected(self) -> list[SegmentKey]:
         """The segments to write to the refill, by shard and segment."""
-        return sorted(self._rejected)
-
-    @property
-    def has_rejected(self) -> bool:
-        return bool(self._rejected)
+        return sorted(self.to_write)
 
     def claims(self, key: SegmentKey) -> tuple[list[int], list[int]]:
         """Of a held segment: the destinations that rejected it, and those that are through with it."""
@@ -190,7 +187,7 @@ class Exchange:
             held = self._held.get(key)
             if held is None or held.frame is None:
                 continue  # every destination was through with it while it was written
-            self._rejected.pop(key, None)
+            self.to_write.pop(key, None)
             self._release(key, held)
             for destination in sorted(held.rejected):
                 self._spill(key, held, destination, durability)
@@ -229,7 +226,7 @@ class Exchange:
         """Refuses it at every destination that is open."""
         held = self._held.get(key)
         if held is not None:
-            self._rejected.pop(key, None)
+            self.to_write.pop(key, None)
             for destination in sorted(held.open):
                 self._through(key, held, destination, fate)
 
@@ -239,7 +236,7 @@ class Exchange:
         for key, held in list(self._held.items()):
             if held.frame is not None:
                 found.append((held.frame, held.promise))
-                self._rejected.pop(key, None)
+                self.to_write.pop(key, None)
                 self.bytes -= len(held.frame)
                 del self._held[key], self._in_memory[key.shard][key.segment]
         return found

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -92,7 +93,9 @@ class Keeper:
         self._ordered = ordered
         self._up: dict[int, int | None] = {}
         """Destinations that are there, with the window that each granted."""
-        self._rotate_at = None if rotation.after_s is None else now + rotation.after_s * jitter()
+        self._rotate_at = inf if rotation.after_s is None else now + rotation.after_s * jitter()
+        self._bytes_due = min(rotation.block_bytes_max or UNSHARDED_BYTES_MAX, UNSHARDED_BYTES_MAX)
+        """From this size on, the rules of the rotation are looked at."""
         self._closing = False
         self._refusals: dict[int, HeadpondError] = {}
         """Destinations that take nothing, and why."""
@@ -109,12 +112,14 @@ class Keeper:
 
     def send(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
         """Gives rows to the present block. Rows at fault raise, and nothing is sent."""
-        if self.current.bytes_put and not self.draining:
+        current = self.current
+        if now >= self._rotate_at or current.bytes_put >= self._bytes_due or current.spills.count:
             self._rotate_if_due(now)
-        if promise.shard is None and self.current.shards is not None:
+            current = self.current
+        if promise.shard is None and current.shards is not None:
             self._send_parts(promise, rows, now)
         else:
-            self.current.send(promise, rows, now)
+            current.send(promise, rows, now)
 
     def _send_parts(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
         """Sends rows that have no shard yet, by shard."""
@@ -136,7 +141,7 @@ class Keeper:
             return
         if not self._known and len(current.exchange):
             return  # a block for other shards would take the rows in memory from the present one only
-        by_time = self._rotate_at is not None and now >= self._rotate_at
+        by_time = now >= self._rotate_at
         bytes_max = rule.block_bytes_max
         if bytes_max is not None and current.shards is None:
             bytes_max = min(bytes_max, UNSHARDED_BYTES_MAX)
@@ -337,10 +342,11 @@ class Keeper:
             found += jobs_left
             for manager in ended:
                 self._retire(manager)
-        jobs = self.current.take_jobs() if not self._renews else self.current.hand_out()
-        if jobs:
-            found += [(self.current, job) for job in jobs]
-        return found
+        if self._renews:  # nothing is spilled until it is certain which rows the file has
+            jobs, self.current.jobs = self.current.jobs, []
+        else:
+            jobs = self.current.take_jobs()
+        return found + [(self.current, job) for job in jobs] if jobs else found
 
     def _drain(self) -> list[tuple[Manager | None, Job]]:
         found: list[tuple[Manager | None, Job]] = []

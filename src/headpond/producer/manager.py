@@ -152,7 +152,7 @@ class Manager:
             elif outlet.gone:
                 self.exchange.reject(key, index, self._policy.durability)
             else:
-                outlet.offer(shard)
+                outlet.ready[shard] = None
 
     @property
     def segments_next(self) -> dict[int, int]:
@@ -234,7 +234,7 @@ class Manager:
             if self.store is not None and outlet.away_since is not None and not outlet.gone:
                 at = outlet.away_since + self._policy.spill_after_s
                 soonest = at if soonest is None else min(soonest, at)
-        if self.store is not None and len(self.exchange) and (oldest := self.exchange.oldest_at) is not None:
+        if self.store is not None and (oldest := self.exchange.oldest_at) is not None:
             at = oldest + self._policy.spill_after_s
             soonest = at if soonest is None else min(soonest, at)
         return soonest
@@ -281,17 +281,13 @@ class Manager:
     def take_jobs(self) -> list[Job]:
         """Hands out the work for the disk, in order."""
         spills = self.spills
-        at_rest = not spills.ranges and not self.exchange.has_rejected and spills.error is None
+        at_rest = not spills.ranges and not self.exchange.to_write and spills.error is None
         if self.store is not None and not spills.finishing and (self.closing or not at_rest):
             spill = spills.spill(self._make_snapshot)
             self.jobs += [spill] if spill is not None else []
             if self._ends_file():
                 continuable = self.closing and self._make_encoder is not None and self.shards is not None
                 self.jobs.append(spills.finish(self.segments_next if continuable else None))
-        return self.hand_out()
-
-    def hand_out(self) -> list[Job]:
-        """The jobs that are due already, without new ones."""
         jobs, self.jobs = self.jobs, []
         return jobs
 

@@ -74,7 +74,7 @@ class Outlet:
         self._window_bytes = window_bytes
         self._jitter = jitter
         self._typed = typed
-        self._ready: dict[int, None] = {}
+        self.ready: dict[int, None] = {}
         """Shards that may have something to send, in the order of their turns."""
         self._snapshots: dict[int, bytes] = {}
         """By shard: the snapshot that is sent before the next segment."""
@@ -105,7 +105,7 @@ class Outlet:
             self.sender(shard)
         for sender in self.senders.values():
             sender.connected()
-            self._ready.setdefault(sender.shard)
+            self.ready.setdefault(sender.shard)
 
     def disconnected(self, now: float, *, gone: bool) -> None:
         """``gone``: segments for it are spilled at once, because it will not be back soon."""
@@ -141,14 +141,10 @@ class Outlet:
 
     # --- sending ------------------------------------------------------------------------------------------
 
-    def offer(self, shard: int) -> None:
-        """A shard may have something to send."""
-        self._ready[shard] = None
-
     def take(self, bytes_max: int, now: float, jobs: list[Job]) -> list[bytes]:
         """The frames to write now, in order, shards in turn; adds jobs that read more."""
         out: list[bytes] = []
-        ready = self._ready
+        ready = self.ready
         if not ready or not self.up or self.refusal is not None:
             return out
         while ready and bytes_max > 0 and self.flight.bytes < self._window_bytes:
@@ -238,7 +234,7 @@ class Outlet:
         shard = job.key.shard
         sender = self.sender(shard)
         self._reading.discard(shard)
-        self._ready.setdefault(shard)
+        self.ready.setdefault(shard)
         if job.error is not None:
             self._spills.lose(job.key, job.error)
             return
@@ -266,7 +262,7 @@ class Outlet:
                 self._read_bytes -= len(self._read.pop(stale))
             return None
         if self._deferred and self._read_bytes < READ_AHEAD_BYTES // 2:
-            self._ready.update(dict.fromkeys(self._deferred))
+            self.ready.update(dict.fromkeys(self._deferred))
             self._deferred.clear()
         return frame
 
@@ -293,7 +289,7 @@ class Outlet:
                     self.hindrance = from_code(item.code, item.message or item.code)
                 self._went_back(sender)
         if sender.cursor < self._exchange.next.get(shard, 0):
-            self._ready[shard] = None
+            self.ready[shard] = None
 
     def _went_back(self, sender: Sender) -> None:
         """Frames that were read ahead stay useful; segments of a hole that the file has are sent after all."""
@@ -309,7 +305,7 @@ class Outlet:
         for sender in self.senders.values():
             if (wake_at := sender.wake_at) is not None and wake_at <= now:
                 again += sender.wake(now)
-                self._ready.setdefault(sender.shard)
+                self.ready.setdefault(sender.shard)
         return again
 
     # --- the block before -----------------------------------------------------------------------------------
@@ -325,7 +321,7 @@ class Outlet:
             if sender.waits_for_predecessor:
                 sender.waits_for_predecessor = False
                 sender.held_until = None
-                self._ready.setdefault(sender.shard)
+                self.ready.setdefault(sender.shard)
 
     def declare_lost(self, block: Predecessor, *, owed: bool) -> list[bytes]:
         """The frames that declare an earlier block lost; its holes are named if it was for this destination."""
@@ -346,7 +342,7 @@ class Outlet:
             first = next(iter(spilled), (sender.floor, 0))[0]
             if first < sender.floor:
                 sender.begin_at(first)
-                self._ready.setdefault(shard)
+                self.ready.setdefault(shard)
                 offered = True
         return offered
 

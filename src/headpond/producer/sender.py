@@ -82,15 +82,6 @@ class Flight:
         self.segments = 0
 
 
-class _Unconfirmed:
-    __slots__ = ("due_at", "frame", "patience_s")
-
-    def __init__(self, frame: bytes, now: float) -> None:
-        self.frame = frame
-        self.patience_s = PATIENCE_S
-        self.due_at = now + PATIENCE_S
-
-
 class Sender:
     def __init__(self, shard: int, first: int, flight: Flight, jitter: Jitter, *, typed: bool = False) -> None:
         self.shard = shard
@@ -110,8 +101,8 @@ class Sender:
         """Answers to segments that were not sent."""
         self._flight = flight
         self._jitter = jitter
-        self._unconfirmed: dict[int, _Unconfirmed] = {}
-        """Segments of this session, in order."""
+        self._unconfirmed: dict[int, tuple[bytes, float, float]] = {}
+        """Segments of this session, in order: the frame, when it is due again, and the patience until then."""
         self._resend_at: float | None = None
         """No segment is due before."""
         self._awaited: dict[int, list[int]] = {}
@@ -184,7 +175,7 @@ class Sender:
         segment = self.cursor
         if self._typed and not self._verified:
             self._probe = segment
-        self._unconfirmed[segment] = _Unconfirmed(frame, now)
+        self._unconfirmed[segment] = (frame, now + PATIENCE_S, PATIENCE_S)
         if self._resend_at is None:
             self._resend_at = now + PATIENCE_S
         if segment <= self._highest:
@@ -223,15 +214,15 @@ class Sender:
         if not self.up or self._resend_at is None or self._resend_at > now:
             return []
         again: list[bytes] = []
-        for segment, sent in self._unconfirmed.items():
-            if sent.due_at <= now:
+        for segment, (frame, due_at, patience_s) in list(self._unconfirmed.items()):
+            if due_at <= now:
                 self.resent += 1
-                sent.patience_s = min(2 * sent.patience_s, PATIENCE_MAX_S)
-                sent.due_at = now + sent.patience_s
+                patience_s = min(2 * patience_s, PATIENCE_MAX_S)
+                self._unconfirmed[segment] = (frame, now + patience_s, patience_s)
                 if segment in self._awaited:
                     self._awaited[segment][0] = 1  # answers to earlier sendings come late, if at all
-                again.append(sent.frame)
-        self._resend_at = min((sent.due_at for sent in self._unconfirmed.values()), default=None)
+                again.append(frame)
+        self._resend_at = min((due_at for _, due_at, _ in self._unconfirmed.values()), default=None)
         return again
 
     # --- answers ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ and for the topic's life. Rows without a key stay together on one shard for a se
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -92,7 +92,8 @@ class Sharder:
 class NoSharder:
     """Stands for a sharder while the number of shards is not known: rows have no shard."""
 
-    turn: Final = None
+    def __init__(self) -> None:
+        self.turn: None = None  # of the instance, which is faster to read than of the class
 
     def of_key(self, key: bytes) -> None:
         return None

@@ -74,6 +74,7 @@ class Batcher:
         self._bytes_max = 0
         self._row_bytes_max = 0
         self._open: dict[int | None, RowParcel] = {}
+        self._make_promise = self.promise  # of the instance, which is faster to read than of the class
 
     def begin(
         self,
@@ -142,7 +143,7 @@ class Batcher:
         self.bytes += size
         if row + 1 >= self._rows_max:
             self._seal(shard)
-        return self.promise(parcel, row)
+        return self._make_promise(parcel, row)
 
     def _check_state(self, value: Any, key: bytes | None) -> None:
         """The node requires the same: rows of a state topic have keys, and only they may have no value."""

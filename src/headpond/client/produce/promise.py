@@ -93,7 +93,9 @@ class Parcel:
         if ends and self.owner is not None:
             self.owner.parcel_ended(self)
         if self.waiters:
-            self._wake()
+            waiters, self.waiters = self.waiters, []
+            for wake in waiters:
+                wake()
 
     def finish(self, fate: Fate) -> None:
         """The same fate at every destination: it was not sent at all."""
@@ -278,7 +280,10 @@ class Promise:
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         parcel, row = self._parcel, self._row
-        parcel.claim(row)
+        if parcel.awaited is None:
+            parcel.awaited = {row}
+        else:
+            parcel.awaited.add(row)
         while parcel.fate is None:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             parcel.waiters.append(partial(_wake, future))
