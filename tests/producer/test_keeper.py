@@ -101,7 +101,7 @@ def test_a_node_that_never_answers_is_spilled_for_too() -> None:
     assert outcomes(world) == ["stored"], "the answer that came after all is heard"
     while world.run_job() or world.now < 1010:
         world.wait(1.0)
-    assert files(world) == [], "and the file is not needed any more"
+    assert files(world) == [], "and the file is no longer needed"
 
 
 def test_one_destination_away_does_not_keep_the_other_from_its_answer() -> None:
@@ -359,7 +359,7 @@ def test_a_destination_that_refuses_does_so_after_a_rotation_too_and_until_it_is
     world.heal()
     world.send()
     world.heal()
-    assert world.keeper.rotations > 1, "a block that began since knows nothing of it any more"
+    assert world.keeper.rotations > 1, "a block that began since does not have the refusal"
     assert outcomes(world) == ["stored", "rejected", "stored", "stored"]
 
 
@@ -414,7 +414,7 @@ def test_a_refill_takes_what_fits_and_the_rest_stays_in_memory() -> None:
     assert [parcel.freed for parcel in parcels] == [1, 1, 1, 0, 0]
     world.heal()
     world.check(lambda parcel: True)
-    assert world.keeper.current.spills.error is None, "it is not full any more"
+    assert world.keeper.current.spills.error is None, "it is no longer full"
 
 
 def test_files_of_a_destination_that_was_taken_off_the_list_are_kept_and_told() -> None:

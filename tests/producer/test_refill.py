@@ -443,7 +443,7 @@ def test_the_head_names_the_destinations_in_their_order(disk: MemoryDisk) -> Non
 def test_a_full_refill_takes_no_more_segments_and_loses_none(disk: MemoryDisk) -> None:
     refill = new_refill(disk, bytes_max=600)
     segment = 0
-    while refill.bytes_left >= len(segment_frame(segment)):
+    while refill.bytes_max - refill.size_bytes >= len(segment_frame(segment)):
         write(refill, segment)
         segment += 1
     with pytest.raises(RefillFull):

@@ -283,7 +283,7 @@ def test_a_closed_that_is_behind_what_was_used_is_not_believed(disk: MemoryDisk)
     file.write_at(end, [encode_status(Status(end, segments_total=2, closed={0: 1}), end)])
     again = Refill.open(disk, PATH, [A, B])
     assert again.closed == {0: 1} and not again.continuable
-    assert "shard 0 goes on before segment 2" in again.why_not_continuable
+    assert "continues shard 0 before segment 2" in again.why_not_continuable
 
 
 def test_resuming_is_synced_whatever_the_durability(disk: MemoryDisk) -> None:

@@ -415,7 +415,7 @@ def test_damage_is_named_by_bytes_and_segments() -> None:
     assert (damage.offset, damage.end) == (offset, offset + len(segment_frame(2)))
     assert (damage.shard, damage.first, damage.segments_end) == (0, 2, 3)
     assert "segment 2 of shard 0" in str(damage) and f"bytes {offset}" in str(damage)
-    with pytest.raises(UnknownSegment, match="any more"):
+    with pytest.raises(UnknownSegment, match="lost segment"):
         refill.get(key(2))
     assert key(2) not in refill.pending(A)
     assert refill.read(key(3), 0) == [segment_frame(3)]

@@ -217,7 +217,7 @@ class World:
         return int(number)
 
     def kill(self, keep: str = "none") -> None:
-        """The process dies: jobs that did not run never will, and nobody hears of anything any more."""
+        """The process dies: jobs that did not run never will, and promises are not settled again."""
         self.kills += 1
         self._remember()
         self.disk.crash(keep=keep)  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the segments of a producer are cut for."""
+    """The topic that segments are cut for, and their producer."""
 
     topic: str
     shards: int | None

@@ -1,7 +1,7 @@
 """The encoder of one shard: rows in, numbered segments out.
 
-A plain topic's segments are self-contained, so the number that comes next is all the state there is. A typed
-topic's encoder grows dictionaries (wire/typed/codec), and a snapshot lets a decoder begin in the middle.
+The segments of a plain topic are self-contained, so that the next number is the only state. The encoder of a
+typed topic grows dictionaries (wire/typed/codec), and a snapshot lets a decoder begin in the middle.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from headpond.wire.typed.rows import row_schema, to_rows
 
 class Encoder(Protocol):
     first_segment: int
-    """Where it began, with nothing known before."""
+    """The first segment that it encodes, with empty dictionaries."""
 
     @property
     def last_segment(self) -> int:
-        """The number of the segment encoded last; one below the first before that."""
+        """The number of the last encoded segment; before that, one below the first."""
 
     @property
     def typed(self) -> bool: ...
 
     def encode(self, rows: pa.RecordBatch) -> tuple[bytes, Any]:
-        """The next segment's frame, and what a snapshot at it would need. A fault leaves it as it was."""
+        """The next segment's frame, and the data for a snapshot at it. A fault changes nothing."""
 
     def snapshot(self, redundants: Sequence[Any]) -> bytes:
         """The SNAPSHOT frame at the first of ``redundants``, which are those up to the last segment."""

@@ -18,7 +18,7 @@ call           the segment is                              outcome
 ``written``    rejected                                    memory is free; spilled where it was rejected
 ``withdraw``   in memory                                   gone; the caller sends its rows another way
 ``shutdown``   any                                         rejected wherever it is open; nothing is put later
-``forget``     spilled                                     its promise hears nothing more
+``forget``     spilled                                     its promise will not be settled again
 =============  ==========================================  ====================================================
 
 An ack arrives here before it reaches the disk, because a segment leaves memory only after it was written: a
@@ -270,7 +270,7 @@ class Exchange:
         return frozenset(key for key, _ in self._spilled)
 
     def forget(self) -> None:
-        """Nobody hears more of spilled segments."""
+        """The promises of spilled segments will not be settled again."""
         waiting, self._spilled = list(self._spilled.values()), WeakValueDictionary()
         for promise in waiting:
             promise.forget()

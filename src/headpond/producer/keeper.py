@@ -407,7 +407,7 @@ class Keeper:
         return self.left.finished and not self.draining and self.current.finished
 
     def forget(self) -> None:
-        """Nobody hears more of spilled segments."""
+        """The promises of spilled segments will not be settled again."""
         self.left.forget()
         for manager in self.managers:
             manager.exchange.forget()

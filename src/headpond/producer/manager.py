@@ -6,9 +6,8 @@
                             ⇅            ▲ │
                           refill  ◀── jobs └── answer ◀── (the node's acks)
 
-It does no IO. The keeper hands on what it decides: frames to write, jobs for the thread of the disk, and when
-to
-``wake`` it.
+It does no IO. The keeper passes its decisions on: frames to write, jobs for the thread of the disk, and the
+time of the next ``wake``.
 
 1. **A destination that does not take a segment** within ``spill_after_s``, or was away for that long, rejects
    it: the segment is written to the refill (after a snapshot where a reader needs one) and leaves memory. While
@@ -175,7 +174,7 @@ class Manager:
         self.outlets[destination].disconnected(now, gone=not waited_for and self.store is not None)
 
     def refuse(self, destination: int, error: HeadpondError) -> None:
-        """The destination will take nothing of this block: what is open is refused, what is spilled stays."""
+        """The destination will take nothing of this block: open segments are refused, spilled ones stay."""
         outlet = self.outlets[destination]
         outlet.refusal = error
         fate = refusal(outlet.name, error)

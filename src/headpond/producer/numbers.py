@@ -1,8 +1,8 @@
-"""The numbers of a block that is kept over runs: reserved on disk ahead of use, so that none is used twice.
+"""The numbers of a block that all runs share: reserved on disk before they are used, so that none is used
+twice.
 
-A segment's number is used only below what the file says is reserved, and the file is synced first. After a
-crash the next run begins behind the reserve; what was skipped is declared a hole to the node. A clean end
-gives back what was not used.
+A segment gets a number only if the file, synced, has reserved it. After a crash the next run begins after the
+reserve, and declares the skipped numbers as a hole to the node. A clean end gives unused numbers back.
 
 The file is one RECORD frame: msgpack of ``{block: {shard: first number that is free}}``.
 """
@@ -18,17 +18,17 @@ from headpond.storage.disk import Disk
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 RESERVE: Final = 4096
-"""Numbers a shard that are reserved at a time."""
+"""Numbers that are reserved at a time, per shard."""
 
 _Blocks = dict[bytes, dict[int, int]]
 _decoder = msgspec.msgpack.Decoder(_Blocks)
 
 
 class Numbers:
-    """Of one block; the file may hold those of others, which stay."""
+    """The numbers of one block; the file may hold those of others, which stay."""
 
     def __init__(self, disk: Disk, folder: str, name: str, block: bytes | None, new_block: bytes) -> None:
-        """``block`` is the one asked for; without one the first in the file is taken, else ``new_block``."""
+        """``block`` None takes the first block in the file, else ``new_block``."""
         self._disk = disk
         self._folder = folder
         self._path = f"{folder}/{name}"
@@ -46,7 +46,7 @@ class Numbers:
             self._write({**self._free, shard: number + RESERVE})
 
     def give_back(self, numbers_next: dict[int, int]) -> None:
-        """The run ends in good order: what it did not use is free again."""
+        """The run ends in good order: the numbers from ``numbers_next`` on are free again."""
         self._write({**self._free, **numbers_next})
 
     def _read(self) -> _Blocks:
@@ -69,14 +69,14 @@ class Numbers:
             ) from error
 
     def _write(self, free: dict[int, int]) -> None:
-        """What the file does not say, synced, does not count here either."""
+        """Numbers count as reserved only when the file has them, synced."""
         blocks = {**self._blocks, self.block: free}
         try:
             self._replace(encode(FrameType.RECORD, msgspec.msgpack.encode(blocks)))
         except OSError as error:
             raise StorageFailed(
                 f"numbers cannot be reserved in {self._path}: {error.strerror or error}",
-                hint="Look at the disk of the refill's folder; a number is used only once it is reserved.",
+                hint="Look at the disk of the refill's folder; a number must be reserved before it is used.",
             ) from error
         self._blocks, self._free = blocks, free
 

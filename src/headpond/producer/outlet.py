@@ -1,4 +1,4 @@
-"""An outlet: the way of one block to one destination. It picks what is sent next, and takes the answers.
+"""An outlet: the way of one block to one destination. It picks the next frames, and takes the answers.
 
 A segment is in memory (the exchange), in the refill, or gone. The decoder of a typed topic needs a snapshot
 where a session, an encoder or a run of the file begins.
@@ -62,7 +62,7 @@ class Outlet:
         self.flight = Flight()
         self.senders: dict[int, Sender] = {}
         self.lost_before: list[SegmentHole] = []
-        """What was declared lost of the block before this one."""
+        """The segments of the block before this one that were declared lost."""
         self._index = index
         self._block = block
         self._exchange = exchange

@@ -2,8 +2,8 @@
 
 A manager without an encoder sends a file: nothing is in memory, all of it in the refill. Each destination goes
 through the files at its own pace, and only through the segments that it is still owed. A file is removed when
-every destination that it names has all of it. One that names a destination of no use any longer stays and is
-reported (``foreign``), as is one that cannot be read (``unreadable``).
+every destination that it names has all of it. One that names a destination which this producer does not send to
+stays and is reported (``foreign``), as is one that cannot be read (``unreadable``).
 """
 
 from __future__ import annotations
@@ -189,6 +189,6 @@ class RefillSender:
         return manager
 
     def forget(self) -> None:
-        """Nobody hears more of the segments in files that are not open."""
+        """The promises of segments in closed files will not be settled again."""
         for exchange in self._exchanges.values():
             exchange.forget()

@@ -52,7 +52,7 @@ OUTCOMES: Final = frozenset({"stored", "duplicate", "rejected"})
 
 
 class Step(StrEnum):
-    """What an answer means for the caller of the sender."""
+    """The result of an answer for the caller of the sender."""
 
     DONE = "done"
     """The fate of the segment is known."""

@@ -1,7 +1,7 @@
-"""Which shard a row goes to.
+"""The shard of a row.
 
 A topic has ``2**power`` shards. A key always goes to shard ``xxh3_64(key) & (2**power - 1)``, on every client
-and for the topic's life. Rows without a key stay together on one shard for a segment, and segments go round.
+and as long as the topic exists. Rows without a key share one shard per segment, and segments take turns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headpond.model.identity import SHARD_POWER_MAX
 
 
 class Sharder:
-    """Assigns shards; its only state is whose turn it is among segments without a key."""
+    """Assigns shards; its only state is the turn of the shards among segments without a key."""
 
     def __init__(self, power: int, turn: int = 0) -> None:
         assert 0 <= power <= SHARD_POWER_MAX
@@ -37,10 +37,10 @@ class Sharder:
     def split(
         self, batch: pa.RecordBatch, chosen: pa.Array | None = None
     ) -> list[tuple[int, pa.RecordBatch, pa.Array | None]]:
-        """A batch cut by shard: (shard, its rows in their order, where they stood in ``batch``).
+        """A batch cut by shard: (shard, its rows in their order, their places in ``batch``).
 
-        Each distinct key is hashed once. Where all rows share a shard, the batch comes back as it is, with None
-        for where they stood. ``chosen`` are the shards that the rows name, null where they name none.
+        Each distinct key is hashed once. If all rows share a shard, the batch comes back unchanged, with None
+        for their places. ``chosen`` are the shards that the rows name, null where they name none.
         """
         keys = _column(batch, "key")
         keyed = self.mask > 0 and keys is not None and keys.null_count < len(keys)
@@ -66,7 +66,7 @@ class Sharder:
         ]
 
     def _chosen(self, chosen: pa.Array, by_key: pa.Array | None, keys: pa.Array | None) -> pa.Array:
-        """The shards that rows name; where they name none, their key's. A key's messages are in one shard."""
+        """The shards that rows name, else those of their keys. All messages of a key are in one shard."""
         highest = pc.max(chosen).as_py()
         if highest is not None and highest > self.mask:
             raise SchemaMismatch(f"a row names shard {highest}; the topic has shards 0 to {self.mask}")

@@ -1,7 +1,7 @@
 """A block's segments in the refill: what the manager knows of its file, and the work for the disk's thread.
 
-A manager never touches its file itself. It hands out jobs, which one thread runs in order, and hears when each
-ended. A job has what it needs and keeps its result; only that thread looks into the ``Store``.
+A manager never touches its file itself. It hands out jobs, which one thread runs in order, and gets each back
+when it ended. A job carries its input and its result; only that thread looks into the ``Store``.
 """
 
 from __future__ import annotations

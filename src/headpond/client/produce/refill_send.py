@@ -1,7 +1,7 @@
-"""Sends what producers left in a refill folder, as the next producer of the same name would.
+"""Sends the files that producers left in a refill folder, as the next producer of the same name would.
 
-A slot's files name their topic, producer and destinations, so a producer is opened for just these, sends
-nothing of its own and closes when every destination that answers has all of it.
+The files of a slot name their topic, producer and destinations. A producer for these is opened, sends nothing
+else, and closes when every destination that answers has all files.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from headpond.storage.os_disk import OsDisk
 
 POLL_S = 0.1
 CONNECT_S = 5.0
-"""How long destinations are given to answer."""
+"""How long it waits for destinations to answer."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """What became of one slot."""
+    """The result for one slot."""
 
     slot: str
     topic: str = ""
@@ -39,7 +39,7 @@ class Sent:
     unreachable: list[str] = field(default_factory=list)
     error: HeadpondError | None = None
     lost: tuple[str, ...] = ()
-    """What the files lost to damage or cuts, by segment."""
+    """The segments that the files lost to damage or cuts."""
 
     @property
     def delivered(self) -> bool:
@@ -71,11 +71,11 @@ async def send_slot(
     late: bool = False,
     on_progress: Callable[[int, int], None] = lambda left, before: None,
 ) -> Sent:
-    """Delivers one slot's files; what cannot be delivered within the time stays where it is.
+    """Delivers one slot's files; files that cannot be delivered within the time stay.
 
-    Where the producer's name has a lease whose holder is gone, that time includes waiting for it to lapse.
+    If the producer's name has a lease whose holder is gone, that time includes waiting for the lease to lapse.
 
-    ``late`` also sends what an instance kept that was taken over.
+    ``late`` also sends the files of an instance that was taken over.
     """
     disk = OsDisk(root)
     sent = Sent(slot, bytes_before=size_bytes(disk, slot))
@@ -125,7 +125,7 @@ class _Sending(Producer):
 
 
 async def _opened(client: Client, sent: Sent, options: ProducerOptions) -> _Sending:
-    """A producer that is open; it waits for a lease whose holder is gone, if that lapses in time."""
+    """An open producer; it waits for a lease whose holder is gone, if that lapses in time."""
     over_at = monotonic() + options.close_timeout
     while True:
         left = replace(options, close_timeout=max(over_at - monotonic(), POLL_S))

@@ -73,7 +73,7 @@ class RunOwner(Protocol):
 
 
 class _Start(NamedTuple):
-    """What a run begins with."""
+    """The parts of a new run."""
 
     destinations: list[Destination]
     registration: Registration
@@ -289,7 +289,7 @@ class Run:
         return Title(info.topic, info.uuid, self._name, epoch, burst.schema, burst.predecessor, late=late)
 
     def _accept(self, index: int, info: TopicInfo) -> bool:
-        """Whether the topic at a node fits the others; the first answer decides what it is like."""
+        """Whether the topic at a node fits the others; the first answer decides."""
         current = self.keeper.current
         fits = info.shards == current.shards and (info.schema is None) == (current.schema is None)
         if self._known and not fits:

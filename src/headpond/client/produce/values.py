@@ -16,13 +16,10 @@ import pyarrow.types as pt
 from headpond.model.errors import SchemaMismatch
 from headpond.wire.typed.rows import message_schema
 
-# Which Python values stand in a column exactly as they are.
-#
-# Arrow takes more than that: of 1.5 it stores 1 in a column of whole numbers, of a datetime its date, of a
-# struct the fields that it knows, of bytes a text; and a decimal with some millions of decimal places ends
-# the process. So each value is looked at before it comes to Arrow, by checks that are made once a column.
-# What they say nothing about Arrow takes as it is or refuses. A floating-point number alone is rounded, never
-# to infinity.
+# Arrow takes values that a column cannot hold exactly: of 1.5 it stores 1 in a column of whole numbers, of a
+# datetime its date, of a struct the known fields, of bytes a text; and a decimal with some millions of decimal
+# places ends the process. So checks, made once per column, look at each value first. Values that pass them
+# Arrow stores exactly or refuses; only floating-point numbers are rounded, never to infinity.
 
 Check = Callable[[Any], None]
 
@@ -370,7 +367,7 @@ class TypedValues:
             except Unfit as unfit:
                 raise SchemaMismatch(
                     f"column {name + unfit.path!r}: {unfit.reason}",
-                    hint=f"{name} is {self.schema.field(name).type}. What does not fit exactly is not stored.",
+                    hint=f"{name} is {self.schema.field(name).type}. A value must fit exactly to be stored.",
                 ) from None
 
     def to_batch(

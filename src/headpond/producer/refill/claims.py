@@ -1,12 +1,12 @@
-"""What each destination has of a refill's segments: confirmed, refused for good, or still to be sent.
+"""The state of a refill's segments at each destination: confirmed, refused for good, or still to be sent.
 
-A claim is one destination's on one shard. ``settled`` are the segments that it confirmed or refused for good;
-its floor is the first segment of the file that is not settled, and that is what a STATUS records. Segments that
-are not in the file were delivered live or belong to nobody here, so a floor passes over them.
+A claim is that of one destination on one shard. ``settled`` are the segments that the destination confirmed or
+refused for good. Its floor is the first segment of the file that is not settled; a STATUS records it. Segments
+that are not in the file were delivered from memory or are for other destinations, so a floor skips them.
 
-What cannot be read any more is refused in the destination's name with the code ``damaged``, so that floors pass
-over it too. That one is not for good: what can be read after all, because a disk recovered, is sent (and sent
-again if the file is opened once more before it is done: the node knows it as a duplicate).
+A segment that can no longer be read is refused in the destination's name with the code ``damaged``, so that
+floors skip it too. That is not for good: a segment that can be read after all, because a disk recovered, is
+sent (and sent again if the file is opened once more before it is done: the node knows it as a duplicate).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floors = dict[str, dict[int, int]]
 
 
 class Claim:
-    """What one destination has of one shard."""
+    """One destination's claim on one shard."""
 
     __slots__ = ("damaged", "open", "refused", "settled", "unwritten")
 
@@ -35,11 +35,11 @@ class Claim:
         """Confirmed or refused."""
         self.refused = RangeSet()
         self.damaged = RangeSet()
-        """Those of the refused that it never had a chance to get."""
+        """Refused segments that it never had a chance to get."""
         self.open = RangeSet()
         """Rejected and not delivered since."""
         self.unwritten = RangeSet()
-        """Those of them that the file does not say yet."""
+        """Those of them that are not in the file yet."""
 
     def floor(self, held: RangeSet) -> int:
         for first, end in held:
@@ -80,7 +80,7 @@ class Claims:
 
     @property
     def refused_there(self) -> list[Rejection]:
-        """What destinations themselves refused for good."""
+        """The segments that destinations themselves refused for good."""
         return [each for each in self.refusals if each.code not in (CODE_DAMAGED, CODE_DROPPED)]
 
     def ack(self, key: SegmentKey, destination: str) -> None:
@@ -91,7 +91,7 @@ class Claims:
             claim.unwritten.discard(key.segment, key.segment + 1)
 
     def reject(self, key: SegmentKey, destination: str) -> None:
-        """It is to be sent again, whatever was said before; unless it was refused for good."""
+        """The segment is to be sent again, unless it was refused for good."""
         claim = self.of(destination, key.shard)
         if key.segment in claim.refused or key.segment in claim.open:
             return
@@ -100,7 +100,7 @@ class Claims:
         claim.unwritten.add(key.segment, key.segment + 1)
 
     def refuse(self, rejection: Rejection) -> None:
-        """Segments that are never to be sent there again. What was refused before keeps its reason."""
+        """Segments that are never sent there again. An earlier refusal keeps its reason."""
         claim = self.of(rejection.destination, rejection.shard)
         message = rejection.message[:MESSAGE_CHARACTERS_MAX]
         runs = claim.refused.missing(rejection.first, rejection.end)
@@ -119,7 +119,7 @@ class Claims:
             self._append(Rejection(rejection.destination, rejection.shard, *run, rejection.code, message))
 
     def recover(self, shard: int, first: int, end: int) -> None:
-        """Segments can be read: whoever was passed over because of damage is sent them after all."""
+        """Segments can be read: a destination that was skipped because of damage is sent them after all."""
         for destination in self.destinations:
             claim = self.of(destination, shard)
             for run in claim.damaged.overlap(first, end):
@@ -127,7 +127,7 @@ class Claims:
                     ranges.discard(*run)
 
     def _append(self, new: Rejection) -> None:
-        """A run that goes on with the same reason stays one, as long as the file does not have it yet."""
+        """Extends the last run if the reason is the same and the file does not have it yet."""
         last = self.refusals[-1] if len(self.refusals) > self._refusals_written else None
         if last is not None and last.end == new.first:
             longer = Rejection(last.destination, last.shard, last.first, new.end, last.code, last.message)
@@ -142,7 +142,7 @@ class Claims:
         self.refusals.append(new)
 
     def restore(self, destination: str, shard: int, floor: int, late: RangeSet, open_: RangeSet) -> None:
-        """What a file says: all below ``floor`` is settled but for ``late`` and ``open_``; refusals stand."""
+        """By the file: all below ``floor`` is settled but for ``late`` and ``open_``; refusals stay."""
         claim = self.of(destination, shard)
         claim.settled.add(0, floor)
         for ranges in (late, open_):
@@ -154,10 +154,10 @@ class Claims:
         for first, end in claim.refused:
             claim.settled.add(first, end)
 
-    # --- what the file is told ----------------------------------------------------------------------
+    # --- for the file -------------------------------------------------------------------------------
 
     def unwritten(self) -> list[Rejection]:
-        """What the file does not say yet, refusals first."""
+        """The rejections that are not in the file yet, refusals first."""
         found = self.refusals[self._refusals_written :]
         for destination, claims in self._claims.items():
             for shard, claim in sorted(claims.items()):
@@ -171,7 +171,7 @@ class Claims:
                 claim.unwritten = RangeSet()
 
     def mark_unwritten(self) -> None:
-        """The file lost an end of which it is not known what it said: all is to be said again."""
+        """The file lost its end, with unknown content: all is to be written again."""
         self._refusals_written = 0
         for claim in self._all():
             claim.unwritten = claim.open.copy()

@@ -1,7 +1,7 @@
-"""The file under a refill: appended to, synced, cut back where that failed, read with every checksum verified.
+"""The file of a refill: appended to, synced, cut back after a failure, read with every checksum verified.
 
-It does not exist before the first write, which makes it under another name, synced, and then renames it: a file
-that has its name begins whole.
+The first write makes it, under another name, syncs it and then renames it: a file under its final name has a
+complete beginning.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class RefillFile:
         self.exists = False
         self.released = False
         self._tried = False
-        """Whether it was tried to make the file."""
+        """Whether making the file was tried."""
         self._disk = disk
         self._head = head
         self._file: DiskFile | None = None
         self._note: DiskFile | None = None
         self._writable = False
         self._cut_owed = False
-        """Whether bytes behind ``end`` have to be cut off before anything is written."""
+        """Whether bytes after ``end`` have to be cut off before anything is written."""
         self._tail = b""
-        """The mark that belongs to ``end`` and is to be written again after the cut."""
+        """The mark at ``end``, to be written again after the cut."""
         self._mark = b""
-        """The mark behind ``kept``."""
+        """The mark after ``kept``."""
         self._unproven_from: int | None = None
-        """From here on it is not known whether what can be read is on the disk."""
+        """From here on, readable bytes may not be on the disk."""
 
     @classmethod
     def create(cls, disk: Disk, path: str, head: Sequence[bytes], durability: str) -> RefillFile:
@@ -78,12 +78,12 @@ class RefillFile:
         return refill
 
     def salvaged(self) -> SalvagedFile:
-        """For reading through, around what the disk cannot read."""
+        """For reading all of it, around bytes that the disk cannot read."""
         assert self._file is not None
         return SalvagedFile(self._file)
 
     def found(self, end: int, proven_to: int) -> None:
-        """What reading it through told: where it ends, and how much of that is known to be on the disk."""
+        """The result of reading it: where it ends, and how much of that is certainly on the disk."""
         assert self._file is not None
         self.end = self.kept = end
         self._cut_owed = self._file.size() > end
@@ -96,7 +96,7 @@ class RefillFile:
         self._for_writing()
 
     def append(self, parts: Sequence[bytes]) -> int:
-        """Writes at the end, and returns where that was. What could not be written whole is cut off again."""
+        """Writes at the end, and returns where that was. A partial write is cut off again."""
         file = self._for_writing()
         offset = self.end
         try:
@@ -109,13 +109,13 @@ class RefillFile:
         return offset
 
     def flush(self, *, forced: bool) -> None:
-        """Syncs as the durability asks, or in any case; all since the last sync is cut off if that fails."""
+        """Syncs if the durability or ``forced`` asks for it; a failure cuts off all since the last sync."""
         file = self._for_writing()
         if forced or self.durability == "sync":
             try:
                 file.sync()
             except OSError as error:
-                # A system shows such bytes as written from now on, though they are on no disk.
+                # The system shows such bytes as written from now on, though they are on no disk.
                 self._cut_back(self.kept, self._mark)
                 self.dirty = False
                 raise self._failed("sync", error) from error
@@ -136,7 +136,7 @@ class RefillFile:
             raise self._failed("cut back", error) from error
 
     def write_mark(self, encode: Callable[[], bytes]) -> None:
-        """Says behind what was synced that it was. Not synced itself: losing it loses nothing."""
+        """Marks the synced bytes as such, after them. The mark is not synced: losing it loses nothing."""
         self._mark = encode()
         offset = self.end
         try:
@@ -147,7 +147,7 @@ class RefillFile:
             self.end += len(self._mark)
 
     def write_note(self, frame: bytes) -> None:
-        """Says beside the file what was synced. It is of help, and not needed: faults are passed over."""
+        """Notes beside the file what was synced. The note helps and is not needed, so faults are ignored."""
         with suppress(OSError):
             if self._note is None:
                 path = self.path + NOTE_SUFFIX
@@ -156,9 +156,9 @@ class RefillFile:
             self._note.write_at(0, [frame])
 
     def remove(self) -> None:
-        """Deletes it; whatever it held is gone."""
+        """Deletes it with all that it holds."""
         self.release()
-        with suppress(OSError):  # first: a note without its file would tell of a loss
+        with suppress(OSError):  # first: a note without its file would look like a loss
             if self._disk.exists(self.path + NOTE_SUFFIX):
                 self._disk.remove(self.path + NOTE_SUFFIX)
         if not self.exists and not (self._tried and self._disk.exists(self.path)):
@@ -181,7 +181,7 @@ class RefillFile:
             self._file = None
 
     def _for_writing(self) -> DiskFile:
-        """The file, open for writing, with nothing behind its end."""
+        """The file, open for writing, with nothing after its end."""
         if self.released:
             raise Closed(f"the refill {self.path} is closed")
         try:
@@ -234,7 +234,7 @@ class RefillFile:
         self._file, self._writable = file, True
 
     def _cut_back(self, end: int, tail: bytes) -> None:
-        """What stands behind ``end`` does not count: it is cut off now, else before the next write."""
+        """Bytes after ``end`` do not count: they are cut off now, else before the next write."""
         self.end = end
         self._tail = tail
         self._cut_owed = True
@@ -262,9 +262,9 @@ class RefillFile:
     # --- reading ------------------------------------------------------------------------------------
 
     def check_frame(self, frame: bytes, type: int, shard: int, segment: int | None) -> int:
-        """``BadFrame`` unless it is whole and what it is said to be; the segment that its header says."""
+        """``BadFrame`` unless the frame is complete and matches; the segment in its header."""
         if len(frame) < OVERHEAD_BYTES or crc32c(frame) != CRC_RESIDUE:
-            raise BadFrame(f"what is to be written to {self.path} is no whole frame")
+            raise BadFrame(f"an incomplete frame was to be written to {self.path}")
         its_type, its_shard, its_segment, size = HEADER.unpack_from(frame)
         right = size + OVERHEAD_BYTES == len(frame) and (its_type, its_shard) == (type, shard)
         if not right or segment not in (None, its_segment):
@@ -275,7 +275,7 @@ class RefillFile:
         return int(its_segment)
 
     def read_frames(self, wanted: Sequence[tuple[int, SegmentKey, FrameSpan]]) -> list[bytes]:
-        """The frames as they stand, each checked, up to the first that is not what it should be."""
+        """The frames, each checked, up to the first that does not match."""
         if self.released:
             raise Closed(f"the refill {self.path} is closed")
         frames: list[bytes] = []
@@ -295,8 +295,8 @@ class RefillFile:
         return frames
 
     def _read(self, offset: int, size: int) -> bytes:
-        """What cannot be read comes back as bytes that are no frame."""
-        assert self._file is not None, "what has a place is in the file"
+        """Unreadable bytes come back as bytes that are no frame."""
+        assert self._file is not None, "a frame with a place is in the file"
         try:
             return SalvagedFile(self._file).read_at(offset, size)
         except OSError as error:
@@ -304,7 +304,7 @@ class RefillFile:
 
 
 def _adjacent(wanted: Sequence[tuple[int, SegmentKey, FrameSpan]], at: int) -> int:
-    """One past the last frame that stands right behind those from ``at`` on, within one read."""
+    """One past the last frame that directly follows those from ``at`` on, within one read."""
     start = wanted[at][2].offset
     stop = at + 1
     while stop < len(wanted) and wanted[stop][2].offset == wanted[stop - 1][2].end:

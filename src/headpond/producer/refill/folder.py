@@ -1,15 +1,15 @@
-"""Where refill files live: a folder a producer, a file a block.
+"""The folders of refill files: one folder per producer and process, one file per block.
 
 ::
 
     ROOT/orders.till-1-3fa9c01b2e/                        a slot: one topic, one producer name, one process
         lock                                              held by the process that uses it (storage/folder_lock)
         1794718800000000-0123…cdef.refill                 named by when it was made (µs) and its block
-        1794718800000000-0123…cdef.refill.note            what its last sync covered (refill_form)
+        1794718800000000-0123…cdef.refill.note            the note of its last sync (form)
     ROOT/orders.till-1-3fa9c01b2e~2/                      the slot of a second process at the same time
 
-A slot's name can be read, and ends with a hash of the whole names, which the readable part may have cut short.
-Names of files sort oldest first. Whatever else lies in a slot is left alone.
+A slot's name is readable and ends with a hash of the full names, which the readable part may cut short.
+Names of files sort oldest first. Other files in a slot are left alone.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def size_bytes(disk: Disk, slot: str) -> int:
 
 
 def remove_unfinished(disk: Disk, slot: str) -> None:
-    """Removes files whose making was interrupted; nothing was ever promised of them. For who holds the slot."""
+    """Removes files whose making was interrupted; they hold nothing promised. For the holder of the slot."""
     for name in disk.list(slot):
         if name.endswith(SUFFIX + NEW_SUFFIX) and FileName.parse(name.removesuffix(NEW_SUFFIX)) is not None:
             disk.remove(_join(slot, name))

@@ -7,20 +7,20 @@
     SNAPSHOT      shard, segment k: what makes a decoder ready for segment k of a typed topic
     SEGMENT       shard, segment: as it was encoded, and as it is sent
     REJECT        runs of segments by destination: not delivered yet, or refused for good and why
-    STATUS        segment = where it stands (mod 2**32): what is kept, what was written, what is confirmed
+    STATUS        segment = its place (mod 2**32): synced bytes, written and confirmed segments
 
-TITLE and DESTINATIONS come first, once; the others follow in the order in which things happened. The bodies of
-DESTINATIONS, REJECT and STATUS are msgpack by position; fields are added at the end with a default, so an older
-reader reads a newer file, and leaves out frames of types that it does not know.
+TITLE and DESTINATIONS come first, once; the others follow in the order of events. The bodies of DESTINATIONS,
+REJECT and STATUS are msgpack by position; fields are added at the end with a default, so an older reader reads
+a newer file, and skips frames of types that it does not know.
 
-**What a STATUS says holds for the segments that stand before it.** ``confirmed`` tells for each destination and
-shard the first segment that is not confirmed yet: all below it were confirmed or refused for good. A segment
-that was written behind the last such STATUS counts as unconfirmed: one that came late is sent rather than lost.
-A STATUS without ``confirmed`` only tells what is kept; one with ``closed`` ends a file in good order.
+**A STATUS holds for the segments before it.** ``confirmed`` has for each destination and shard the first
+segment that is not confirmed: all below it were confirmed or refused for good. A segment after the last such
+STATUS counts as unconfirmed: a late one is sent rather than lost. A STATUS without ``confirmed`` only marks
+synced bytes; one with ``closed`` ends a file in good order.
 
 **The note** ``NAME.refill.note`` is one STATUS frame, written in place after every sync and not synced itself:
-how long the file was, all segments that it held, what was confirmed. It is never ahead of the file. So a file
-that ends earlier was cut short or is damaged at its end, and the note names what is lost.
+the length of the file, all its segments, the confirmed ones. It is never ahead of the file. So a file that ends
+earlier was cut short or is damaged at its end, and the note names the lost segments.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from headpond.wire.title import Title, decode_title, encode_title
 SUFFIX = ".refill"
 NOTE_SUFFIX = ".note"
 NOTE_RUNS_MAX = 4096
-"""A note of more runs of segments would be long; then it only tells how many segments there are."""
+"""A note with more runs of segments would be long; then it only has their number."""
 NOTE_BYTES_MAX = 1024 * 1024
 PLACE_MASK = 0xFFFFFFFF
 UNSHARDED = 0xFF
@@ -59,7 +59,7 @@ MESSAGE_CHARACTERS_MAX = 500
 REJECTIONS_A_FRAME = 4096
 ROWS_MAX = 2**32 - 1
 HEAD_BYTES = 8
-"""So much of a segment's body tells how many rows it has."""
+"""The first bytes of a segment's body, which have its number of rows."""
 _FORM_TYPED = b"\x03"
 _VARINT_END = 6
 _ROWS_AT = 4
@@ -94,11 +94,11 @@ class Rejections(msgspec.Struct, frozen=True, array_like=True):
 
 class Status(msgspec.Struct, frozen=True, array_like=True):
     kept_bytes: Count
-    """How long the file was when it was last synced (or, with durability ``os``, handed to the system)."""
+    """The length of the file at its last sync (with durability ``os``: at its last write to the system)."""
     written: list[tuple[Shard, Number, Number]] = []
-    """Runs (shard, first, end) of segments between the STATUS before and this one: it names what is lost."""
+    """Runs (shard, first, end) of segments since the STATUS before: a reader names lost ones by them."""
     segments_total: Count = 0
-    """How many segments were written before it in all."""
+    """The number of all segments before it."""
     confirmed: dict[str, dict[Shard, Number]] | None = None
     """By destination and shard: the first segment that is not confirmed. None: as it was."""
     closed: dict[Shard, Number] | None = None
@@ -130,7 +130,7 @@ def decode_refill_title(body: bytes) -> tuple[bytes, int | None, Title]:
 
 
 def encode_status(status: Status, place: int) -> bytes:
-    """``place`` is where it will stand: a copy elsewhere is known by it."""
+    """``place`` is its offset, by which a reader recognises a copy elsewhere."""
     return encode(FrameType.STATUS, _encoder.encode(status), segment=place & PLACE_MASK)
 
 
@@ -162,7 +162,7 @@ def decode_body(body: bytes, kind: type[Body]) -> Body:
 
 
 def rows_of(segment: bytes) -> int:
-    """How many rows a segment's body says it has, read from its first bytes alone."""
+    """The number of rows in a segment's body, by its first bytes."""
     if segment[:1] == _FORM_TYPED:
         rows = 0
         for place, byte in enumerate(segment[1:_VARINT_END]):

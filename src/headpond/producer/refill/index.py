@@ -1,4 +1,4 @@
-"""Where each segment and snapshot stands in a refill file, at 20 bytes of memory a segment."""
+"""The places of segments and snapshots in a refill file, at 20 bytes of memory per segment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Shelf:
         return at if at < len(self.segments) and self.segments[at] == segment else None
 
     def add(self, segment: int, place: FrameSpan, rows: int) -> None:
-        # Segments come in order but for those that a slower destination rejected later.
+        # Segments come in order, except those that a slower destination rejected later.
         at = len(self.segments)
         if at and segment < self.segments[-1]:
             at = bisect_left(self.segments, segment)
@@ -72,11 +72,11 @@ class RefillIndex:
 
     @property
     def shards(self) -> list[int]:
-        """The shards of which there is anything, sorted."""
+        """The shards with a segment or snapshot, sorted."""
         return sorted(self._shelves)
 
     def held(self, shard: int) -> RangeSet:
-        """Which segments of a shard can be read. Not to be changed."""
+        """The readable segments of a shard. Not to be changed."""
         shelf = self._shelves.get(shard)
         return RangeSet() if shelf is None else shelf.held
 
@@ -99,7 +99,7 @@ class RefillIndex:
     def remove(self, key: SegmentKey) -> None:
         shelf = self._shelves[key.shard]
         at = shelf.find(key.segment)
-        assert at is not None, "only what is there is removed"
+        assert at is not None, "only a present segment is removed"
         self.count -= 1
         self.rows -= shelf.rows[at]
         shelf.remove(at)
@@ -171,7 +171,7 @@ class RefillIndex:
                 yield first, usable
 
     def cut(self, end: int) -> None:
-        """Forgets everything that stands at or behind ``end`` in the file."""
+        """Forgets everything at or after ``end`` in the file."""
         for shard, shelf in self._shelves.items():
             for at in reversed([at for at, offset in enumerate(shelf.offsets) if offset >= end]):
                 self.remove(SegmentKey(shard, shelf.segments[at]))

@@ -1,8 +1,8 @@
-"""Which segments a refill file lost with its bad bytes, as exactly as what is left can tell.
+"""The segments that a refill file lost with its bad bytes, as exactly as the rest of the file allows.
 
-A STATUS lists the segments that were written before it and says how many there were in all. So behind bad bytes
-the next STATUS names what is lost. Where the one that should is bad itself, the headers of the bad frames may
-still say what they were; what nobody names is counted.
+A STATUS lists the segments written before it and their total number. So after bad bytes the next STATUS names
+the lost segments. Where that STATUS is bad itself, the headers of the bad frames may still name them; lost
+segments without a name are counted.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Damage:
     end: int
     why: str
     shard: int | None = None
-    """None where no segment is lost, or where it is not known which."""
+    """None where no segment is lost, or the lost ones are not known."""
     first: int = 0
     segments_end: int = 0
     """The segments ``first <= n < segments_end`` of the shard."""
     unnamed: int = 0
-    """How many segments are lost of which the numbers are not known."""
+    """The number of lost segments whose numbers are not known."""
 
     @property
     def lost(self) -> str:
-        """For a person: which segments."""
+        """The lost segments, for a person."""
         if self.shard is not None:
             last = self.segments_end - 1
             which = f"segment {last:,}" if last == self.first else f"segments {self.first:,}–{last:,}"
@@ -62,7 +62,7 @@ Run = tuple[int, int, int]
 
 @dataclass
 class UnreadBytes:
-    """Bad bytes whose loss is not known yet."""
+    """Bad bytes whose lost segments are not known yet."""
 
     bad: Bad
     why: str
@@ -77,20 +77,20 @@ class Losses:
         self.holes: list[UnreadBytes] = []
         """Since the last STATUS."""
         self.shards: int | None = None
-        """How many shards there are, once that is known."""
+        """The number of shards, once it is known."""
         self._file = file
         self._index = index
         self._count = 0
 
     def hidden(self, bad: Bad) -> bool:
-        """Whether the disk could not read these bytes, or some of them."""
+        """Whether the disk could not read some of these bytes."""
         return bool(self._file.unreadable.overlap(bad.offset, bad.end))
 
     def add(self, bad: Bad, why: str = "") -> None:
         self.holes.append(UnreadBytes(bad, why or (UNREADABLE if self.hidden(bad) else CHECKSUM)))
 
     def lacks(self, note: Status) -> bool:
-        """Whether a note tells of segments that are neither there nor known to be lost."""
+        """Whether a note has segments that are neither in the file nor known to be lost."""
         if note.segments_total > self._index.count + self._count + self.unnamed:
             return True
         return any(
@@ -100,7 +100,7 @@ class Losses:
         )
 
     def account(self, status: Status, place: int) -> list[Run]:
-        """What a STATUS at ``place`` lists and was not found; these runs are lost."""
+        """The runs that a STATUS at ``place`` lists and that were not found: they are lost."""
         missing = [
             (shard, *run)
             for shard, first, end in status.written
@@ -121,7 +121,7 @@ class Losses:
         return lost
 
     def account_rest(self) -> list[Run]:
-        """Holes behind the last STATUS: only their own headers say what they were."""
+        """Holes after the last STATUS: only their headers name their segments."""
         lost: list[Run] = []
         for hole in self.holes:
             claimed = list(self._claimed(hole.bad))
@@ -133,16 +133,16 @@ class Losses:
         return lost
 
     def lose_undecodable(self) -> None:
-        """Of a typed topic: what can be read and cannot be decoded is lost as well."""
+        """In a typed topic, segments that can be read and not decoded are lost as well."""
         for shard in self._index.shards:
             for first, end in self._index.undecodable(shard):
                 self.lost.setdefault(shard, RangeSet()).add(first, end)
                 place = self._index.place(SegmentKey(shard, first))
-                assert place is not None, "what is undecodable is held"
+                assert place is not None, "an undecodable segment is in the index"
                 self.damage.append(Damage(place.offset, place.end, UNDECODABLE, shard, first, end))
 
     def _lose(self, holes: list[UnreadBytes], shard: int, first: int, end: int) -> list[Run]:
-        """Counts segments as lost, in the hole whose headers say so, else in the first."""
+        """Counts segments as lost, in the hole whose headers name them, else in the first."""
         lost = self.lost.setdefault(shard, RangeSet())
         fresh = lost.missing(first, end)
         for start, stop in fresh:
@@ -162,11 +162,11 @@ class Losses:
         return not any(key.segment in ranges for ranges in known)
 
     def _claimed(self, bad: Bad) -> Iterator[tuple[int, SegmentKey]]:
-        """What the headers in bad bytes say, as long as they lead from one to the next."""
+        """The frames named by the headers in bad bytes, as long as each leads to the next."""
         at = bad.offset
         while at + OVERHEAD_BYTES <= bad.end:
             header = self._file.read_at(at, HEADER_BYTES)
-            if len(header) < HEADER_BYTES:  # it was cut off
+            if len(header) < HEADER_BYTES:  # the file was cut off
                 return
             type_, shard, segment, size = HEADER.unpack(header)
             at += OVERHEAD_BYTES + size

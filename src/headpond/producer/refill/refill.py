@@ -1,24 +1,24 @@
 """The refill: a file that keeps the segments of one block which a destination did not take.
 
-One file is one block. It is made when something is first written; a file that was opened is not touched before
-something is written to it. Synchronous, over a ``Disk``, used by one thread at a time. Bytes: refill_form.
+One file is one block. The first write makes it; opening a file changes nothing in it. Synchronous, over a
+``Disk``, used by one thread at a time. Bytes: ``form``.
 
 **Whether a block may be continued** (the transport document's list):
 
-- 1 The destinations are handed to ``create`` or ``open``.
-- 2.1 Where there is no file, what they have is nothing yet.
-- 2.2 Where there is one, its destinations are read from it.
-- 2.2.1 If they differ from those handed over, the block is not continuable.
-- 2.2.2 What the destinations have is always kept for those of the file.
-- 2.2.3 It is read from the last STATUS.
-- 2.2.4 All that is not confirmed must be in the file, up to the next segment of every shard.
+- 1 ``create`` and ``open`` take the destinations.
+- 2.1 Without a file, the destinations have no segment.
+- 2.2 With a file, its destinations are read from it.
+- 2.2.1 If they differ from the given ones, the block is not continuable.
+- 2.2.2 The acknowledgements are those of the file's destinations.
+- 2.2.3 They are read from the last STATUS.
+- 2.2.4 All unconfirmed segments must be in the file, up to the next segment of every shard.
 
-Ours on top: the file must end with a synced STATUS that says CLOSED, since segments that were sent live and
-never reached the file have used their numbers too. ``resume`` consumes it before the first send.
+One rule is added: the file must end with a synced STATUS with CLOSED, because segments that were sent from
+memory and never reached the file have used their numbers too. ``resume`` consumes it before the first send.
 
-**Faults.** What could not be written is cut off again, and so is everything since the last sync where a sync
-fails; both are told as a ``HeadpondError``, and the same call may succeed later. Every frame is checked when
-it is written and when it is read.
+**Faults.** A failed write is cut off again, and a failed sync cuts off everything since the last one. Both
+raise a ``HeadpondError``, and the same call may succeed later. Every frame is checked when it is written and
+read.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ _NOTHING = RangeSet()
 _ALL_BYTES = 2**62
 
 
+BYTES_MAX = 1024 * 1024 * 1024
+
+
 class Tally(NamedTuple):
     """Segments of one destination."""
 
@@ -60,230 +63,10 @@ class Tally(NamedTuple):
     acked: int
     refused: int
     lost: int
-    """Neither confirmed nor refused, and not readable any more."""
+    """Neither confirmed nor refused, and no longer readable."""
 
 
-class Holdings:
-    def __init__(self, file: RefillFile, title: Title, claims: Claims, index: RefillIndex) -> None:
-        self.title = title
-        self.claims = claims
-        self.index = index
-        self.damage: list[Damage] = []
-        """What cannot be read, and which segments that cost."""
-        self.lost: dict[int, RangeSet] = {}
-        """By shard: segments that stood in the file and cannot be delivered any more."""
-        self.unnamed = 0
-        """Segments that are lost besides, of which it is not known which."""
-        self._file = file
-
-    @property
-    def path(self) -> str:
-        return self._file.path
-
-    @property
-    def destinations(self) -> tuple[str, ...]:
-        return self.claims.destinations
-
-    @property
-    def typed(self) -> bool:
-        return self.title.schema is not None
-
-    # --- reading ------------------------------------------------------------------------------------
-
-    def get(self, key: SegmentKey) -> bytes:
-        """The whole SEGMENT frame, as it was given; ``UnknownSegment`` where it is not, or not any more."""
-        return self.read(key, 0)[0]
-
-    def read(self, key: SegmentKey, bytes_max: int) -> list[bytes]:
-        """Frames that follow one another from ``key`` on, up to so many bytes, at least one."""
-        wanted = list(self.index.run(key, bytes_max))
-        if not wanted:
-            gone = " any more" if key.segment in self.lost.get(key.shard, _NOTHING) else ""
-            raise UnknownSegment(
-                f"{self.path} does not have segment {key.segment:,} of shard {key.shard}{gone}"
-            )
-        frames = self._file.read_frames([(FrameType.SEGMENT, *each) for each in wanted])
-        if len(frames) < len(wanted):
-            self._lose(*wanted[len(frames)])
-        if not frames:
-            raise UnknownSegment(f"segment {key.segment:,} of shard {key.shard} in {self.path} is damaged")
-        return frames
-
-    def restore(self, key: SegmentKey) -> tuple[bytes | None, list[bytes]]:
-        """What makes a decoder ready for ``key``: a SNAPSHOT frame, and SEGMENT frames from it up to ``key``.
-
-        A plain topic needs neither. ``UnknownShard`` if the file cannot.
-        """
-        snapshot, first = self.restore_from(key)
-        frames: list[bytes] = []
-        while (at := first + len(frames)) < key.segment:
-            frames += self.read(SegmentKey(key.shard, at), _ALL_BYTES)[: key.segment - at]
-        return snapshot, frames
-
-    def restore_from(self, key: SegmentKey) -> tuple[bytes | None, int]:
-        """As ``restore``, but only the number of the first segment, to be read in pieces up to ``key``."""
-        if not self.typed:
-            return None, key.segment
-        gaps = self.index.held(key.shard).missing(0, key.segment)
-        lowest = gaps[-1][1] if gaps else 0
-        while (found := self.index.snapshot_before(key)) is not None and found[0] >= lowest:
-            segment, place = found
-            at = SegmentKey(key.shard, segment)
-            frames = self._file.read_frames([(FrameType.SNAPSHOT, at, place)])
-            if frames:
-                return frames[0], segment
-            self.index.remove_snapshot(at)
-            self.damage.append(Damage(place.offset, place.end, f"{CHECKSUM} (a snapshot)"))
-            self._lose_undecodable(key.shard)
-        raise UnknownShard(
-            f"{self.path} has no snapshot that leads to segment {key.segment:,} of shard {key.shard}"
-        )
-
-    def _lose(self, key: SegmentKey, place: FrameSpan) -> None:
-        """It was well when it was written or when the file was opened, and is not any more."""
-        self.index.remove(key)
-        run = (key.shard, key.segment, key.segment + 1)
-        self.lost.setdefault(key.shard, RangeSet()).add(*run[1:])
-        self.damage.append(Damage(place.offset, place.end, CHECKSUM, *run))
-        if self.typed:
-            self._lose_undecodable(key.shard)
-
-    def _lose_undecodable(self, shard: int) -> None:
-        lost = self.lost.setdefault(shard, RangeSet())
-        for first, end in self.index.undecodable(shard):
-            for run in lost.missing(first, end):
-                place = self.index.place(SegmentKey(shard, run[0]))
-                assert place is not None, "what is undecodable is held"
-                self.damage.append(Damage(place.offset, place.end, UNDECODABLE, shard, *run))
-                lost.add(*run)
-
-    # --- what the destinations have -----------------------------------------------------------------
-
-    def ack(self, key: SegmentKey, destination: str) -> None:
-        """A destination has it. The next ``write_statuses`` tells the file."""
-        self._check_destination(destination)
-        self.claims.ack(key, destination)
-
-    def reject(self, key: SegmentKey, destination: str, code: str = "", message: str = "") -> None:
-        """A destination did not take it: without a code it is to be sent again, with one never."""
-        self._check_destination(destination)
-        if code:
-            run = (key.shard, key.segment, key.segment + 1)
-            self.claims.refuse(Rejection(destination, *run, code, message))
-        else:
-            self.claims.reject(key, destination)
-
-    def refuse_pending(self, destination: str, code: str, message: str = "") -> None:
-        """Refuses for good, in a destination's name, all that it has not got, also what is lost."""
-        self._check_destination(destination)
-        self._refuse(destination, self._standing, code, message)
-
-    def _pass_over_lost(self) -> None:
-        """Refuses what cannot be read any more in the name of all that did not get it: code ``damaged``."""
-        for destination in self.destinations:
-            self._refuse(destination, self._lost_of, CODE_DAMAGED, "it cannot be read any more")
-
-    def _refuse(self, destination: str, which: Callable[[int], RangeSet], code: str, message: str) -> None:
-        for shard in self._shards():
-            for first, end in which(shard):
-                claim = self.claims.of(destination, shard)
-                for run in (*claim.settled.missing(first, end), *claim.damaged.overlap(first, end)):
-                    self.claims.refuse(Rejection(destination, shard, *run, code, message))
-
-    def pending(self, destination: str) -> list[SegmentKey]:
-        """What a destination is to be sent: rejected or not confirmed, and readable. By shard and segment."""
-        return [
-            SegmentKey(shard, segment)
-            for shard, first, end in self.pending_runs(destination)
-            for segment in range(first, end)
-        ]
-
-    def pending_runs(self, destination: str) -> list[tuple[int, int, int]]:
-        """The same as runs (shard, first, end)."""
-        self._check_destination(destination)
-        return [
-            (shard, *run)
-            for shard in self.index.shards
-            for first, end in self._sendable(shard)
-            for run in self.claims.of(destination, shard).settled.missing(first, end)
-        ]
-
-    def tally(self, destination: str) -> Tally:
-        """How many segments of the file a destination lacks, has, refused, and cannot get any more."""
-        self._check_destination(destination)
-        acked = refused = lost = 0
-        for shard in self._shards():
-            claim = self.claims.of(destination, shard)
-            for first, end in self._standing(shard):
-                gone = _length(claim.refused.overlap(first, end))
-                damaged = _length(claim.damaged.overlap(first, end))
-                acked += _length(claim.settled.overlap(first, end)) - gone
-                refused, lost = refused + gone - damaged, lost + damaged
-            lost += sum(_length(claim.settled.missing(*run)) for run in self._lost_of(shard))
-        pending = sum(end - first for _, first, end in self.pending_runs(destination))
-        return Tally(pending, acked, refused, lost)
-
-    @property
-    def undelivered(self) -> int:
-        """Segments that some destination has neither confirmed nor refused for good, readable or not."""
-        count = self.unnamed
-        for shard in self._shards():
-            claims = [self.claims.of(destination, shard) for destination in self.destinations]
-            owed = RangeSet(
-                run
-                for claim in claims
-                for standing in self._standing(shard)
-                for run in (*claim.settled.missing(*standing), *claim.damaged.overlap(*standing))
-            )
-            count += owed.count
-        return count
-
-    def done(self) -> bool:
-        """Whether every destination confirmed or finally refused all that ever stood in the file.
-
-        A file that lost something which a destination did not get is never done.
-        """
-        return self.undelivered == 0
-
-    def _shards(self) -> list[int]:
-        return sorted({*self.index.shards, *self.lost})
-
-    def _lost_of(self, shard: int) -> RangeSet:
-        return self.lost.get(shard, _NOTHING)
-
-    def _standing(self, shard: int) -> RangeSet:
-        """All that was written to the file, whether it can be read or not."""
-        held, lost = self.index.held(shard), self._lost_of(shard)
-        if not lost:
-            return held
-        both = held.copy()
-        for run in lost:
-            both.add(*run)
-        return both
-
-    def _sendable(self, shard: int) -> RangeSet:
-        held, lost = self.index.held(shard), self._lost_of(shard)
-        if not lost:
-            return held
-        left = held.copy()
-        for run in lost:
-            left.discard(*run)
-        return left
-
-    def _check_destination(self, destination: str) -> None:
-        if destination not in self.claims:
-            known = ", ".join(self.destinations)
-            raise BadRequest(f"{destination} is no destination of {self.path}", hint=f"It has {known}.")
-
-
-def _length(runs: Iterable[tuple[int, int]]) -> int:
-    return sum(end - first for first, end in runs)
-
-
-BYTES_MAX = 1024 * 1024 * 1024
-
-
-class Refill(Holdings):
+class Refill:
     """Made with ``Refill.create`` or ``Refill.open``."""
 
     def __init__(
@@ -297,26 +80,35 @@ class Refill(Holdings):
         index: RefillIndex,
         bytes_max: int,
     ) -> None:
-        super().__init__(file, title, claims, index)
         self.block = block
+        self.title = title
+        self.claims = claims
+        self.index = index
         self.shard_power = shard_power
         """None: the rows have no shard yet."""
         self.bytes_max = bytes_max
         self.continuable = True
         self.why_not_continuable = ""
         self.closed: dict[int, int] | None = None
-        """The CLOSED status if it is the last thing in the file: the next segment of every shard."""
+        """The CLOSED status if it ends the file: the next segment of every shard."""
         self.torn_bytes = 0
         """Bytes at the file's end of a write that was never finished; nothing of it counts."""
+        self.damage: list[Damage] = []
+        """The bytes that cannot be read, and the segments that were lost with them."""
+        self.lost: dict[int, RangeSet] = {}
+        """By shard: segments of the file that can no longer be delivered."""
+        self.unnamed = 0
+        """Further lost segments, whose numbers are not known."""
+        self._file = file
         self._seen_next: dict[int, int] = {}
         self._writable = True
         """Whether segments may be written: the block is new or was resumed."""
         self._floors: Floors | None = None
-        """What the last STATUS in the file said; None if it has to be said (again)."""
+        """The floors in the last STATUS of the file; None if they have to be written."""
         self._late: dict[int, RangeSet] = {}
         """By shard: segments written since."""
         self._written: dict[int, RangeSet] = {}
-        """By shard: segments written since any STATUS, also one that tells only what is kept."""
+        """By shard: segments written since any STATUS, also one that only marks synced bytes."""
 
     @classmethod
     def create(
@@ -400,7 +192,7 @@ class Refill(Holdings):
             return "it is damaged, and it is not known which segments it lost"
         for shard, seen in self._seen_next.items():
             if seen > self.closed.get(shard, 0):
-                return f"it says that shard {shard} goes on before segment {seen:,}, which was used"
+                return f"it continues shard {shard} before segment {seen:,}, which was used"
         for shard, segments_end in self.closed.items():
             for destination in self.destinations:
                 for first, end in self._gaps(destination, shard, segments_end):
@@ -418,6 +210,18 @@ class Refill(Holdings):
     # --- what it is ---------------------------------------------------------------------------------
 
     @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        return self.claims.destinations
+
+    @property
+    def typed(self) -> bool:
+        return self.title.schema is not None
+
+    @property
     def durability(self) -> str:
         return self._file.durability
 
@@ -427,13 +231,8 @@ class Refill(Holdings):
         return self._file.end
 
     @property
-    def bytes_left(self) -> int:
-        """How many bytes of segments and snapshots it takes before it is full."""
-        return max(0, self.bytes_max - self._file.end)
-
-    @property
     def segments_next(self) -> dict[int, int]:
-        """CLOSED's; else by shard one past the highest segment that was written or told of."""
+        """Those of CLOSED; else by shard one past the highest segment in the file or its statuses."""
         if self.closed is not None:
             return dict(self.closed)
         found = dict(self._seen_next)
@@ -490,33 +289,32 @@ class Refill(Holdings):
         return key.segment - 1 in self._sendable(key.shard) or key.segment in self.index.snapshots(key.shard)
 
     def write_statuses(self) -> bool:
-        """Tells the file what was rejected and confirmed, if that is new; whether anything was written.
+        """Writes new rejections and confirmations to the file, if it exists; whether anything was written.
 
-        Where there is no file yet, there is nothing that it would have to say. A CLOSED that was not resumed
-        is consumed by this.
+        This consumes a CLOSED that was not resumed.
         """
         if not self._file.exists:
             return False
         self._pass_over_lost()
         rejections = self.claims.unwritten()
         floors = self.claims.floors(self._standing)
-        told = floors != self._floors or self._covers_late(floors)
-        if not rejections and not told:
+        is_new = floors != self._floors or self._covers_late(floors)
+        if not rejections and not is_new:
             return False
         parts = list(encode_rejections(rejections))
-        if told:
+        if is_new:
             parts.append(self._status(parts, confirmed=floors))
         self._append(parts)
         self.claims.mark_written()
-        if told:
-            self._told(floors)
+        if is_new:
+            self._wrote(floors)
         return True
 
-    def _told(self, floors: Floors) -> None:
+    def _wrote(self, floors: Floors) -> None:
         self._floors, self._late, self._written = floors, {}, {}
 
     def _covers_late(self, floors: Floors) -> bool:
-        """Whether a segment behind the last STATUS is confirmed somewhere, which only a new one can say."""
+        """Whether a segment after the last STATUS is confirmed somewhere, so that a new one is needed."""
         return any(
             first < known.get(shard, 0)
             for shard, ranges in self._late.items()
@@ -527,7 +325,7 @@ class Refill(Holdings):
     def _status(
         self, before: list[bytes], *, confirmed: Floors | None = None, closed: dict[int, int] | None = None
     ) -> bytes:
-        """A STATUS that will stand behind ``before``, at the file's end."""
+        """A STATUS for the end of the file, after ``before``."""
         self._file.make()
         place = self._file.end + sum(map(len, before))
         total = self._segments_total
@@ -535,7 +333,7 @@ class Refill(Holdings):
 
     @property
     def _segments_total(self) -> int:
-        """How many were ever written, lost ones counted."""
+        """The number of all written segments, including lost ones."""
         gone = sum(self.index.missing_of(shard, lost) for shard, lost in self.lost.items())
         return self.index.count + gone + self.unnamed
 
@@ -551,7 +349,7 @@ class Refill(Holdings):
         self._write_note()
 
     def _write_note(self) -> None:
-        """What is synced stands beside the file too, for the case that its end is lost."""
+        """Notes the synced segments beside the file, in case its end is lost."""
         held = {shard: self.index.held(shard).copy() for shard in self.index.shards}
         for shard, lost in self.lost.items():
             for run in lost:
@@ -587,7 +385,7 @@ class Refill(Holdings):
                 self._forget_tail()
 
     def resume(self) -> None:
-        """Goes on with the block: CLOSED is consumed, synced, before anything is sent under a new number."""
+        """Continues the block: consumes CLOSED, synced, before anything is sent under a new number."""
         if not self.continuable or self.closed is None:
             why = self.why_not_continuable or "it is open already"
             raise BadRequest(f"the block of {self.path} cannot be continued: {why}")
@@ -595,12 +393,12 @@ class Refill(Holdings):
         used = self.closed
         self._append([self._status([], confirmed=floors)])
         self._seen_next = {**self._seen_next, **used}
-        self._told(floors)
+        self._wrote(floors)
         self._sync(forced=True)
         self._writable = True
 
     def close(self, segments_next: dict[int, int] | None) -> None:
-        """Tells the file all there is, synced, and closes it.
+        """Writes all new statuses, synced, and closes the file.
 
         With ``segments_next`` it ends with CLOSED, so that the block may be continued there.
         """
@@ -619,10 +417,10 @@ class Refill(Holdings):
     def _close_at(self, segments_next: dict[int, int]) -> None:
         for shard, seen in self.segments_next.items():
             if segments_next.get(shard, 0) < seen:
-                raise BadRequest(f"shard {shard} cannot go on before segment {seen:,}, which was used")
+                raise BadRequest(f"shard {shard} cannot continue before segment {seen:,}, which was used")
         self._file.make()
         self.write_statuses()
-        # Synced twice: that CLOSED can be read proves that all before it is on the disk.
+        # Synced twice: a readable CLOSED proves that all before it is on the disk.
         self._flush(forced=True)
         self._append([self._status([], closed=segments_next)])
         self._flush(forced=True)
@@ -657,3 +455,192 @@ class Refill(Holdings):
     def _check_writable(self) -> None:
         if not self._writable:
             raise BadRequest(f"the block of {self.path} is not continued, so nothing is added to it")
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def get(self, key: SegmentKey) -> bytes:
+        """The whole SEGMENT frame; ``UnknownSegment`` if the file does not have it or lost it."""
+        return self.read(key, 0)[0]
+
+    def read(self, key: SegmentKey, bytes_max: int) -> list[bytes]:
+        """Frames that follow one another from ``key`` on, up to so many bytes, at least one."""
+        wanted = list(self.index.run(key, bytes_max))
+        if not wanted:
+            verb = "lost" if key.segment in self.lost.get(key.shard, _NOTHING) else "does not have"
+            raise UnknownSegment(f"{self.path} {verb} segment {key.segment:,} of shard {key.shard}")
+        frames = self._file.read_frames([(FrameType.SEGMENT, *each) for each in wanted])
+        if len(frames) < len(wanted):
+            self._lose(*wanted[len(frames)])
+        if not frames:
+            raise UnknownSegment(f"segment {key.segment:,} of shard {key.shard} in {self.path} is damaged")
+        return frames
+
+    def restore(self, key: SegmentKey) -> tuple[bytes | None, list[bytes]]:
+        """What makes a decoder ready for ``key``: a SNAPSHOT frame, and SEGMENT frames from it up to ``key``.
+
+        A plain topic needs neither. ``UnknownShard`` if the file cannot.
+        """
+        snapshot, first = self.restore_from(key)
+        frames: list[bytes] = []
+        while (at := first + len(frames)) < key.segment:
+            frames += self.read(SegmentKey(key.shard, at), _ALL_BYTES)[: key.segment - at]
+        return snapshot, frames
+
+    def restore_from(self, key: SegmentKey) -> tuple[bytes | None, int]:
+        """As ``restore``, but only the number of the first segment, to be read in pieces up to ``key``."""
+        if not self.typed:
+            return None, key.segment
+        gaps = self.index.held(key.shard).missing(0, key.segment)
+        lowest = gaps[-1][1] if gaps else 0
+        while (found := self.index.snapshot_before(key)) is not None and found[0] >= lowest:
+            segment, place = found
+            at = SegmentKey(key.shard, segment)
+            frames = self._file.read_frames([(FrameType.SNAPSHOT, at, place)])
+            if frames:
+                return frames[0], segment
+            self.index.remove_snapshot(at)
+            self.damage.append(Damage(place.offset, place.end, f"{CHECKSUM} (a snapshot)"))
+            self._lose_undecodable(key.shard)
+        raise UnknownShard(
+            f"{self.path} has no snapshot that leads to segment {key.segment:,} of shard {key.shard}"
+        )
+
+    def _lose(self, key: SegmentKey, place: FrameSpan) -> None:
+        """A segment was good when it was written or the file was opened, and is bad now."""
+        self.index.remove(key)
+        run = (key.shard, key.segment, key.segment + 1)
+        self.lost.setdefault(key.shard, RangeSet()).add(*run[1:])
+        self.damage.append(Damage(place.offset, place.end, CHECKSUM, *run))
+        if self.typed:
+            self._lose_undecodable(key.shard)
+
+    def _lose_undecodable(self, shard: int) -> None:
+        lost = self.lost.setdefault(shard, RangeSet())
+        for first, end in self.index.undecodable(shard):
+            for run in lost.missing(first, end):
+                place = self.index.place(SegmentKey(shard, run[0]))
+                assert place is not None, "an undecodable segment is in the index"
+                self.damage.append(Damage(place.offset, place.end, UNDECODABLE, shard, *run))
+                lost.add(*run)
+
+    # --- destinations -------------------------------------------------------------------------------
+
+    def ack(self, key: SegmentKey, destination: str) -> None:
+        """A destination has it. The next ``write_statuses`` writes that."""
+        self._check_destination(destination)
+        self.claims.ack(key, destination)
+
+    def reject(self, key: SegmentKey, destination: str, code: str = "", message: str = "") -> None:
+        """A destination did not take it: without a code it is to be sent again, with one never."""
+        self._check_destination(destination)
+        if code:
+            run = (key.shard, key.segment, key.segment + 1)
+            self.claims.refuse(Rejection(destination, *run, code, message))
+        else:
+            self.claims.reject(key, destination)
+
+    def refuse_pending(self, destination: str, code: str, message: str = "") -> None:
+        """Refuses for good, in a destination's name, all that it does not have, including lost segments."""
+        self._check_destination(destination)
+        self._refuse(destination, self._standing, code, message)
+
+    def _pass_over_lost(self) -> None:
+        """Refuses lost segments in the name of all destinations that do not have them: code ``damaged``."""
+        for destination in self.destinations:
+            self._refuse(destination, self._lost_of, CODE_DAMAGED, "it can no longer be read")
+
+    def _refuse(self, destination: str, which: Callable[[int], RangeSet], code: str, message: str) -> None:
+        for shard in self._shards():
+            for first, end in which(shard):
+                claim = self.claims.of(destination, shard)
+                for run in (*claim.settled.missing(first, end), *claim.damaged.overlap(first, end)):
+                    self.claims.refuse(Rejection(destination, shard, *run, code, message))
+
+    def pending(self, destination: str) -> list[SegmentKey]:
+        """The segments to send to a destination: rejected or unconfirmed, and readable."""
+        return [
+            SegmentKey(shard, segment)
+            for shard, first, end in self.pending_runs(destination)
+            for segment in range(first, end)
+        ]
+
+    def pending_runs(self, destination: str) -> list[tuple[int, int, int]]:
+        """The same as runs (shard, first, end)."""
+        self._check_destination(destination)
+        return [
+            (shard, *run)
+            for shard in self.index.shards
+            for first, end in self._sendable(shard)
+            for run in self.claims.of(destination, shard).settled.missing(first, end)
+        ]
+
+    def tally(self, destination: str) -> Tally:
+        """The numbers of segments that a destination lacks, has, refused, and can no longer get."""
+        self._check_destination(destination)
+        acked = refused = lost = 0
+        for shard in self._shards():
+            claim = self.claims.of(destination, shard)
+            for first, end in self._standing(shard):
+                gone = _length(claim.refused.overlap(first, end))
+                damaged = _length(claim.damaged.overlap(first, end))
+                acked += _length(claim.settled.overlap(first, end)) - gone
+                refused, lost = refused + gone - damaged, lost + damaged
+            lost += sum(_length(claim.settled.missing(*run)) for run in self._lost_of(shard))
+        pending = sum(end - first for _, first, end in self.pending_runs(destination))
+        return Tally(pending, acked, refused, lost)
+
+    @property
+    def undelivered(self) -> int:
+        """Segments that some destination has neither confirmed nor refused for good, readable or not."""
+        count = self.unnamed
+        for shard in self._shards():
+            claims = [self.claims.of(destination, shard) for destination in self.destinations]
+            owed = RangeSet(
+                run
+                for claim in claims
+                for standing in self._standing(shard)
+                for run in (*claim.settled.missing(*standing), *claim.damaged.overlap(*standing))
+            )
+            count += owed.count
+        return count
+
+    def done(self) -> bool:
+        """Whether every destination confirmed or finally refused all segments that were ever in the file.
+
+        A file that lost a segment which a destination does not have is never done.
+        """
+        return self.undelivered == 0
+
+    def _shards(self) -> list[int]:
+        return sorted({*self.index.shards, *self.lost})
+
+    def _lost_of(self, shard: int) -> RangeSet:
+        return self.lost.get(shard, _NOTHING)
+
+    def _standing(self, shard: int) -> RangeSet:
+        """All written segments, readable or not."""
+        held, lost = self.index.held(shard), self._lost_of(shard)
+        if not lost:
+            return held
+        both = held.copy()
+        for run in lost:
+            both.add(*run)
+        return both
+
+    def _sendable(self, shard: int) -> RangeSet:
+        held, lost = self.index.held(shard), self._lost_of(shard)
+        if not lost:
+            return held
+        left = held.copy()
+        for run in lost:
+            left.discard(*run)
+        return left
+
+    def _check_destination(self, destination: str) -> None:
+        if destination not in self.claims:
+            known = ", ".join(self.destinations)
+            raise BadRequest(f"{destination} is no destination of {self.path}", hint=f"It has {known}.")
+
+
+def _length(runs: Iterable[tuple[int, int]]) -> int:
+    return sum(end - first for first, end in runs)

@@ -1,17 +1,16 @@
-"""Reading a refill file through: what stands in it, what was torn, what is damaged.
+"""Reads a refill file through: its content, torn writes, damage.
 
 The rule is that of every frame file (storage/recovery), with the refill's own STATUS:
 
-1. Bad bytes with valid frames behind them are damage. The frames behind them are kept, and what is lost is
-   named (refill_losses).
-2. Bad bytes with nothing valid behind them are a torn tail. So are bytes that look torn (a sector kept its
-   zeros) and all behind them, unless a STATUS there says that they were kept: nobody was told that they are.
-   But where the note beside the file tells of segments that are not there, its end was cut off or is damaged.
-3. What the disk itself cannot read is damage wherever it stands.
-4. A frame found behind bad bytes counts if the frames from it on lead to a STATUS that names its own place, or
-   to the file's end: a refill file that somebody sent in a message is not taken for this one.
-5. In a typed topic a segment is of use only behind the one before it or a snapshot at it. One that has neither
-   any more is lost too, though its bytes are well.
+1. Bad bytes before valid frames are damage. The frames after them count, and the lost segments are named
+(``losses``). 2. Bad bytes with nothing valid after them are a torn tail. So are bytes that look torn (a sector
+kept its zeros) and all after them, unless a STATUS there says that they were synced: nobody relied on them. But
+where the note beside the file has segments that are missing, the end of the file was cut off or is damaged.
+3. Bytes that the disk itself cannot read are damage wherever they are.
+4. A frame after bad bytes counts if the frames from it on lead to a STATUS that names its own place, or to the
+   file's end: a refill file inside a message is not taken for this one.
+5. In a typed topic a segment needs the one before it or a snapshot at it. A segment without either is lost too,
+   though its bytes are good.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _BULKY: Final = frozenset({FrameType.SEGMENT, FrameType.SNAPSHOT})
 
 @dataclass
 class RefillImage:
-    """All that a file says."""
+    """The content of a file."""
 
     block: bytes
     shard_power: int | None
@@ -57,25 +56,25 @@ class RefillImage:
     index: RefillIndex
     claims: Claims
     floors: Floors | None
-    """Of the last STATUS that told them."""
+    """Of the last STATUS that has them."""
     late: dict[int, RangeSet]
-    """By shard: segments behind that STATUS."""
+    """By shard: segments after that STATUS."""
     lost: dict[int, RangeSet]
-    """By shard: segments that were written and cannot be delivered any more."""
+    """By shard: segments that were written and can no longer be delivered."""
     unnamed: int
-    """Segments that are lost besides, of which the numbers are not known."""
+    """Further lost segments, whose numbers are not known."""
     damage: list[Damage]
     closed: dict[int, int] | None
     seen_next: dict[int, int]
     end: int
-    """Where the next frame goes; behind it nothing counts."""
+    """Where the next frame goes; nothing after it counts."""
     torn_bytes: int
     proven_bytes: int
-    """Up to here a STATUS says that all was kept; ``end`` if only a STATUS follows."""
+    """Up to here a STATUS says that all was synced; ``end`` if only a STATUS follows."""
 
 
 class _Note(NamedTuple):
-    """A valid frame without the bytes of its segment or snapshot, of which a torn tail may hold many."""
+    """A valid frame without the bytes of its segment or snapshot, because a torn tail may hold many."""
 
     type: int
     shard: int
@@ -89,9 +88,9 @@ class _Note(NamedTuple):
 def scan_refill(
     file: SalvagedFile, seen: Callable[[Found], None] | None = None, *, note: Status | None = None
 ) -> RefillImage:
-    """Reads all of it; ``seen`` hears of every valid frame. ``BadData`` for a file that is no refill.
+    """Reads all of it; calls ``seen`` for every valid frame. ``BadData`` for a file that is no refill.
 
-    ``note`` is what stands beside the file of its last sync.
+    ``note`` is the note of its last sync beside the file.
     """
     return _Scan(file, seen, note).run()
 
@@ -116,13 +115,13 @@ class _Scan:
         self._end = 0
         """Where the last frame that counts ends."""
         self._stored_end = 0
-        """Where the last one of them that is no STATUS ends."""
+        """Where the last counting frame that is no STATUS ends."""
         self._at = 0
         """Where the last item ends, whether it counts or not."""
         self._damaged_to = 0
-        """What is written next keeps out of damage at the end, up to here."""
+        """The next write keeps out of damage at the end, up to here."""
         self._torn: list[_Note | Bad] = []
-        """From bytes that look torn on: counts only if a STATUS among it says so."""
+        """From bytes that look torn on: they count only if a STATUS among them says so."""
 
     def run(self) -> RefillImage:
         for item in scan(self._file, accept=self._belongs):
@@ -156,7 +155,7 @@ class _Scan:
             self._keep_torn()
 
     def _keep_torn(self) -> None:
-        """What looked torn had been kept: it is damage."""
+        """Bytes that looked torn had been synced: they are damage."""
         torn, self._torn = self._torn, []
         for each in torn:
             if isinstance(each, Bad):
@@ -209,7 +208,7 @@ class _Scan:
             self._came_late(note.shard, note.segment, note.segment + 1)
 
     def _came_late(self, shard: int, first: int, end: int) -> None:
-        """Segments behind the last STATUS, which knows nothing of them."""
+        """Segments after the last STATUS, which does not cover them."""
         self._late.setdefault(shard, RangeSet()).add(first, end)
         self._saw(shard, end)
 
@@ -226,8 +225,8 @@ class _Scan:
             self._came_late(*run)
         self._kept = max(self._kept, status.kept_bytes)
         self._closed = status.closed
-        told = [status.closed or {}, *(status.confirmed or {}).values()]
-        for shard, segment in (pair for each in told for pair in each.items()):
+        ends = [status.closed or {}, *(status.confirmed or {}).values()]
+        for shard, segment in (pair for each in ends for pair in each.items()):
             self._saw(shard, segment)
         if status.confirmed is None:
             return
@@ -243,7 +242,7 @@ class _Scan:
     # --- finding the way again ----------------------------------------------------------------------
 
     def _belongs(self, offset: int, frame: Frame) -> bool:
-        """Whether a frame behind bad bytes is one of this file."""
+        """Whether a frame after bad bytes is one of this file."""
         known = self._losses.shards is None or frame.shard < self._losses.shards
         if frame.type not in TYPES or not known:
             return False
@@ -251,7 +250,7 @@ class _Scan:
         return leads if leads is not None else offset == self._claimed_end()
 
     def _claimed_end(self) -> int:
-        """Where the bad frame says that it ends; with a rotten body that is true."""
+        """The end of the bad frame by its header, which is right if only the body rotted."""
         header = self._file.read_at(self._at, HEADER_BYTES)
         return self._at + OVERHEAD_BYTES + int(HEADER.unpack(header)[3]) if len(header) == HEADER_BYTES else -1
 
@@ -279,7 +278,7 @@ class _Scan:
     # --- the end ------------------------------------------------------------------------------------
 
     def _take_note(self) -> None:
-        """Where the file ends before its last sync, the note stands for the STATUS that should be there."""
+        """Where the file ends before its last sync, the note replaces the missing STATUS."""
         note, losses = self._note, self._losses
         if note is None:
             return
@@ -288,7 +287,7 @@ class _Scan:
             self._keep_torn()
         lacks = losses.lacks(note)
         if kept <= self._end:
-            if lacks:  # lost before, and something was written since
+            if lacks:  # lost before something else was written
                 for run in losses.account(note, self._end):
                     self._came_late(*run)
             return
@@ -306,7 +305,7 @@ class _Scan:
         end = max(self._settle_tail(), self._damaged_to)
         for run in self._losses.account_rest():
             self._came_late(*run)
-        # A STATUS names all destinations, so that they are known when their own frame rots.
+        # A STATUS names all destinations, so that they are known if their own frame rots.
         names = self._names or tuple(self._floors or ())
         if self._head is None or not names:
             raise BadData(
@@ -336,13 +335,13 @@ class _Scan:
         )
 
     def _settle_tail(self) -> int:
-        """Where what counts ends: bad bytes at the end are torn, unless the disk cannot read them."""
+        """The end of what counts: bad bytes at the end are torn, unless the disk cannot read them."""
         if self._torn:
             return self._torn[0].offset
         losses = self._losses
         tail = [hole for hole in losses.holes if hole.bad.offset >= self._end]
         if any(losses.hidden(hole.bad) for hole in tail):
-            # What is written next keeps out of the sector that cannot be read.
+            # The next write keeps out of the sector that cannot be read.
             return -(-tail[-1].bad.end // SALVAGE_BYTES) * SALVAGE_BYTES
         losses.holes = [hole for hole in losses.holes if hole.bad.offset < self._end]
         return self._end
@@ -369,7 +368,7 @@ class _Scan:
 
 
 def _says_kept(note: _Note, offset: int) -> bool:
-    """Whether a frame says that all up to behind ``offset`` was kept."""
+    """Whether a frame says that all up to after ``offset`` was synced."""
     if note.type != FrameType.STATUS:
         return False
     try:
