@@ -43,10 +43,9 @@ class RangeSet:
         right = bisect_left(self._starts, end)
         if left >= right:
             return
-        keep = [(self._starts[left], start), (end, self._ends[right - 1])]
-        keep = [(a, b) for a, b in keep if a < b]
-        self._starts[left:right] = [a for a, _ in keep]
-        self._ends[left:right] = [b for _, b in keep]
+        first, last = self._starts[left], self._ends[right - 1]
+        self._starts[left:right] = ([first] if first < start else []) + ([end] if end < last else [])
+        self._ends[left:right] = ([start] if first < start else []) + ([last] if end < last else [])
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of ``[start, end)`` that are not in the set."""

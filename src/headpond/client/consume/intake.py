@@ -550,10 +550,12 @@ class NodeIntake:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+        if self._others is not None:  # they may have copies of these messages
+            taken = self._take_settlements()
+        else:
+            taken = self.settler.take() if self.attached else []
         if self.attached:
-            self.link.send(*self._take_settlements())
-        elif self._others is not None:  # they may have copies of these messages
-            self._take_settlements()
+            self.link.send(*taken)
 
     def _take_settlements(self) -> list[Settle]:
         taken = self.settler.take()

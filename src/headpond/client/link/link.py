@@ -296,7 +296,7 @@ class Link:
         """Writes conversation frames; False while the link is down (the caller sends again when it is up)."""
         if self._connection is None:
             return False
-        self._connection.write([encode_control(message) for message in messages])
+        self._connection.write(list(map(encode_control, messages)))
         return True
 
     def send_segments(self, title: bytes, frames: list[bytes]) -> None:
