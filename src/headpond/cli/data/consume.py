@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,7 +36,7 @@ from headpond.shapes.message import batch_rows
 from headpond.wire.typed.values import json_lines, readable
 
 if TYPE_CHECKING:
-    from headpond.client.connect import Client, Tokens
+    from headpond.client.connect import Client
     from headpond.client.consume.batch import Batch
     from headpond.client.consume.consumer import Consumer
 
@@ -71,50 +70,45 @@ def consume(
     Only messages that were printed are acknowledged; all others are delivered again. Runs until --count,
     --idle or Ctrl-C.
     """
-    options = {
-        "subscription": subscription,
-        "kind": kind.value,
-        "mode": mode.value,
-        "start": parse_start(start, "--start"),
-        "policy": Policy(redelivery=redelivery),
-        "copies": copies or [],
-        "dedup": dedup,
-    }
-    tokens = tokens_for(context, node.url, node.token, copies or [])
-    run(_consume(topic, options, node.url, tokens, count=count, idle=idle, as_json=node.as_json))
-
-
-async def _consume(
-    topic: str,
-    options: dict[str, Any],
-    url: str,
-    token: Tokens,
-    *,
-    count: int | None,
-    idle: float | None,
-    as_json: bool,
-) -> None:
     import headpond
 
+    place = parse_start(start, "--start")
+    tokens = tokens_for(context, node.url, node.token, copies or [])
+
+    async def main() -> None:
+        async with headpond.connect(node.url, token=tokens) as client:
+            await _note_if_missing(client, topic)
+            async with client.consumer(
+                topic,
+                subscription=subscription,
+                kind=kind.value,
+                mode=mode.value,
+                start=place,
+                policy=Policy(redelivery=redelivery),
+                copies=copies or [],
+                dedup=dedup,
+                close_timeout=CLOSE_SECONDS,
+            ) as consumer:
+                await _print_messages(consumer, count, idle, as_json=node.as_json)
+                await consumer.flush()
+                _note_copies(consumer)
+
+    run(main())
+
+
+async def _print_messages(consumer: Consumer, count: int | None, idle: float | None, *, as_json: bool) -> None:
     writer = Writer(sys.stdout.fileno())
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(headpond.connect(url, token=token))
-        await _note_if_missing(client, topic)
-        opening = client.consumer(topic, close_timeout=CLOSE_SECONDS, **options)
-        consumer = await stack.enter_async_context(opening)
-        left = count
-        async for batch in _until_idle(consumer, idle, wanted=count != 0):
-            rows = len(batch) if left is None else min(left, len(batch))
-            lines = json_lines(list(batch_rows(batch, rows))) if as_json else _value_lines(batch, rows)
-            await writer.write(lines)
-            await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
-            if left is not None:
-                left -= rows
-                if not left:
-                    consumer.put_back(batch, rows=list(range(rows, len(batch))))
-                    break
-        await consumer.flush()
-        _note_copies(consumer)
+    left = count
+    async for batch in _until_idle(consumer, idle, wanted=count != 0):
+        rows = len(batch) if left is None else min(left, len(batch))
+        lines = json_lines(list(batch_rows(batch, rows))) if as_json else _value_lines(batch, rows)
+        await writer.write(lines)
+        await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
+        if left is not None:
+            left -= rows
+            if not left:
+                consumer.put_back(batch, rows=list(range(rows, len(batch))))
+                return
 
 
 async def _note_if_missing(client: Client, topic: str) -> None:

@@ -17,13 +17,12 @@ import typer
 
 from headpond.cli.command import Node, command
 from headpond.cli.options import Copies, TopicArgument, flag, option, tokens_for, wrong_use
-from headpond.cli.output import EXIT_ERROR, json_text, live_line, note, run
+from headpond.cli.output import live_line, note, run
 from headpond.cli.stdio import LineCutter, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headpond.client.connect import Tokens
     from headpond.client.produce.producer import Producer
     from headpond.model.errors import HeadpondError
 
@@ -57,26 +56,36 @@ def produce(
     separator = _separator(key_separator)
     if empty_deletes and separator is None:
         raise wrong_use("--empty-deletes", "it needs --key-separator")
+    import headpond
+
     cut = partial(_table, separator=separator, empty_deletes=empty_deletes)
     tally = Tally()
     tokens = tokens_for(context, node.url, node.token, copies or [])
-    progress = sys.stderr.isatty() and not node.as_json
+    live = sys.stderr.isatty() and not node.as_json
+
+    async def main() -> None:
+        async with (
+            headpond.connect(node.url, token=tokens, wait=False) as client,
+            client.producer(topic, name, close_timeout=CLOSE_SECONDS, copies=copies or []) as producer,
+        ):
+            if not client.connected:
+                note(f"no node answers at {node.url}: messages are spilled to this disk until one does")
+            with live_line(tally.line) if live else nullcontext():
+                await _send_all(producer, cut, tally)
+        if tally.spilled and (left := producer.stats.refill_bytes):
+            how = "the next producer of this topic delivers them, or `headpond refill send`"
+            note(f"{left:,} bytes wait on this disk; {how}")
+
+    def summary() -> None:
+        note(tally.text())
+
     try:
-        run(_produce(topic, name, cut, node.url, tokens, copies or [], tally, progress=progress))
+        run(main())
     except BaseException:
         if tally.sent:  # after Ctrl-C the summary says how much was stored
-            _print_summary(tally, as_json=node.as_json)
+            node.show(tally.summary(), summary)
         raise
-    _print_summary(tally, as_json=node.as_json)
-    if not tally.all_safe:
-        raise typer.Exit(EXIT_ERROR)
-
-
-def _print_summary(tally: Tally, *, as_json: bool) -> None:
-    if as_json:
-        print(json_text(tally.summary()))
-    else:
-        note(tally.text())
+    node.show(tally.summary(), summary, ok=tally.all_safe)
 
 
 def _separator(text: str | None) -> bytes | None:
@@ -139,34 +148,6 @@ class Tally:
             f"sent {self.sent}, stored {self.stored}, duplicate {self.duplicate}, "
             f"spilled {self.spilled}, rejected {self.rejected} ({self.rate:,.0f}/s){why}"
             + (f"; {unknown} not confirmed" if unknown else "")
-        )
-
-
-async def _produce(
-    topic: str,
-    name: str | None,
-    cut: Cut,
-    url: str,
-    token: Tokens,
-    copies: list[str],
-    tally: Tally,
-    *,
-    progress: bool,
-) -> None:
-    import headpond
-
-    async with (
-        headpond.connect(url, token=token, wait=False) as client,
-        client.producer(topic, name, close_timeout=CLOSE_SECONDS, copies=copies) as producer,
-    ):
-        if not client.connected:
-            note(f"no node answers at {url}: messages are spilled to this disk until one does")
-        with live_line(tally.line) if progress else nullcontext():
-            await _send_all(producer, cut, tally)
-    if tally.spilled and (left := producer.stats.refill_bytes):
-        note(
-            f"{left:,} bytes wait on this disk; the next producer of this topic delivers them, "
-            "or `headpond refill send`"
         )
 
 

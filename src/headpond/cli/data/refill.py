@@ -9,16 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from headpond.cli import completion
 from headpond.cli.command import command, confirm, group, need_terminal
 from headpond.cli.data.refill_files import Report, all_files, find_files, read_reports, root_of, short_topic
 from headpond.cli.options import Token, Yes, argument, flag, option
 from headpond.cli.output import (
-    EXIT_ERROR,
     Output,
-    json_text,
     note,
     picked,
     print_fields,
@@ -31,7 +27,6 @@ from headpond.client.produce.refill_send import Sent, send_slot
 from headpond.model.bounds import SECONDS_MAX
 from headpond.model.errors import BadRequest, RefillInUse
 from headpond.producer.refill.claims import CODE_DROPPED
-from headpond.producer.refill.folder import files, slots
 from headpond.producer.refill.form import NOTE_SUFFIX
 from headpond.producer.refill.refill import Refill, Tally
 from headpond.storage.folder_lock import LOCK_NAME, FolderLock, holder
@@ -95,18 +90,16 @@ def send(
         assert root is not None  # it has slots
         results.append(_send_one(send, root, slot, live=not output.as_json and sys.stderr.isatty()))
         _print_sent(results[-1])
-    if output.as_json:
-        print(json_text([each.as_object() for each in results]))
-    elif not results:
+    if not results and not output.as_json:
         note("nothing waits to be sent")
-    if not all(each.delivered for each in results):
-        raise typer.Exit(EXIT_ERROR)
+        return
+    delivered = all(each.delivered for each in results)
+    output.show([each.as_object() for each in results], lambda: None, ok=delivered)
 
 
 def _slots_to_send(root: Path | None, target: str | None) -> list[str]:
     """All slots that have files, or the one that is given."""
-    disk = OsDisk(root) if root is not None else None
-    found = [slot for slot in slots(disk) if files(disk, slot)] if disk is not None else []
+    found = list(dict.fromkeys(path.parent.name for path in all_files(root)))
     if target is None:
         return found
     name = Path(target).name
@@ -163,15 +156,16 @@ def drop(
         if destination is not None:
             reports = _claimed_by(destination, reports)
         dropped = [_dropped(each, destination) for each in reports]
+        texts = [_dropped_text(each, destination) for each in dropped]
         if not yes:
-            _confirm(dropped, destination)
+            need_terminal()
+            for text in texts:
+                note(text)
+            confirm("Delete this? It cannot be undone.", refused="nothing was dropped")
         for report in reports:
             _drop(report, destination)
-    if output.as_json:
-        print(json_text({"destination": destination, "dropped": dropped}))
-        return
-    for each in dropped:
-        print(f"dropped {_dropped_text(each, destination)}")
+    done = "\n".join(f"dropped {text}" for text in texts)
+    output.show({"destination": destination, "dropped": dropped}, done)
 
 
 @contextmanager
@@ -214,14 +208,6 @@ def _dropped_text(dropped: dict[str, Any], destination: str | None) -> str:
     if destination is not None:
         return f"what {dropped['file']} holds for {destination}: {sizes}"
     return f"{dropped['file']}: {sizes}; {dropped['undelivered']:,} segments undelivered"
-
-
-def _confirm(dropped: list[dict[str, Any]], destination: str | None) -> None:
-    """Asks a person; a script has to give ``--yes``."""
-    need_terminal()
-    for each in dropped:
-        note(_dropped_text(each, destination))
-    confirm("Delete this? It cannot be undone.", refused="nothing was dropped")
 
 
 def _drop(report: Report, destination: str | None) -> None:

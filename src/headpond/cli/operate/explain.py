@@ -144,12 +144,14 @@ def _gift_text(pipe: Declaration) -> str:
     return f"{pipe.gives}, {pipe.order} order" if pipe.order else str(pipe.gives)
 
 
+def rate_texts(faults: Any) -> list[str]:
+    """The rates that are not 0, of a channel or of the faults of a lab run."""
+    rates = {name.replace("_", " "): float(getattr(faults, name)) for name in RATES}
+    return [f"{name} {value:g}" for name, value in rates.items() if value]
+
+
 def _channel_text(channel: Channel) -> str:
-    parts = [
-        f"{name.replace('_', ' ')} {float(getattr(channel, name)):g}"
-        for name in RATES
-        if getattr(channel, name)
-    ]
+    parts = rate_texts(channel)
     parts += [f"late {channel.late:,}"] if channel.reorder else []
     parts += [] if channel.backtraceable else ["one way"]
     parts += sorted(channel.faults)

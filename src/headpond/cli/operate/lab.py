@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import msgspec
 import typer
 
 from headpond.cli.command import command, group
+from headpond.cli.operate.explain import rate_texts
 from headpond.cli.options import flag, option, rate, wrong_use
 from headpond.cli.output import (
     Output,
@@ -129,21 +131,8 @@ def _print(result: LabResult) -> None:
         ("order", _order_text(predicted), ", ".join(result.orders) or "none"),
     ]
     print_table(("", "PREDICTED", "MEASURED"), rows)
-    _print_counts(result)
-    _print_verdict(predicted)
-
-
-def _print_counts(result: LabResult) -> None:
     print()
-    print_fields(
-        [
-            (name, ", ".join(f"{what} {count:,}" for what, count in counts.items()) or "nothing to report")
-            for name, counts in result.workers.items()
-        ]
-    )
-
-
-def _print_verdict(predicted: Predicted | None) -> None:
+    print_fields([(name, _counts_text(counts)) for name, counts in result.workers.items()])
     print()
     if predicted is None:
         print("no prediction: the calculus has no numbers for such a run")
@@ -152,12 +141,13 @@ def _print_verdict(predicted: Predicted | None) -> None:
         print(sentence)
 
 
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{what} {count:,}" for what, count in counts.items()) or "nothing to report"
+
+
 def _faults_text(result: LabResult) -> str:
-    faults = result.faults
-    names = ("loss", "duplicate", "reorder", "confirm_loss")
-    parts = [f"{name.replace('_', ' ')} {getattr(faults, name):g}" for name in names if getattr(faults, name)]
-    parts.append(f"delay {faults.delay}")
-    return ", ".join([*parts, *(f"crash {crash}" for crash in faults.crashes)])
+    crashes = [f"crash {crash}" for crash in result.faults.crashes]
+    return ", ".join([*rate_texts(result.faults), f"delay {result.faults.delay}", *crashes])
 
 
 def _missing_text(result: LabResult) -> str:
