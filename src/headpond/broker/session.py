@@ -30,7 +30,7 @@ class BlockContext:
 
     block: bytes
     title_crc: int
-    """Of the frame, to tell a title that only switches from one that says something new."""
+    """Of the frame: an equal title only switches to this block."""
     topic_name: str
     topic: Topic | None
     refusal: HeadpondError | None = None
@@ -41,11 +41,11 @@ class BlockContext:
     late: bool = False
     """Sent on purpose after its producer was taken over."""
     predecessor: Predecessor | None = None
-    """The block that must be complete before this one goes on; None once it is."""
+    """The block that must be complete before this one continues; None once it is."""
     schema: pa.Schema | None = None
     """Of a typed topic's block: the columns it was encoded with."""
     snapshot_faults: dict[int, str] = field(default_factory=dict)
-    """By shard: what was wrong with the snapshot that came last, if something was."""
+    """By shard: the fault of the last snapshot, if it had one."""
 
 
 class SessionConsumer(NamedTuple):
@@ -66,32 +66,32 @@ class Session:
     consumers: dict[int, SessionConsumer] = field(default_factory=dict)
     """By the client's number."""
     subscribing: dict[int, Subscribe] = field(default_factory=dict)
-    """By number: those who asked to be consumers and have no answer yet."""
+    """By number: SUBSCRIBE frames without an answer yet."""
     greeted: bool = False
     client: str = ""
-    """What the client calls itself."""
+    """The name that the client gives itself."""
     grant: Grant = NONE
-    """What it may do; nothing before it said hello."""
+    """What it may do; nothing before its HELLO."""
     token: str = ""
     """The id of the token that it was opened with."""
     token_name: str = ""
     expires_us: int | None = None
-    """When that token is over, by the time of day."""
+    """When that token expires, by the time of day."""
     tenants: set[str] = field(default_factory=set)
-    """Whose topics it uses."""
+    """The tenants whose topics it uses."""
     rates: dict[str, int] = field(default_factory=dict)
     """By setting: how far its clock of that rate has run, in µs."""
     resume_us: int = 0
-    """Until then nothing is to be read from it: it sent more than its quota lets it."""
+    """The node reads nothing from it before this time: it sent more than its quota allows."""
     producers: dict[tuple[bytes, str, bytes], None] = field(default_factory=dict)
-    """Topic, name and instance of every producer that was opened here."""
+    """Topic, name and instance of each of its producers."""
     gone: bool = False
-    """Whether the connection ended; what it asked for before that may still be under way."""
+    """Whether the connection ended; its requests may still be under way."""
     writable: bool = True
     """Whether the connection has room for more."""
     unacked_bytes: int = 0
-    """Bytes of segments that were taken in and are not answered yet."""
+    """Bytes of segments and settlements that the node has not answered yet."""
     heard_us: int = 0
-    """When something last came."""
+    """When bytes last came."""
     unread: bool = False
-    """Whether the node does not read from it now: that nothing comes says nothing then."""
+    """Whether the node does not read from it now; then its silence means nothing."""
