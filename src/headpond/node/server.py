@@ -80,9 +80,11 @@ class Connection(asyncio.Protocol):
         self.heard_s = time.monotonic()
         self._server.core.received(self.number, data)
         assert self.session is not None
-        if self.session.side.partial_bytes <= len(data):  # an incomplete frame began with these bytes
+        held_bytes = self.session.side.partial_bytes
+        if held_bytes <= len(data):  # an incomplete frame began with these bytes
             self.frame_s = self.heard_s
-        self._server.count_partial(self)
+        if held_bytes != self.partial_bytes:
+            self._server.count_partial(self, held_bytes)
         self._server.drain()
         self._server.check_window(self)
 
@@ -248,7 +250,7 @@ class Server:
         limits, session = self._settings.limits, connection.session
         assert session is not None
         full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
-        wait_us = session.resume_us - clock_us()
+        wait_us = session.resume_us - clock_us() if session.resume_us else 0
         if (full or wait_us > 0) and connection.reading and connection.transport is not None:
             connection.reading = False
             session.unread = True
@@ -302,12 +304,10 @@ class Server:
                 self._resume_reading()
             self.drain()
 
-    def count_partial(self, connection: Connection) -> None:
+    def count_partial(self, connection: Connection, held_bytes: int) -> None:
         """Keeps incomplete frames within their limit; refuses the clients whose frames began longest ago."""
-        assert connection.session is not None
-        held = connection.session.side.partial_bytes
-        self._partial_bytes += held - connection.partial_bytes
-        connection.partial_bytes = held
+        self._partial_bytes += held_bytes - connection.partial_bytes
+        connection.partial_bytes = held_bytes
         limit = self._settings.limits.partial_bytes
         if self._partial_bytes <= limit:
             return

@@ -103,8 +103,6 @@ class Quotas:
 
     def refusal(self, topic: Topic, size: int) -> QuotaReached | None:
         """Why a segment cannot be stored now, if it cannot."""
-        if topic.settings.tenant_stored_bytes is None:
-            return None
         return self._take(topic, "stored_bytes", size, self._stored_bytes)
 
     def refuse_block(self, topic: Topic) -> QuotaReached | None:

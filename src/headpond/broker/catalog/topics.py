@@ -62,7 +62,8 @@ class Shard:
             body=body,
             expires_us=last_us(body, schemas, stored_at_us) if count and may_expire(body, schemas) else None,
         )
-        self.admission.admitted(block, segment)
+        if self.admission.declared:
+            self.admission.admitted(block, segment)
         return first_entry
 
 

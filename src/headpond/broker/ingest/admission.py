@@ -67,28 +67,29 @@ class Admission:
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log
-        self._declared: dict[bytes, int] = {}
+        self.declared: dict[bytes, int] = {}
+        """By block: where a hole ends that nothing was stored behind yet."""
 
     def next(self, block: bytes) -> int:
         """The segment expected next from a block."""
-        return max(self._log.marks.next(block), self._declared.get(block, 0))
+        return max(self._log.marks.next(block), self.declared.get(block, 0))
 
     def declare(self, block: bytes, segment: int) -> int:
         """The sender has nothing before ``segment``; returns how many segments that leaves out."""
         hole = segment - self.next(block)
         if hole <= 0:
             return 0
-        self._declared.pop(block, None)
-        self._declared[block] = segment
-        if len(self._declared) > DECLARED_MAX:  # its sender declares it again when it gets a gap
-            del self._declared[next(iter(self._declared))]
+        self.declared.pop(block, None)
+        self.declared[block] = segment
+        if len(self.declared) > DECLARED_MAX:  # its sender declares it again when it gets a gap
+            del self.declared[next(iter(self.declared))]
         return hole
 
     def decide(self, block: bytes, segment: int) -> Verdict:
         known = self._log.marks.get(block)
         expected = known.admitted.end if known is not None else 0
-        if self._declared:
-            expected = max(expected, self._declared.get(block, 0))
+        if self.declared:
+            expected = max(expected, self.declared.get(block, 0))
         if segment == expected:
             return ADMIT if known is not None else ADMIT_NEW
         if segment > expected:
@@ -112,12 +113,12 @@ class Admission:
 
     def admitted(self, block: bytes, segment: int) -> None:
         """A segment was appended: a hole declared before it is now in the marks themselves."""
-        if self._declared and self._declared.get(block, -1) <= segment:
-            self._declared.pop(block, None)
+        if self.declared.get(block, -1) <= segment:
+            self.declared.pop(block, None)
 
     def forget(self) -> None:
         """A failed sync put the marks back: senders declare their holes again."""
-        self._declared.clear()
+        self.declared.clear()
 
 
 def predecessor_done(admissions: list[Admission], predecessor: Predecessor) -> bool:

@@ -212,7 +212,9 @@ class Producing(TopicListener):
     ) -> None:
         topic, size = context.topic, len(frame.body)
         assert topic is not None
-        full = self._watermark.refusal(size) or self._quotas.refusal(topic, size)
+        full: HeadpondError | None = self._watermark.refusal(size)
+        if full is None and topic.settings.tenant_stored_bytes is not None:
+            full = self._quotas.refusal(topic, size)
         if full is None and verdict.new:
             full = self._quotas.refuse_block(topic)
         if full is not None:
