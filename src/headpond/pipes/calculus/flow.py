@@ -103,19 +103,11 @@ def over_channel(channel: Channel) -> RouteFlow:
 
 def carry(beneath: RouteFlow, stage: RouteStage, channel: Channel) -> RouteFlow:
     """The flow with one more pipe over the route, whose needs are met."""
-    pipe = stage.declaration
-    upset = bool(channel.faults & pipe.tolerates)
-    tries = int(stage.settings.get("tries", 0)) or None
-    match pipe.tactic:
+    match stage.declaration.tactic:
         case Tactic.PASS:
             return beneath
-        case Tactic.RESEND_ONE:
-            sent = _resend_one(beneath, channel.confirm, tries, upset=upset)
-            return _held_back(sent) if stage.settles else sent
-        case Tactic.RESEND_MANY:
-            sent = _resend_many(beneath, channel.confirm, tries, upset=upset)
-            sent = replace(sent, span=span_of(int(stage.settings["window"])))
-            return _held_back(sent) if stage.settles else sent
+        case Tactic.RESEND_ONE | Tactic.RESEND_MANY:
+            return _resend(beneath, stage, channel)
         case Tactic.WAIT_FOR_CONFIRM | Tactic.ASK_GAPS:
             return _all_in_order(beneath)
         case Tactic.ASK_GAPS_PASS_EQUAL:
@@ -132,33 +124,31 @@ def carry(beneath: RouteFlow, stage: RouteStage, channel: Channel) -> RouteFlow:
             return replace(_in_order(_drop_late(beneath, ONE)), punctual=False)
 
 
-def _resend_one(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, upset: bool) -> RouteFlow:
-    """The next message leaves after the last has arrived: none is overtaken, only repeats come late.
-
-    After the last of so many tries the next one leaves too, and may overtake a copy that is still on its way.
-    """
-    sent = _send_again(beneath, confirm, tries, upset=upset)
+def _resend(beneath: RouteFlow, stage: RouteStage, channel: Channel) -> RouteFlow:
+    """Sent again until confirmed, or so many times; over a pipe that is not punctual also needlessly."""
+    tries = int(stage.settings.get("tries", 0)) or None
+    upset = bool(channel.faults & stage.declaration.tolerates)
+    sent = _send_again(beneath, channel.confirm, tries, upset=upset)
     if not beneath.punctual:
         sent = unsure_of_timers(sent)
-    overtakes = tries is not None and (beneath.overtakes or not beneath.punctual)
-    prompt = beneath.prompt if overtakes else 1 - sent.least.lost
-    return replace(sent, prompt=prompt, overtakes=overtakes, stale=_late(beneath) and not sent.unique)
-
-
-def _resend_many(beneath: RouteFlow, confirm: Fraction, tries: int | None, *, upset: bool) -> RouteFlow:
-    """A message that is lost, or whose confirm is lost, is sent again behind later ones.
-
-    Over a pipe that is not punctual so is a message that had no room there.
-    """
-    sent = _send_again(beneath, confirm, tries, upset=upset)
-    if not beneath.punctual:
-        sent, upset = unsure_of_timers(sent), True
-    return replace(
-        sent,
-        prompt=Fraction(0) if upset else beneath.prompt,
-        overtakes=beneath.overtakes or upset or beneath.reliability.low < 1,
-        stale=not sent.unique and (_late(beneath) or upset or confirm < 1),
-    )
+    if stage.declaration.tactic is Tactic.RESEND_ONE:
+        # The next message leaves after the last has arrived: none is overtaken, only repeats come late. After
+        # the last of so many tries the next one leaves too, and may overtake a copy that is still on its way.
+        overtakes = tries is not None and (beneath.overtakes or not beneath.punctual)
+        prompt = beneath.prompt if overtakes else 1 - sent.least.lost
+        sent = replace(sent, prompt=prompt, overtakes=overtakes, stale=_late(beneath) and not sent.unique)
+    else:
+        # A message that is lost, or whose confirm is lost, is sent again behind later ones; so is one that had
+        # no room in a pipe that is not punctual.
+        upset = upset or not beneath.punctual
+        sent = replace(
+            sent,
+            prompt=Fraction(0) if upset else beneath.prompt,
+            overtakes=beneath.overtakes or upset or beneath.reliability.low < 1,
+            stale=not sent.unique and (_late(beneath) or upset or channel.confirm < 1),
+            span=span_of(int(stage.settings["window"])),
+        )
+    return _held_back(sent) if stage.settles else sent
 
 
 def _held_back(sent: RouteFlow) -> RouteFlow:

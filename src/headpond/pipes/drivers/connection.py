@@ -30,7 +30,7 @@ import msgspec
 
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, RouteMismatch, VersionUnsupported
 from headpond.pipes.calculus.route import Route, RouteStage
-from headpond.pipes.machines.packet import Packet, decode_packet, encode_packet, payload_bytes
+from headpond.pipes.machines.packet import Packet, cut, decode_packet, encode_packet
 from headpond.wire.frame import CONTROL_BYTES_MAX, SEGMENT_BYTES_MAX, Frame, FrameReader, FrameType, encode
 
 VERSION = 1
@@ -109,14 +109,8 @@ def _pieces(packet: Packet) -> Iterator[Packet]:
     if payloads is None:
         yield packet
         return
-    start = size = 0
-    for at, payload in enumerate(payloads):
-        length = payload_bytes(payload)
-        if at > start and size + length > PIECE_BYTES:
-            yield packet._replace(numbers=packet.numbers[start:at], payloads=payloads[start:at])
-            start, size = at, 0
-        size += length
-    yield packet._replace(numbers=packet.numbers[start:], payloads=payloads[start:])
+    for piece in cut(payloads, PIECE_BYTES):
+        yield packet._replace(numbers=packet.numbers[piece], payloads=payloads[piece])
 
 
 WRITE_BUFFER_BYTES = 1024 * 1024

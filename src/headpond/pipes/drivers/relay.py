@@ -26,21 +26,23 @@ async def relay(receiver: PipeReceiver, sender: PipeSender) -> None:
     _check(receiver, sender)
     async with receiver, sender:
         cascade = _Cascade(receiver, sender)
-        async for run in receiver.runs():
-            if not run.lane.settles:
-                raise BadRequest(f"{receiver.route} confirms before the next pipe does", hint=_HINT)
-            for at, (payload, number) in enumerate(zip(run.payloads, run.numbers, strict=True)):
-                item = PipeItem(payload, run.sender, run.epoch, number, run.place + at, run.lane)
-                await cascade.pass_on(item)
+        async for item in receiver.items():
+            if not item.lane.settles:
+                raise _too_early(receiver)
+            await cascade.pass_on(item)
 
 
-_HINT = "Write confirm=settled in its route, or give tcp.listen a store."
+def _too_early(receiver: PipeReceiver) -> BadRequest:
+    return BadRequest(
+        f"{receiver.route} confirms before the next pipe does",
+        hint="Write confirm=settled in its route, or give tcp.listen a store.",
+    )
 
 
 def _check(receiver: PipeReceiver, sender: PipeSender) -> None:
     before, after = parse_drivable(receiver.route), parse_drivable(sender.route)
     if not before.settles and before.stages[0].pipe != "stream":
-        raise BadRequest(f"{receiver.route} confirms before the next pipe does", hint=_HINT)
+        raise _too_early(receiver)
     if not after.confirms:
         check_cascade([parse_drivable("resend(confirm=settled)"), after])
 

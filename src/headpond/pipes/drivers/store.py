@@ -25,7 +25,7 @@ from headpond.pipes.calculus.route import Route
 from headpond.pipes.drivers.lane import STORED_MAX, CommitLane, Inbox, StoredReceiver
 from headpond.pipes.machines.compose import receiver_of
 from headpond.pipes.machines.machine import Effects
-from headpond.pipes.machines.packet import payload_bytes
+from headpond.pipes.machines.packet import cut, payload_bytes
 from headpond.pipes.machines.stream import Entries, ReaderPosition
 from headpond.storage.journal import FileJournal
 from headpond.storage.os_disk import OsDisk
@@ -142,8 +142,7 @@ class StreamStore:
     def _snapshot(self) -> Iterator[bytes]:
         for sender, entries in self._entries.items():
             yield _encode(("done", sender, entries.first))
-            for first, payloads in entries.pieces(entries.first, entries.payloads):
-                yield _encode(("data", sender, first, payloads))
+            yield from map(_encode, entries.records(entries.first, entries.payloads))
 
 
 class DurableEntries(Entries):
@@ -167,8 +166,8 @@ class DurableEntries(Entries):
         return count
 
     def append(self, payloads: Sequence[Any]) -> None:
-        for first, piece in self.pieces(self.first + len(self.payloads), payloads):
-            self._store.stage("data", self._sender, first, piece)
+        for record in self.records(self.first + len(self.payloads), payloads):
+            self._store.stage(*record)
         super().append(payloads)
         self._store.bytes += sum(map(payload_bytes, payloads))
 
@@ -197,17 +196,10 @@ class DurableEntries(Entries):
             del self.payloads[:count]
         self.first = max(self.first, index)
 
-    @staticmethod
-    def pieces(first: int, payloads: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Runs of payloads that fit into a record each."""
-        at = size = 0
-        for place, payload in enumerate(payloads):
-            size += payload_bytes(payload)
-            if size > RECORD_BYTES_MAX and place > at:
-                yield first + at, payloads[at:place]
-                at, size = place, payload_bytes(payload)
-        if at < len(payloads):
-            yield first + at, payloads[at:]
+    def records(self, first: int, payloads: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """The records of payloads that begin at an index, as few as fit."""
+        for piece in cut(payloads, RECORD_BYTES_MAX) if payloads else ():
+            yield "data", self._sender, first + piece.start, payloads[piece]
 
 
 class DurableLane(CommitLane):

@@ -227,7 +227,7 @@ def check_stream(route: Route) -> None:
             hint="A topic is a stream's storage: stream, stream | dedup, …",
         )
     for stage in route.stages[1:]:
-        if stage.pipe in ("resend", "resend_many", "sequential") or stage.settings.get("gaps"):
+        if stage.declaration.confirms:
             raise BadRequest(
                 f"{stage.pipe} over a stream needs a way back to the sender, and a topic has none",
                 hint="Over a topic: stream, with dedup, index or continuous(gaps=false) over it.",

@@ -15,7 +15,7 @@ the caller counts them, and the other side's timers send the packet again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -94,6 +94,18 @@ def unseal(envelopes: Sequence[Any]) -> tuple[list[Run], int]:
         _, numbers, payloads = zip(*group, strict=True)
         runs.append(Run(epoch, numbers, payloads))
     return runs, malformed
+
+
+def cut(payloads: Sequence[Any], bytes_max: int) -> Iterator[slice]:
+    """Cuts payloads into pieces of at most so many bytes; a payload that is larger is a piece of its own."""
+    start = size = 0
+    for at, payload in enumerate(payloads):
+        length = payload_bytes(payload)
+        if at > start and size + length > bytes_max:
+            yield slice(start, at)
+            start, size = at, 0
+        size += length
+    yield slice(start, len(payloads))
 
 
 def payload_bytes(payload: Any) -> int:

@@ -45,11 +45,11 @@ PATIENCE = 8
 
 class Timeout:
     def __init__(self, settings: TimeoutSettings | None = None, jitter: Jitter = no_jitter) -> None:
-        self._settings = settings or TimeoutSettings()
+        self._settings = found = settings or TimeoutSettings()
         self._jitter = jitter
         self._mean_s = 0.0
         self._deviation_s = 0.0
-        self._estimate_s = self._within(self._settings.initial_s)
+        self._estimate_s = min(max(found.initial_s, found.min_s), found.max_s)
         self._doublings = 0
         self._unclear = 0
         """Confirms since the last measurement."""
@@ -65,8 +65,8 @@ class Timeout:
         else:
             self._deviation_s += (abs(round_trip_s - self._mean_s) - self._deviation_s) / 4
             self._mean_s += (round_trip_s - self._mean_s) / 8
-        self._estimate_s = self._within(self._mean_s + max(4 * self._deviation_s, self._mean_s))
-        self.base_s = self._estimate_s
+        estimate_s = self._mean_s + max(4 * self._deviation_s, self._mean_s)
+        self._estimate_s = self.base_s = min(max(estimate_s, self._settings.min_s), self._settings.max_s)
         self._doublings = self._unclear = 0
         self._fresh_at = now
 
@@ -93,6 +93,3 @@ class Timeout:
     def _double(self, times: int) -> None:
         self._doublings = times
         self.base_s = min(self._estimate_s * 2**times, self._settings.max_s)
-
-    def _within(self, seconds: float) -> float:
-        return min(max(seconds, self._settings.min_s), self._settings.max_s)
