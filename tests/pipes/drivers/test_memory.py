@@ -8,12 +8,12 @@ import pytest
 
 from headpond.model.errors import BadRequest, Closed, PipeFull, SegmentTooLarge, TimedOut
 from headpond.pipes.drivers import lane, memory
-from headpond.pipes.drivers.lane import StoredReceiver
 from headpond.pipes.drivers.memory import CarryOn
 from headpond.pipes.drivers.receiver import INBOX_MAX, PipeReceiver
 from headpond.pipes.drivers.sender import PAYLOAD_BYTES_MAX
+from headpond.pipes.machines.compose import ReceiverStack
 from headpond.pipes.machines.packet import Kind, Packet
-from headpond.pipes.machines.stream import Entries
+from headpond.pipes.machines.stream import Entries, StoredStream
 from tests.client.peer import until
 from tests.pipes.drivers.ends import reading
 
@@ -292,8 +292,8 @@ def test_a_stored_message_that_is_refused_stops_the_receiver_and_is_not_committe
 
 def entries_of(receiver: PipeReceiver) -> Entries:
     machine = receiver._source.lanes[0]._runner.machine
-    assert isinstance(machine, StoredReceiver)
-    return machine._storage.entries
+    assert isinstance(machine, ReceiverStack) and isinstance(machine.layers[0], StoredStream)
+    return machine.layers[0].entries
 
 
 @pytest.mark.parametrize("route", ["channel(loss=0.5)", "resend_many | worker(fail=0.1)"])

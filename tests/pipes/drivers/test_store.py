@@ -10,7 +10,8 @@ import pytest
 from headpond.model.errors import BadRequest, DataLocked, StorageFailed, TimedOut
 from headpond.pipes.drivers import store, tcp
 from headpond.pipes.drivers.receiver import PipeReceiver
-from headpond.storage.os_disk import OsDiskFile
+from headpond.pipes.machines.packet import seal
+from headpond.storage.os_disk import OsDisk, OsDiskFile
 from tests.client.peer import until
 from tests.client.test_connecting import closed_port
 from tests.pipes.drivers.child import Child
@@ -82,6 +83,20 @@ def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
             await send(receiver, payloads)
         async with tcp.listen(ROUTE, store=tmp_path) as receiver:
             assert await read(receiver, len(payloads)) == payloads
+
+    asyncio.run(scenario())
+
+
+def test_repeats_in_the_store_that_a_pipe_drops_do_not_stop_the_delivery(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        folder = store.StreamStore(OsDisk(tmp_path))
+        await folder.open(lambda error: None)
+        entries = folder.entries_of("")
+        for first, count in ((0, 3000), (0, 3000), (3000, 10)):
+            entries.append(seal(1, range(first, first + count), numbers(first, count)))
+        await folder.close()
+        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+            assert await read(receiver, 3010) == numbers(0, 3010)
 
     asyncio.run(scenario())
 

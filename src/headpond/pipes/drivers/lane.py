@@ -1,131 +1,21 @@
-"""A lane: one sender as its receiver knows it. A machine, its clock, and the way back to the sender.
-
-The machine of a ``stream`` without a node is a ``StoredReceiver``: the storage, the index storage and the
-receiver in one worker.
-"""
+"""A lane: one sender as its receiver knows it. A machine, its clock, and the way back to the sender."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.drivers.end import Prefix, Runner
 from headpond.pipes.machines.compose import ReceiverStack, receiver_of
-from headpond.pipes.machines.machine import (
-    ROOM_ENDLESS,
-    Arrive,
-    Counts,
-    Effects,
-    Fail,
-    Input,
-    Notice,
-    Settle,
-    Token,
-)
+from headpond.pipes.machines.machine import Arrive, Counts, Effects, Fail, Notice, Settle, Token
 from headpond.pipes.machines.packet import Kind, Packet
-from headpond.pipes.machines.stream import Entries, IndexStorage, ReaderPosition, StreamStorage
+from headpond.pipes.machines.stream import Entries, StoredStream
 
 STORED_MAX = 1 << 20
 """Messages in the storage of one stream."""
-
-_TO_STORAGE = frozenset((Kind.DATA, Kind.FETCH))
-_TO_INDEX = frozenset((Kind.READ, Kind.COMMIT))
-_TO_RECEIVER = frozenset((Kind.FETCHED, Kind.POSITION))
-
-
-class StoredReceiver:
-    """The storage of a stream towards the sender, its receiver towards the program.
-
-    The messages live as long as ``entries`` and ``position``: pass the same ones to the next receiver. For
-    storage that outlives the process, give the listener a store (store.py), or put the stream over a topic.
-
-    The storage trims the messages below the committed index, because its only reader is done with them.
-    Without ``commit`` it trims nothing; past ``STORED_MAX`` messages it is full, which a notice reports
-    (``storage full``), and the sender waits. Where a pipe over the stream refuses a message, the receiver
-    commits nothing more, so that message and all behind it stay stored.
-    """
-
-    def __init__(
-        self, receiver: ReceiverStack, entries: Entries, position: ReaderPosition, *, paced: bool = False
-    ) -> None:
-        """``paced``: after each delivery it asks its storage for more only when ``ask`` says so."""
-        self._paced = paced
-        self._questions: list[Packet] = []
-        self._receiver = receiver
-        self._storage = StreamStorage(entries)
-        self._index = IndexStorage(position)
-
-    @property
-    def counts(self) -> Counts:
-        return Counts.sum((self._receiver.counts, self._storage.counts, self._index.counts))
-
-    @property
-    def state(self) -> StrEnum:
-        return self._receiver.state
-
-    @property
-    def room(self) -> int:
-        return ROOM_ENDLESS
-
-    @property
-    def settles(self) -> bool:
-        return self._receiver.settles
-
-    @property
-    def wake_at(self) -> float | None:
-        return self._receiver.wake_at
-
-    def step(self, input: Input, now: float) -> Effects:
-        out = Effects()
-        packets = list(input.packets) if isinstance(input, Arrive) else self._receive(input, now, out)
-        while packets:
-            packets = self._route_packets(packets, now, out)
-            if self._paced and out.delivered:
-                self._questions += [each for each in packets if each.kind == Kind.FETCH]
-                packets = [each for each in packets if each.kind != Kind.FETCH]
-        return out
-
-    def ask(self) -> Arrive | None:
-        """The input for the next delivery; None where it has asked already."""
-        questions, self._questions = self._questions, []
-        return Arrive(questions) if questions else None
-
-    def _receive(self, input: Input, now: float, out: Effects) -> list[Packet]:
-        effects = self._receiver.step(input, now)
-        out.refused += effects.refused
-        out.delivered += effects.delivered
-        out.notices += effects.notices
-        return effects.packets
-
-    def _route_packets(self, packets: list[Packet], now: float, out: Effects) -> list[Packet]:
-        """Packets between the three stay here, and their answers come back; the others go to the sender."""
-        to_storage = [each for each in packets if each.kind in _TO_STORAGE and not each.layer]
-        to_index = [each for each in packets if each.kind in _TO_INDEX and not each.layer]
-        # From the sender for an outer layer; the rest are answers of the receiver's outer layers.
-        to_receiver = [each for each in packets if each.kind in _TO_RECEIVER or _is_forwards(each)]
-        inside = {id(each) for part in (to_storage, to_index, to_receiver) for each in part}
-        out.packets += [each for each in packets if id(each) not in inside]
-        answers: list[Packet] = []
-        if to_storage:
-            stored = self._storage.step(Arrive(to_storage), now)
-            out.notices += stored.notices
-            answers += stored.packets
-        if to_index:
-            answers += self._index.step(Arrive(to_index), now).packets
-            if self._index.position.incarnation == self._storage.entries.incarnation:
-                self._storage.entries.trim(self._index.position.index)
-        if to_receiver:
-            answers += self._receive(Arrive(to_receiver), now, out)
-        return answers
-
-
-def _is_forwards(packet: Packet) -> bool:
-    return packet.layer > 0 and packet.kind in (Kind.DATA, Kind.FLOOR, Kind.PROBE)
-
 
 SESSIONS_PER_MACHINE = 1024
 """A lane replaces its machine after so many sessions, to forget those that are over."""
@@ -179,7 +69,11 @@ class LaneTotals(NamedTuple):
 
 
 class SenderLane:
-    def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox) -> None:
+    """A stream without a node has its storage here: ``entries``, in memory unless they are given."""
+
+    def __init__(
+        self, name: str, route: Route, epoch: int, inbox: Inbox, entries: Entries | None = None
+    ) -> None:
         self.name = name
         self.carry: Carry = lose
         """Takes answers to the sender, or loses them while there is no way to it."""
@@ -189,24 +83,23 @@ class SenderLane:
         self.delivered = 0
         self.absent_since = 0.0
         """When its sender was last there; its source sets it."""
+        self.stored = route.stages[0].pipe == "stream"
+        """Whether its messages stay in a storage until they are committed."""
         self._route = route
         self._epoch = epoch
         self._inbox = inbox
+        self._entries = entries or Entries(capacity=STORED_MAX)
         self._sessions = 0
         self._past = Counts()
         machine = self._new_machine()
         self.settles = machine.settles
         """Whether the pipe waits for the program."""
-        self.stored = isinstance(machine, StoredReceiver)
-        """Whether its messages stay in a storage until they are committed."""
         self._runner = Runner(machine, self._on_effects)
 
-    def _new_machine(self) -> ReceiverStack | StoredReceiver:
-        """The receiving side of the route, with its storage if it is a stream."""
-        receiver = receiver_of(self._route, epoch=self._epoch, jitter=random.random)
-        if self._route.stages[0].pipe != "stream":
-            return receiver
-        return StoredReceiver(receiver, Entries(capacity=STORED_MAX), ReaderPosition())
+    def _new_machine(self) -> ReceiverStack:
+        commit = bool(self._route.stages[0].settings.get("commit"))
+        stored = StoredStream(self._entries, commit=commit) if self.stored else None
+        return receiver_of(self._route, epoch=self._epoch, jitter=random.random, stored=stored)
 
     @property
     def counts(self) -> Counts:
@@ -264,8 +157,18 @@ class SenderLane:
                 )
                 self.delivered += len(run.payloads)
             self._inbox.deliver(deliveries)
-        if effects.packets:
-            self.carry(effects.packets)
+        answers: list[Packet] = []
+        for packet in effects.packets:
+            if packet.kind == Kind.COMMIT:
+                self._mark(packet.numbers[0])
+            else:
+                answers.append(packet)
+        if answers:
+            self.carry(answers)
+
+    def _mark(self, index: int) -> None:
+        """Entries of a stream below ``index`` were passed on: nobody asks for them again."""
+        self._entries.trim(index)
 
 
 class CommitLane(SenderLane):
@@ -277,12 +180,18 @@ class CommitLane(SenderLane):
     """
 
     def __init__(
-        self, name: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
+        self,
+        name: str,
+        route: Route,
+        epoch: int,
+        inbox: Inbox,
+        commit: Callable[[int], None],
+        entries: Entries | None = None,
     ) -> None:
         """Calls ``commit`` when the program is done with every entry below an index."""
-        super().__init__(name, route, epoch, inbox)
+        super().__init__(name, route, epoch, inbox, entries)
         self._commit = commit
-        self.settles = self.stored = True
+        self.settles = True
         self._exact = len(route.stages) == 1
         """Whether every delivered payload is one entry."""
         self._marks: deque[tuple[int, int]] = deque()
@@ -297,7 +206,7 @@ class CommitLane(SenderLane):
         """It is not done, so the index does not go past it, and it comes again to the next receiver."""
 
     def _mark(self, index: int) -> None:
-        """``index`` may be committed when the program is done with all that was delivered up to now."""
+        """The index may be committed when the program is done with all that was delivered up to now."""
         self._marks.append((self.delivered, index))
         self._commit_reached()
 

@@ -22,11 +22,11 @@ import msgspec
 
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.lane import STORED_MAX, CommitLane, Inbox, StoredReceiver
-from headpond.pipes.machines.compose import receiver_of
-from headpond.pipes.machines.machine import Effects
+from headpond.pipes.drivers.lane import STORED_MAX, CommitLane, Inbox
+from headpond.pipes.machines.compose import ReceiverStack, receiver_of
+from headpond.pipes.machines.machine import WAKE, Effects
 from headpond.pipes.machines.packet import cut, payload_bytes
-from headpond.pipes.machines.stream import Entries, ReaderPosition
+from headpond.pipes.machines.stream import FETCH_MAX, Entries, StoredStream
 from headpond.storage.journal import FileJournal
 from headpond.storage.os_disk import OsDisk
 
@@ -211,31 +211,27 @@ class DurableLane(CommitLane):
 
     def __init__(self, name: str, route: Route, epoch: int, inbox: Inbox, store: StreamStore) -> None:
         self._store = store
-        self._entries = store.entries_of(name)
-        self._position = ReaderPosition()
-        self._position.incarnation, self._position.index = self._entries.incarnation, self._entries.first
         self._reading = True
-        super().__init__(name, route, epoch, inbox, self._entries.done)
+        entries = store.entries_of(name)
+        super().__init__(name, route, epoch, inbox, entries.done, entries)
 
-    def _new_machine(self) -> StoredReceiver:
-        receiver = receiver_of(self._route, epoch=self._epoch, jitter=random.random)
-        self._machine = StoredReceiver(receiver, self._entries, self._position, paced=True)
-        return self._machine
+    def _new_machine(self) -> ReceiverStack:
+        self._stream = StoredStream(self._entries, pace=FETCH_MAX)
+        return receiver_of(self._route, epoch=self._epoch, jitter=random.random, stored=self._stream)
 
     def set_reading(self, reading: bool) -> None:
         self._reading = reading
         self._ask()
 
     def _on_effects(self, effects: Effects) -> None:
-        index = self._position.index
-        self._store.after_sync(lambda: self._act(effects, index))
+        self._store.after_sync(lambda: self._act(effects))
 
-    def _act(self, effects: Effects, index: int) -> None:
+    def _act(self, effects: Effects) -> None:
         super()._on_effects(effects)
-        self._mark(index)
-        if effects.delivered:
+        if not self._stream.asked:
             asyncio.get_running_loop().call_soon(self._ask)
 
     def _ask(self) -> None:
-        if self._reading and (question := self._machine.ask()) is not None:
-            self._runner.step(question)
+        if self._reading and not self._stream.asked:
+            self._stream.asked = True
+            self._runner.step(WAKE)

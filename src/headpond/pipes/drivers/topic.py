@@ -51,7 +51,6 @@ class TopicLane(CommitLane):
         self, topic: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
     ) -> None:
         super().__init__(topic, route, epoch, inbox, commit)
-        self.carry = self._hear
         self.halted = False
         """Whether a message was refused: the lane ignores everything behind it."""
 
@@ -87,13 +86,8 @@ class TopicLane(CommitLane):
         if self.halted:
             effects.delivered, effects.packets = [], []
         effects.delivered = [run for run in effects.delivered if run.payloads[0] is not LOST]
+        # READ and FETCH are lost (``carry``): the node offers entries from the settled position on.
         super()._on_effects(effects)
-
-    def _hear(self, packets: list[Packet]) -> None:
-        """Ignores READ and FETCH: the node offers entries from the settled position on."""
-        for packet in packets:
-            if packet.kind == Kind.COMMIT:
-                self._mark(packet.numbers[0])
 
 
 DIGITS_MAX = len(str(NUMBER_MAX))

@@ -60,7 +60,7 @@ from headpond.pipes.machines.machine import (
 from headpond.pipes.machines.packet import Kind, Packet, Run, seal, unseal
 from headpond.pipes.machines.resend import ResendReceiver, ResendSender
 from headpond.pipes.machines.sequential import SequentialReceiver
-from headpond.pipes.machines.stream import StreamReceiver
+from headpond.pipes.machines.stream import StoredStream, StreamReceiver
 from headpond.pipes.machines.timeout import TimeoutSettings
 
 Work = Callable[[Run], tuple[Run, Sequence[int]]]
@@ -74,10 +74,12 @@ def sender_of(route: Route | str, *, epoch: int, jitter: Jitter = no_jitter) -> 
     return SenderStack([_make_sender(stage, epoch, jitter) for stage in _checked(route).stages])
 
 
-def receiver_of(route: Route | str, *, epoch: int, jitter: Jitter = no_jitter) -> ReceiverStack:
-    """The receiving side of a route, in the session named by ``epoch``."""
-    layers: list[ReceiverMachine] = []
-    for stage in _checked(route).stages:
+def receiver_of(
+    route: Route | str, *, epoch: int, jitter: Jitter = no_jitter, stored: StoredStream | None = None
+) -> ReceiverStack:
+    """The receiving side of a route, in the session named by ``epoch``; ``stored`` stands for its stream."""
+    layers: list[ReceiverMachine] = [] if stored is None else [stored]
+    for stage in _checked(route).stages[len(layers) :]:
         settles = bool(layers) and layers[-1].settles
         layers.append(_make_receiver(stage, epoch, jitter, settles=settles))
     return ReceiverStack(layers)

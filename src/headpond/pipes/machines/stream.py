@@ -21,8 +21,8 @@ wake       any                              nothing
 others     any                              ignored and counted
 =========  ===============================  =================================================================
 
-Where the storage and the index storage stand in one worker, that worker trims the entries below the committed
-index, because their only reader is done with them (``Entries.trim``). Otherwise ``capacity`` is the bound.
+Where the storage and its receiver stand in one worker (``StoredStream``), that worker trims the entries below
+the committed index, because their only reader is done with them. Otherwise ``capacity`` is the bound.
 
 Index storage: *read* is answered with the position, *commit* moves it, forwards only; the rest is ignored and
 counted.
@@ -168,6 +168,46 @@ class StreamStorage(ReceiverMachine):
         at = first - self.entries.first
         payloads = self.entries.payloads[at : at + min(most, NUMBERS_MAX)]
         return range(first, first + len(payloads)), payloads
+
+
+class StoredStream(StreamStorage):
+    """The storage of a stream and its receiver in one worker, where no packet between them can be lost.
+
+    It passes on each entry as soon as it is stored; with ``pace`` so many at a time, and more when ``asked`` is
+    set again. It commits the index that it has passed on, for its driver to keep: entries below it may be
+    trimmed. Without ``commit`` none are, and past its capacity the storage is full.
+    """
+
+    def __init__(self, entries: Entries, *, commit: bool = True, pace: int = 0) -> None:
+        super().__init__(entries)
+        self.asked = True
+        """Whether the worker after takes more."""
+        self._commits = commit
+        self._pace = pace
+        self._index = entries.first
+
+    @property
+    def wake_at(self) -> float | None:
+        end = self.entries.first + len(self.entries.payloads)
+        return float("-inf") if self.asked and self._index < end else None
+
+    def _arrive(self, packet: Packet, now: float, effects: Effects) -> None:
+        ReceiverMachine._arrive(self, packet, now, effects)  # nobody else fetches from it
+
+    def _arrived(self, now: float, effects: Effects) -> None:
+        start = self._index - self.entries.first
+        payloads = self.entries.payloads[start : start + self._pace if self._pace else None]
+        if not self.asked or not payloads:
+            return
+        numbers = range(self._index, self._index + len(payloads))
+        effects.delivered.append(Run(self.epoch, numbers, payloads))
+        self._index = numbers.stop
+        self.asked = not self._pace
+        if self._commits:
+            effects.packets.append(Packet(Kind.COMMIT, self.epoch, self.epoch, (self._index,)))
+
+    def _wake(self, now: float, effects: Effects) -> None:
+        self._arrived(now, effects)
 
 
 class IndexStorageState(StrEnum):
