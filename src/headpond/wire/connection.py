@@ -124,8 +124,11 @@ class _Side:
         events: list[Event] = []
         try:
             for frame in self._reader.feed(data):
-                event = self._on_frame(frame)
-                if event is not None:
+                if self.state is ConnectionState.OPEN:
+                    if frame.type not in self._traffic:
+                        raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
+                    events.append(frame if frame.type in _RAW else self._decode(frame))
+                elif (event := self._read_greeting(frame)) is not None:
                     events.append(event)
             if self._reader.fault is not None:
                 raise self._reader.fault
@@ -133,17 +136,13 @@ class _Side:
             events.append(self._end(error))
         return events
 
-    def _on_frame(self, frame: Frame) -> Event | None:
-        if self.state is ConnectionState.OPEN:
-            if frame.type not in self._traffic:
-                raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
-            return frame if frame.type in _RAW else self._decode(frame)
+    def _read_greeting(self, frame: Frame) -> Event | None:
         if frame.type in self._traffic and frame.type != FrameType.ERROR:
             raise ProtocolError(f"a {FrameType(frame.type).name} frame before the greeting")
         return self._on_greeting(decode_control(frame.type, frame.body))
 
     def _decode(self, frame: Frame) -> Control | Misfit:
-        return decode_control(frame.type, frame.body)
+        raise AssertionError("each side decodes in its own way")
 
     def _on_greeting(self, message: Control) -> Event | None:
         raise AssertionError("each side greets in its own way")
@@ -197,7 +196,7 @@ class NodeSide(_Side):
     def _decode(self, frame: Frame) -> Control | Misfit:
         """An invalid request or consumer is refused by itself; the connection stays open."""
         try:
-            return super()._decode(frame)
+            return decode_control(frame.type, frame.body)
         except BadFrame:
             if (misfit := read_misfit(frame.type, frame.body)) is None:
                 raise
@@ -224,17 +223,24 @@ class ClientSide(_Side):
         super().__init__({FrameType.WELCOME: CONTROL_BYTES_MAX}, FROM_NODE)
         self._out.append(encode_control(Hello([PROTOCOL_VERSION], client, token)))
 
-    def _on_frame(self, frame: Frame) -> Event | None:
-        event = super()._on_frame(frame)
-        if isinstance(event, Error) and (event.request, event.consumer, event.block) == (None, None, None):
-            raise event.as_exception()
-        return event
+    def _decode(self, frame: Frame) -> Control | Misfit:
+        message = decode_control(frame.type, frame.body)
+        if type(message) is Error:
+            _raise_if_final(message)
+        return message
 
     def _on_greeting(self, message: Control) -> Event | None:
         if isinstance(message, Error):
+            _raise_if_final(message)
             return message
         assert isinstance(message, Welcome), "only WELCOME and ERROR pass the reader here"
         if message.version != PROTOCOL_VERSION:
             raise VersionUnsupported(f"the node chose version {message.version}")
         self.state = ConnectionState.OPEN
         return message
+
+
+def _raise_if_final(error: Error) -> None:
+    """Raises an error that refuses the connection itself, not a request, a consumer or a block."""
+    if (error.request, error.consumer, error.block) == (None, None, None):
+        raise error.as_exception()
