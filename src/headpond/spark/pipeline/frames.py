@@ -21,20 +21,12 @@ from headpond.spark.options import (
     read_sink_options,
     read_source_options,
 )
+from headpond.spark.pipeline import steps
 from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import PlanFault, dead_name, nearest, views_of
 from headpond.spark.pipeline.outlets import check_folder, check_partitions, message_columns
 from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, kind_of
 from headpond.spark.pipeline.reorder import reorder
-from headpond.spark.pipeline.steps import (
-    call_function,
-    check_query,
-    dead_letter,
-    dedup,
-    find_function,
-    route,
-    watermark,
-)
 
 _TRACEBACK = "Traceback (most recent call last)"
 _SOURCE_OPTIONS = {
@@ -128,7 +120,7 @@ class Frames:
 
     def _add_source(self, name: str, source: SourceTable) -> None:
         rows = self._parquet(source) if source.parquet is not None else self._topics(source)
-        self._view(name, rows if source.watermark is None else watermark(rows, source.watermark))
+        self._view(name, rows if source.watermark is None else steps.watermark(rows, source.watermark))
 
     def _topics(self, source: SourceTable) -> DataFrame:
         options = self.node.options(source)
@@ -155,28 +147,28 @@ class Frames:
 
     def _add_step(self, name: str, step: StepTable) -> None:
         if step.sql is not None:
-            check_query(self.spark, step.sql)
+            steps.check_query(self.spark, step.sql)
             self._view(name, self.spark.sql(step.sql))
             return
         assert step.from_ is not None
         rows = self.views[step.from_]
         if step.python is not None:
             given = self.definition.functions.get(name)
-            function = given or find_function(step.python, self.definition.folder, self.spark)
-            self._view(name, call_function(step.python, function, rows))
+            function = given or steps.find_function(step.python, self.definition.folder, self.spark)
+            self._view(name, steps.call_function(step.python, function, rows))
         elif step.watermark is not None:
-            self._view(name, watermark(rows, step.watermark))
+            self._view(name, steps.watermark(rows, step.watermark))
         elif step.dedup is not None:
-            self._view(name, dedup(rows, step.dedup))
+            self._view(name, steps.dedup(rows, step.dedup))
         elif step.reorder is not None:
             self._view(name, reorder(rows, step.reorder))
         elif step.route is not None:
-            for view, some in route(name, rows, step.route).items():
+            for view, some in steps.route(name, rows, step.route).items():
                 self._view(view, some)
         else:
             assert step.dead_letter is not None
             _check_grows(step.from_, rows)
-            good, dead = dead_letter(name, rows, step.dead_letter)
+            good, dead = steps.dead_letter(name, rows, step.dead_letter)
             self._view(name, good)
             sink = SinkTable(from_=name, topic=step.dead_letter.topic)
             self.outlets.append(QueryOutlet(dead_name(name), sink, dead, ("steps", name, "dead_letter")))
