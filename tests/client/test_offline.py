@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,7 +69,7 @@ def test_with_a_topic_that_is_remembered_messages_are_cut_for_its_shards(node: R
     asyncio.run(scenario())
 
 
-def test_shards_that_were_guessed_wrong_are_encoded_anew_and_every_key_keeps_its_order(
+def test_rows_without_a_shard_get_the_shards_of_their_keys_and_every_key_keeps_its_order(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     async def scenario() -> None:
@@ -80,7 +81,7 @@ def test_shards_that_were_guessed_wrong_are_encoded_anew_and_every_key_keeps_its
             for number in range(300):
                 await producer.send(b"%d" % number, key=b"key %d" % (number % 13))
             await asyncio.to_thread(node.start)
-            for number in range(300, 400):  # these wait while the others are encoded anew, or are cut rightly
+            for number in range(300, 400):  # with a shard or without one
                 await producer.send(b"%d" % number, key=b"key %d" % (number % 13))
             await producer.reached()
             assert producer.shards == 4
@@ -97,6 +98,57 @@ def test_shards_that_were_guessed_wrong_are_encoded_anew_and_every_key_keeps_its
         assert refill_files(state_folder) == []
 
     asyncio.run(scenario())
+
+
+def test_promises_of_rows_that_had_no_shard_give_their_final_identities(node: RealNode, topic: str) -> None:
+    async def scenario() -> None:
+        async with headpond.connect(node.url) as client:
+            await client.admin.create_topic(topic, shards=4)
+        node.kill()
+        async with connect(node.url) as client, client.producer(topic) as producer:
+            promises = [producer.post(b"%d" % n, key=b"key %d" % n) for n in range(20)]
+            spilled = [await promise for promise in promises]
+            assert {str(receipt.outcome) for receipt in spilled} == {"spilled"}
+            assert {receipt.identity.segment for receipt in spilled} == {-1}, "they have no number yet"
+            await asyncio.to_thread(node.start)
+            stored = [await promise.confirmed() for promise in promises]
+        async with headpond.connect(node.url) as client:
+            messages = await read_all(client, topic, 20)
+        found = {message.value: (message.identity, message.entry) for message in messages}
+        assert [found[b"%d" % n] for n in range(20)] == [(each.identity, each.entry) for each in stored]
+        assert len({receipt.shard for receipt in stored}) == 4
+
+    asyncio.run(scenario())
+
+
+def test_rows_of_the_blocking_twin_get_their_shards_while_threads_send(node: RealNode, topic: str) -> None:
+    with headpond.sync.connect(node.url) as client:
+        client.admin.create_topic(topic, shards=4)
+    node.kill()
+    with (
+        headpond.sync.connect(node.url, backoff=QUICK, wait=False) as client,
+        client.producer(topic) as producer,
+    ):
+        starting = threading.Thread(target=node.start)
+        starting.start()
+        number = 0
+        while starting.is_alive() or number % 500:
+            producer.post(b"%d" % number, key=b"key %d" % (number % 13))
+            number += 1
+        starting.join()
+        producer.flush()
+    messages = asyncio.run(_all(node.url, topic, number))
+    by_key: dict[bytes | None, list[int]] = {}
+    for message in messages:
+        assert message.key is not None and message.shard == Sharder(2).of_key(message.key)
+        by_key.setdefault(message.key, []).append(int(message.value))
+    assert sorted(n for numbers in by_key.values() for n in numbers) == list(range(number))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+async def _all(url: str, topic: str, count: int) -> list[headpond.Message]:
+    async with headpond.connect(url) as client:
+        return await read_all(client, topic, count)
 
 
 def test_tables_under_way_when_the_shards_turn_out_are_cut_for_them(node: RealNode, topic: str) -> None:

@@ -600,3 +600,135 @@ def test_a_block_ends_before_its_file_has_no_room_for_what_is_in_memory(
     assert world.keeper.rotations >= 2 and outcomes(world) == ["spilled"] * 10
     world.heal()
     world.check(lambda parcel: True)
+
+
+# --- rows without a shard -----------------------------------------------------------------------------
+
+
+def unknown(**options: object) -> World:
+    """A world where a destination that is first there says how many shards there are."""
+    return quiet(known=False, **options)
+
+
+def blocks_at(world: World, destination: int = 0) -> list[bytes]:
+    return list(dict.fromkeys(stored.block for stored in world.routes[destination].node.stored))
+
+
+def test_rows_without_a_shard_in_the_file_and_in_memory_arrive_in_order_once_their_number_is_known() -> None:
+    world = unknown(destinations=1, shards=4)
+    for _ in range(8):
+        world.send()
+    world.run_job()
+    assert outcomes(world) == ["spilled"] * 8
+    in_memory = [world.send() for _ in range(8)]
+    world.up(0)
+    later = [world.send() for _ in range(4)]
+    assert all(parcel.shard is None and parcel.parts for parcel in in_memory), "they are in the new block"
+    assert all(parcel.shard is not None for parcel in later)
+    world.heal()
+    world.check(lambda parcel: True)
+    assert files(world) == [] and len(blocks_at(world)) == 2
+    assert {part.shard for parcel in world.parcels[:8] for part in parcel.parts} == {0, 1, 2, 3}
+    assert [
+        part.fates[0] is not None and part.fates[0].outcome for p in world.parcels[:8] for part in p.parts
+    ] == [Outcome.STORED] * 8, "a promise hears that its rows were delivered, though they got their shard later"
+
+
+def test_rows_without_a_shard_have_no_number_and_never_reach_a_destination_without_one() -> None:
+    world = unknown(destinations=2)
+    parcel = world.send()
+    world.run_job()
+    assert (parcel.block, parcel.segment, outcomes(world)) == (b"", -1, ["spilled"])
+    without_shards = world.keeper.current.block
+    world.heal()
+    world.check(lambda parcel: True)
+    assert without_shards not in blocks_at(world, 0) + blocks_at(world, 1)
+    assert [(part.shard, part.segment) for part in parcel.parts] == [(0, 0)]
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("keep", ["none", "all"])
+def test_a_producer_killed_while_its_rows_get_their_shards_sends_them_exactly_once(
+    steps: int, keep: str
+) -> None:
+    world = unknown(destinations=1)
+    for _ in range(6):
+        world.send()
+    world.run_job()
+    world.up(0)
+    for _ in range(steps):
+        world.pump(0)
+        world.run_job()
+    world.kill(keep)
+    world.send()
+    world.heal()
+    world.check(lambda parcel: True)
+    assert sorted(world.numbers_at(0)) == list(range(7)) and files(world) == []
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_a_spill_that_failed_before_the_number_was_known_repeats_no_row(after: int) -> None:
+    """The disk may have rows that count as not written; they get their number from memory."""
+    world = unknown(destinations=1)
+    for _ in range(3):
+        world.send()
+    world.disk.fail_next("write", errno.ENOSPC, after=after)
+    world.run_job()
+    world.up(0)
+    world.send()
+    world.heal()
+    world.check(lambda parcel: True)
+
+
+def test_rows_for_which_the_refill_is_full_get_their_shards_from_memory() -> None:
+    world = unknown(destinations=1, refill_max=300)
+    for _ in range(10):
+        world.send()
+    world.run_job()
+    assert "spilled" in outcomes(world) and "?" in outcomes(world)
+    world.heal()
+    world.check(lambda parcel: True)
+
+
+def test_rows_without_a_shard_use_and_give_back_no_number_of_a_block_that_all_runs_share() -> None:
+    world = World(1, destinations=1, shards=1, resume=True, known=False)
+    world.up(0)
+    world.send()
+    world.send()
+    deliver(world)
+    world.down(0)
+    world.restart()
+    world.send()
+    world.restart()
+    world.up(0)
+    world.send()
+    world.heal()
+    world.check(lambda parcel: True)
+    shared = [each.segment for each in world.routes[0].node.stored if each.block == b"f" * 16]
+    assert shared == [0, 1, 2], "the rows of the second run are in another block"
+
+
+def test_files_of_earlier_runs_are_not_opened_before_the_number_of_shards_is_known() -> None:
+    world = unknown(destinations=1)
+    world.send()
+    world.restart()
+    while world.run_job():
+        pass
+    assert world.keeper.left.paths and not world.keeper.left.managers
+    world.heal()
+    world.check(lambda parcel: True)
+
+
+def test_a_disk_that_fails_while_rows_get_their_shards_delays_them_and_keeps_their_order() -> None:
+    world = unknown(destinations=1, shards=1)
+    for _ in range(3):
+        world.send()
+    world.run_job()
+    world.up(0)
+    world.disk.fail_next("rename", errno.EIO, count=2)
+    world.send()
+    deliver(world)
+    assert world.numbers_at(0) == []
+    world.mend_disk()
+    world.heal()
+    assert world.numbers_at(0) == [0, 1, 2, 3]
