@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.broker.subscriptions.journal import Subscriptions
 from headpond.broker.subscriptions.records import (
+    DAMAGED,
     Change,
+    Missed,
     Moved,
     Opened,
     Paused,
@@ -28,7 +30,7 @@ Step = tuple[str, int, int, int]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["ack", "skip", "give_up", "nack", "release", "offer", "bury", "redrive", "upto", "seek", "pause"]
+            ["ack", "skip", "miss", "nack", "release", "offer", "bury", "redrive", "upto", "seek", "pause"]
         ),
         st.integers(0, 1),
         st.integers(0, END - 1),
@@ -83,11 +85,15 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
             refusal = subscription.nack(shard, start, length / 10, 0, END, reader)
             if refusal is not None:
                 journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, *refusal)]))
+        elif what == "miss":
+            missed = Missed(TOPIC, "s", shard, [(start, end)], DAMAGED, 0)
+            subscriptions.miss(subscription, missed)
+            journal.append(missed)
         else:
             spans = [(start, end)]
             getattr(subscription, what)(shard, start, end)
-            fields = {"ack": (spans, [], []), "skip": ([], spans, []), "give_up": ([], [], spans)}[what]
-            journal.append(Settlement(TOPIC, "s", shard, *fields, []))
+            fields = {"ack": (spans, []), "skip": ([], spans)}[what]
+            journal.append(Settlement(TOPIC, "s", shard, *fields, [], []))
     return journal
 
 

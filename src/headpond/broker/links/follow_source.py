@@ -18,7 +18,7 @@ from headpond.broker.session import Session
 from headpond.broker.steps import Steps
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.cursor import ShardCursor
-from headpond.broker.subscriptions.subscription import Subscription, check_active
+from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import (
     BadRequest,
@@ -197,7 +197,7 @@ class FollowSource:
         subscription = self._subscriptions.get(topic.uuid, ask.subscription)
         if subscription is None or subscription.created_at_us != ask.created_at_us:
             raise SubscriptionNotFound("the subscription that was followed is not there any more")
-        check_active(subscription.name, subscription.copy, topic.shown)
+        subscription.check_active(topic.shown)
         if subscription.copy.generation != ask.generation:
             raise SubscriptionMoved(f"the place of subscription {subscription.name!r} was set")
         return topic, subscription

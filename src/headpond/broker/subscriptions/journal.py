@@ -177,8 +177,6 @@ class Subscriptions:
             subscription.skip(shard, start, end)
         if change.upto is not None:
             subscription.ack_upto(shard, change.upto)
-        for start, end in change.lost:
-            subscription.give_up(shard, start, end)
         for start, end in change.dead:
             subscription.bury(shard, start, end)
         for start, end, deliveries, due_us, bound in change.refused:
@@ -202,8 +200,7 @@ class Subscriptions:
     def miss(self, subscription: Subscription, change: Missed) -> None:
         """Entries cannot be delivered: they are settled, and the history has them."""
         history = self.history(subscription)
-        kind = change.reason
-        count = sum(subscription.give_up(change.shard, *span, kind) for span in change.spans)
+        count = sum(subscription.give_up(change.shard, *span, change.reason) for span in change.spans)
         if change.reason == EXPIRED:  # that is no loss
             subscription.counts.lost -= count
             history.expired += count

@@ -187,11 +187,12 @@ class Opened(SubscriptionRecord, frozen=True, tag=1):
 
 
 class Settlement(ShardRecord, frozen=True, tag=2):
-    """Entries of one shard were acknowledged, skipped, lost, or refused."""
+    """Entries of one shard were acknowledged, skipped, refused, or are dead."""
 
     acked: list[Span]
     skipped: list[Span]
-    lost: list[Span]
+    unused: list[Span]
+    """Empty; losses are ``Missed`` records."""
     refused: list[tuple[int, int, int, int, int]]
     """(start, end, deliveries so far, time of day in µs, bound) of refused entries; they wait for that time and
     that bound before they are redelivered (unacked_log.py)."""

@@ -27,7 +27,7 @@ from headpond.broker.subscriptions.records import (
     encode_change,
 )
 from headpond.broker.subscriptions.subscribe import check_positions, check_subscription, find_or_open
-from headpond.broker.subscriptions.subscription import Subscription, check_active, copy_fields
+from headpond.broker.subscriptions.subscription import Subscription, copy_fields
 from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import (
     BadRequest,
@@ -184,7 +184,7 @@ class SubscriptionRequests:
         for shard in shards:
             places[shard] = yield from self._consuming.starts.entry(topic, shard, ask.to)
         topic, subscription = self.find(ask.topic, ask.subscription)  # it may be another one after the wait
-        check_active(subscription.name, subscription.copy, topic.shown)
+        subscription.check_active(topic.shown)
         subscription.copy.generation += 1
         text = f"the position of subscription {subscription.name!r} was set; its consumers start again there"
         self._consuming.send_away(subscription, SubscriptionMoved(text))
@@ -212,7 +212,7 @@ class SubscriptionRequests:
 
     def _redrive(self, session: Session, ask: Redrive) -> Steps[dict[str, Any]]:
         topic, subscription = self.find(ask.topic, ask.subscription)
-        check_active(subscription.name, subscription.copy, topic.shown)
+        subscription.check_active(topic.shown)
         wanted = ask.entries
         if wanted is None:
             wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
@@ -237,7 +237,7 @@ class SubscriptionRequests:
     def _advance(self, session: Session, ask: AdvanceSubscription) -> Steps[dict[str, Any]]:
         """Settles everything before a position in each shard, for a reader that stores its positions itself."""
         topic, subscription = self.find(ask.topic, ask.subscription)
-        check_active(subscription.name, subscription.copy, topic.shown)
+        subscription.check_active(topic.shown)
         if ask.topic_uuid not in (None, topic.uuid):
             raise TopicMismatch(f"topic {topic.shown} is not the one that was read before")
         check_positions(topic, ask.positions, ask.incarnations)

@@ -16,7 +16,7 @@ from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachmen
 from headpond.broker.subscriptions.dead_letters import check_dead_letter
 from headpond.broker.subscriptions.journal import KINDS
 from headpond.broker.subscriptions.records import Opened, encode_change
-from headpond.broker.subscriptions.subscription import Subscription, check_active
+from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import (
     BadRequest,
@@ -282,7 +282,7 @@ def find_or_open(
 
 def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Attachment:
     """The attachment of a consumer; raises if the subscription is a copy of another node's."""
-    check_active(subscription.name, subscription.copy, ask.topic)
+    subscription.check_active(ask.topic)
     return Attachment(
         session.connection,
         ask.consumer,

@@ -21,7 +21,6 @@ from headpond.broker.subscriptions.attachment import Attachment, Deadlines, leas
 from headpond.broker.subscriptions.cursor import HeldWhenLost, ShardCursor
 from headpond.broker.subscriptions.records import (
     ACKED,
-    DAMAGED,
     DEAD,
     LOST,
     SKIPPED,
@@ -90,12 +89,6 @@ def passive_error(name: str, record: Copied, topic: str) -> SubscriptionPassive:
         f"subscription {name!r} is a passive copy: it lives on node {record.node}{where}, link {record.link!r}",
         hint=f"Consume there. To continue here instead: `headpond sub promote {topic} {name}`.",
     )
-
-
-def check_active(name: str, copy: Copy, topic: str) -> None:
-    """Raises unless the subscription is active."""
-    if copy.passive and copy.record is not None:
-        raise passive_error(name, copy.record, topic)
 
 
 def copy_fields(copy: Copy) -> dict[str, Any]:
@@ -224,6 +217,11 @@ class Subscription:
         self._settle_numbers: dict[bytes, int] = {}
         """By instance: the last SETTLE of consumers that lost their connection and may come back."""
         self.reset()
+
+    def check_active(self, topic: str) -> None:
+        """Raises if it is the copy of another node's subscription; ``topic`` is named in the error."""
+        if self.copy.record is not None and not self.copy.record.active:
+            raise passive_error(self.name, self.copy.record, topic)
 
     def active(self, attachment: Attachment) -> bool:
         return not self.single or self.attachments[:1] == [attachment]
@@ -597,8 +595,8 @@ class Subscription:
         self.cursors[shard].tally.late += count
         return count
 
-    def give_up(self, shard: int, start: int, end: int, kind: str = DAMAGED) -> int:
-        """Settles entries that cannot be delivered, so that nobody waits for them."""
+    def give_up(self, shard: int, start: int, end: int, kind: str) -> int:
+        """Settles entries that cannot be delivered."""
         lost = self._settle(shard, start, end, None, kind)
         self.counts.lost += lost
         return lost
