@@ -126,8 +126,8 @@ def test_messages_and_subscriptions(run: Run, topic: str) -> None:
 def test_the_ledger_and_top(run: Run, topic: str) -> None:
     run("produce", topic, stdin=b"a\nb\n")
     run("sub create", topic, "s")
-    told = run("ledger", topic, "--blocks")
-    assert told["balanced"] and [each["available"] for each in told["subscriptions"]] == [2]
+    found = run("ledger", topic, "--blocks")
+    assert found["balanced"] and [each["available"] for each in found["subscriptions"]] == [2]
     (sample,) = run("top", "--once", "--interval", 0.1, "--topic", topic)
     (row,) = run("consume", topic, "-s", "s", "--count", 1)
     assert row["node"] == sample["node"]["node"]

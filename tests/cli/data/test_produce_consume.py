@@ -88,8 +88,8 @@ def test_ctrl_c_ends_a_produce_that_waits_for_input(spawn: Spawn, service: Node,
     _, err = producer.communicate()
     assert producer.returncode == 130
     assert b"Traceback" not in err
-    told = err.decode()  # stored it is; whether the answer was heard before the end is a matter of chance
-    assert summary(told).startswith("sent 1, stored 1") or "1 not confirmed" in told
+    found = err.decode()  # stored it is; whether the answer was heard before the end is a matter of chance
+    assert summary(found).startswith("sent 1, stored 1") or "1 not confirmed" in found
 
 
 def wait_for_entries(node: Node, topic: str, count: int) -> None:

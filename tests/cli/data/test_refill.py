@@ -234,8 +234,8 @@ def test_at_a_terminal_it_asks(cli: Cli, state: Path, answer: bytes, code: int, 
 
 
 def test_dropping_one_destinations_claim_leaves_the_others(cli: Cli, state: Path) -> None:
-    told = ask(cli, "drop", SLOT, "--destination", A, "--yes", "--state", state)
-    assert [(each["segments"], each["rows"]) for each in told["dropped"]] == [(2, 2 * ROWS)] * 2
+    found = ask(cli, "drop", SLOT, "--destination", A, "--yes", "--state", state)
+    assert [(each["segments"], each["rows"]) for each in found["dropped"]] == [(2, 2 * ROWS)] * 2
     for one in ask(cli, "list", "--state", state):
         mine, others = one["destinations"]
         assert (mine["pending"], mine["acked"], mine["refused"]) == (0, 1, 3)
@@ -287,21 +287,21 @@ def inspect(cli: Cli, path: Path, *more: object) -> tuple[int, Any]:
 def test_inspecting_a_refill_lists_its_frames(cli: Cli, state: Path, tmp_path: Path) -> None:
     copy = tmp_path / "by-its-frames"
     copy.write_bytes(path_of(state).read_bytes())
-    code, told = inspect(cli, copy)
+    code, found = inspect(cli, copy)
     assert code == 0
-    assert (told["title"]["topic"], told["title"]["block"]) == ("default/default/default/orders", BLOCK.hex())
-    assert told["destinations"] == [A, B] and told["closed"] == {"0": 3, "1": 8}
-    assert told["frames"]["SEGMENT"] == 4 and told["frames"]["REJECT"] == 1
-    assert told["refill"]["segments"] == 4 and told["refill"]["rows"] == 4 * ROWS
-    assert (told["torn"], told["damage"]) == ([], [])
-    segments = [each for each in told["records"] if each["kind"] == "SEGMENT"]
+    assert (found["title"]["topic"], found["title"]["block"]) == ("default/default/default/orders", BLOCK.hex())
+    assert found["destinations"] == [A, B] and found["closed"] == {"0": 3, "1": 8}
+    assert found["frames"]["SEGMENT"] == 4 and found["frames"]["REJECT"] == 1
+    assert found["refill"]["segments"] == 4 and found["refill"]["rows"] == 4 * ROWS
+    assert (found["torn"], found["damage"]) == ([], [])
+    segments = [each for each in found["records"] if each["kind"] == "SEGMENT"]
     assert [(each["shard"], each["segment"], each["rows"]) for each in segments] == [
         (0, 0, ROWS),
         (0, 1, ROWS),
         (0, 2, ROWS),
         (1, 7, ROWS),
     ]
-    details = [each["detail"] for each in told["records"] if each["kind"] in ("REJECT", "STATUS")]
+    details = [each["detail"] for each in found["records"] if each["kind"] in ("REJECT", "STATUS")]
     assert f"{A} shard 0 segments 1–1: bad-segment" in details[0]
     assert "CLOSED, next 0: 3, 1: 8" in details[-1]
 
@@ -314,9 +314,9 @@ def test_a_person_reads_a_refill_too(cli: Cli, state: Path) -> None:
 
 def test_a_damaged_refill_exits_with_1_and_names_the_lost_segments(cli: Cli, state: Path) -> None:
     spoil(path_of(state))
-    code, told = inspect(cli, path_of(state))
+    code, found = inspect(cli, path_of(state))
     assert code == 1
-    (damage,) = told["damage"]
+    (damage,) = found["damage"]
     assert (damage["shard"], damage["segments"]) == (0, [2, 3])
     assert "DAMAGED" in cli("inspect", path_of(state)).out.decode()
 
@@ -324,9 +324,9 @@ def test_a_damaged_refill_exits_with_1_and_names_the_lost_segments(cli: Cli, sta
 def test_a_torn_tail_of_a_refill_is_no_damage(cli: Cli, state: Path) -> None:
     content = path_of(state).read_bytes()
     path_of(state).write_bytes(content + segment_frame(3)[:-3])
-    code, told = inspect(cli, path_of(state))
-    assert (code, told["damage"]) == (0, [])
-    assert [each["offset"] for each in told["torn"]] == [len(content)]
+    code, found = inspect(cli, path_of(state))
+    assert (code, found["damage"]) == (0, [])
+    assert [each["offset"] for each in found["torn"]] == [len(content)]
 
 
 def test_a_refill_without_its_beginning_shows_the_rest(cli: Cli, state: Path) -> None:
@@ -334,5 +334,5 @@ def test_a_refill_without_its_beginning_shows_the_rest(cli: Cli, state: Path) ->
     start = content.index(segment_frame(0))
     content[:start] = b"\x99" * start
     path_of(state).write_bytes(content)
-    code, told = inspect(cli, path_of(state))
-    assert code == 1 and "beginning" in told["fault"] and told["frames"]["SEGMENT"] == 4
+    code, found = inspect(cli, path_of(state))
+    assert code == 1 and "beginning" in found["fault"] and found["frames"]["SEGMENT"] == 4

@@ -21,15 +21,15 @@ from tests.spark.standalone import QUICK_JAVA
 @pytest.mark.timeout(600)
 def test_the_demo_holds(cli: Cli) -> None:
     done = cli("demo", "--json", timeout=590, JAVA_TOOL_OPTIONS=QUICK_JAVA)
-    told = check("demo", done.out)
-    assert done.code == 0, told["checks"]
-    assert (told["sent"], told["lost"], told["R"], told["held"]) == (MESSAGES, 0, 1.0, True)
-    assert told["stored"] + told["duplicate"] == MESSAGES
-    assert told["received"] == MESSAGES + told["repeated"]
+    found = check("demo", done.out)
+    assert done.code == 0, found["checks"]
+    assert (found["sent"], found["lost"], found["R"], found["held"]) == (MESSAGES, 0, 1.0, True)
+    assert found["stored"] + found["duplicate"] == MESSAGES
+    assert found["received"] == MESSAGES + found["repeated"]
     assert "killed the node" in done.err
-    assert told["link"]["cuts"] > 0 and told["link"]["swallowed"] > 0
-    assert told["spark"]["received"] == told["spark"]["unique"] == MESSAGES
-    assert (told["spark"]["R"], told["spark"]["UR"]) == (1.0, 1.0)
+    assert found["link"]["cuts"] > 0 and found["link"]["swallowed"] > 0
+    assert found["spark"]["received"] == found["spark"]["unique"] == MESSAGES
+    assert (found["spark"]["R"], found["spark"]["UR"]) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])

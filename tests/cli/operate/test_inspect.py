@@ -61,12 +61,12 @@ def inspect(cli: Cli, path: Path, *more: object) -> tuple[int, Any]:
 
 
 def test_a_whole_file_is_shown_whole(cli: Cli, log: Path) -> None:
-    code, told = inspect(cli, log)
+    code, found = inspect(cli, log)
     assert code == 0
-    assert told["title"]["topic"] == "default/default/default/t"
-    assert (told["marks"]["first"], told["synced"]["end"]) == (0, 10)
-    assert (told["torn"], told["damage"]) == ([], [])
-    segments = [each for each in told["records"] if each["kind"] == "SEGMENT"]
+    assert found["title"]["topic"] == "default/default/default/t"
+    assert (found["marks"]["first"], found["synced"]["end"]) == (0, 10)
+    assert (found["torn"], found["damage"]) == ([], [])
+    segments = [each for each in found["records"] if each["kind"] == "SEGMENT"]
     assert [each["first_entry"] for each in segments] == list(range(10))
     assert [each["offset"] for each in segments] == [each.offset for each in records(log)]
 
@@ -84,9 +84,9 @@ def test_a_person_reads_it_too(cli: Cli, log: Path) -> None:
 def test_damage_is_named_by_offset_and_entry(cli: Cli, log: Path, entry: int) -> None:
     record = records(log)[entry]
     flip(log, record.offset + record.size // 2)
-    code, told = inspect(cli, log)
+    code, found = inspect(cli, log)
     assert code == 1
-    assert told["damage"] == [{"offset": record.offset, "end": record.end, "entries": [entry, entry + 1]}]
+    assert found["damage"] == [{"offset": record.offset, "end": record.end, "entries": [entry, entry + 1]}]
     text = cli("inspect", log).out.decode()
     assert f"DAMAGED: bytes {record.offset:,}–{record.end - 1:,}, holding entries {entry}–{entry}" in text
 
@@ -94,8 +94,8 @@ def test_damage_is_named_by_offset_and_entry(cli: Cli, log: Path, entry: int) ->
 def test_every_damaged_place_is_named(cli: Cli, log: Path) -> None:
     for entry in (2, 3, 7):
         flip(log, _middle(log, entry))
-    _, told = inspect(cli, log)
-    lost = {entry for bad in told["damage"] for entry in range(*bad["entries"])}
+    _, found = inspect(cli, log)
+    lost = {entry for bad in found["damage"] for entry in range(*bad["entries"])}
     assert lost == {2, 3, 7}
 
 
@@ -112,10 +112,10 @@ def test_a_write_that_was_cut_short_is_a_torn_tail_and_no_damage(cli: Cli, log: 
     first = records(log)[0]
     torn = log.read_bytes()[first.offset : first.end - 10]
     log.write_bytes(log.read_bytes()[:end] + torn)
-    code, told = inspect(cli, log)
+    code, found = inspect(cli, log)
     assert code == 0
-    assert told["damage"] == []
-    assert [each["offset"] for each in told["torn"]] == [end]
+    assert found["damage"] == []
+    assert [each["offset"] for each in found["torn"]] == [end]
 
 
 @pytest.mark.parametrize("how", ["garbage", "zeros", "cut"])
@@ -128,35 +128,35 @@ def test_after_a_clean_stop_the_end_of_a_file_is_checked_against_the_seal(
     lost = len(whole) - last.offset - 20
     tail = {"garbage": b"\xa5" * lost, "zeros": bytes(lost), "cut": b""}[how]
     path.write_bytes(whole[:-lost] + tail)
-    code, told = inspect(cli, path)
-    assert (code, told["torn"], told["sealed"]) == (1, [], {"bytes": len(whole), "end": 10})
-    assert {entry for bad in told["damage"] for entry in range(*bad["entries"])} == {9}
-    assert max(bad["end"] for bad in told["damage"]) == len(whole)
-    code, told = inspect(cli, folder / "SEAL", "--records", 100)
+    code, found = inspect(cli, path)
+    assert (code, found["torn"], found["sealed"]) == (1, [], {"bytes": len(whole), "end": 10})
+    assert {entry for bad in found["damage"] for entry in range(*bad["entries"])} == {9}
+    assert max(bad["end"] for bad in found["damage"]) == len(whole)
+    code, found = inspect(cli, folder / "SEAL", "--records", 100)
     assert code == 0
-    assert any(str(path.relative_to(folder)) in str(each["detail"]) for each in told["records"])
+    assert any(str(path.relative_to(folder)) in str(each["detail"]) for each in found["records"])
 
 
 def test_a_file_of_a_running_node_can_be_read(cli: Cli, node: Node) -> None:
     assert cli("produce", "t", url=node.url, stdin=LINES).code == 0
     (path,) = node.data.rglob("0" * 20 + ".log")
-    code, told = inspect(cli, path)
-    assert (code, told["damage"], told["synced"]["end"]) == (0, [], 10)
+    code, found = inspect(cli, path)
+    assert (code, found["damage"], found["synced"]["end"]) == (0, [], 10)
 
 
 def test_journals_can_be_read(cli: Cli, data: Path) -> None:
     journals = sorted(data.rglob("*.journal"))
     assert journals
     for path in journals:
-        code, told = inspect(cli, path)
-        assert (code, told["damage"]) == (0, [])
-        assert told["frames"]["RECORD"] >= 1
+        code, found = inspect(cli, path)
+        assert (code, found["damage"]) == (0, [])
+        assert found["frames"]["RECORD"] >= 1
 
 
 def test_the_list_of_records_is_as_long_as_asked(cli: Cli, log: Path) -> None:
-    _, told = inspect(cli, log, "--records", 2)
-    assert len(told["records"]) == 2
-    assert told["records_total"] >= 10
+    _, found = inspect(cli, log, "--records", 2)
+    assert len(found["records"]) == 2
+    assert found["records_total"] >= 10
 
 
 @pytest.mark.parametrize("content", [b"GIF89a" + bytes(range(256)), b"plain text\n" * 1000, bytes(5000)])

@@ -23,7 +23,7 @@ def consume(client: Client, topic: str, count: int) -> None:
         consumer.flush()
 
 
-def told(cli: Cli, node: Node, topic: str, *more: object) -> dict[str, Any]:
+def found(cli: Cli, node: Node, topic: str, *more: object) -> dict[str, Any]:
     done = cli("ledger", topic, "--json", *more, url=node.url)
     assert (done.code, done.err) == (0, "")
     result: dict[str, Any] = json.loads(done.out)
@@ -52,7 +52,7 @@ def test_one_producer_and_one_subscription_alone(cli: Cli, service: Node, topic:
         for name in ("till-1", "till-2"):
             produce(client, topic, 1, name)
             client.admin.create_subscription(topic, name)
-    info = told(cli, service, topic, "--producer", "till-2", "--subscription", "till-1", "--blocks")
+    info = found(cli, service, topic, "--producer", "till-2", "--subscription", "till-1", "--blocks")
     assert [row["producer"] for row in info["producers"]] == ["till-2"]
     assert [row["subscription"] for row in info["subscriptions"]] == ["till-1"]
     assert [row["producer"] for row in info["blocks"]] == ["till-2"]
@@ -65,7 +65,7 @@ def test_a_kill_leaves_bounds_where_nothing_can_be_known(cli: Cli, node: Node) -
         produce(client, "orders", 10)
         consume(client, "orders", 4)
         node.restart()
-        info = told(cli, node, "orders")
+        info = found(cli, node, "orders")
         (producer,), (billing,) = info["producers"], info["subscriptions"]
         assert (producer["messages"], producer["r"]["bound"], producer["ur"]["bound"]) == (
             10,

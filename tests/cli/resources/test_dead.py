@@ -49,8 +49,8 @@ def test_dead_letters_outlive_a_kill_and_are_redriven_with_nobody_reading(cli: C
     shown = cli("dead", "show", "orders", 1, "-s", "s", url=node.url)  # it has no headers
     assert shown.code == 0 and b"value         b\n" in shown.out and b"header" not in shown.out
 
-    told = cli("dead", "redrive", "orders", "-s", "s", "--entry", 0, "--entry", "0/2", url=node.url)
-    assert told.out == b"re-drove 2 messages of orders to s\n"
+    found = cli("dead", "redrive", "orders", "-s", "s", "--entry", 0, "--entry", "0/2", url=node.url)
+    assert found.out == b"re-drove 2 messages of orders to s\n"
     node.restart()  # what was re-driven stays so
     assert [each["entry"] for each in listed(cli, node.url, "orders")] == [1]
     came = cli("consume", "orders", "-s", "s", "--idle", 1, "--json", url=node.url)

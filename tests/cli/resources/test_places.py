@@ -45,9 +45,9 @@ def test_an_error_names_the_wrong_setting(cli: Cli, service: Node, topic: str) -
     cli("topic", "create", topic, url=service.url)
     for assignment in ("hard_ttl=soon", "durability=maybe", "nothing=1"):
         done = cli("topic", "set", topic, assignment, "--json", url=service.url)
-        told = json.loads(done.err)
-        assert (done.code, told["code"]) == (1, "bad-setting")
-        assert assignment.partition("=")[0] in told["message"]
+        found = json.loads(done.err)
+        assert (done.code, found["code"]) == (1, "bad-setting")
+        assert assignment.partition("=")[0] in found["message"]
     assert cli("topic", "set", topic, "hard_ttl", url=service.url).code == 2
 
 

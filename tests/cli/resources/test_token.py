@@ -173,10 +173,10 @@ def test_other_machines_are_served_only_with_tokens_and_tls_or_if_insecure(cli: 
     cli("token", "bootstrap", "--data", node.data)
     with node:
         assert node.url.startswith("headponds://0.0.0.0:")
-    told = Node(tmp_path / "two", config="insecure = true")
-    told._listen = "0.0.0.0:0"
-    with told:
-        assert told.alive
+    found = Node(tmp_path / "two", config="insecure = true")
+    found._listen = "0.0.0.0:0"
+    with found:
+        assert found.alive
 
 
 def config_of(folder: Path) -> str:

@@ -137,6 +137,8 @@ def _text(value: Any) -> Any:
         return ", ".join(map(str, value))
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_text(each)}" for name, each in value.items())
+    if value is None:
+        return "-"
     return f"{value:,}" if isinstance(value, int) else value
 
 

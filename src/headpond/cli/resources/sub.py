@@ -29,7 +29,7 @@ from headpond.cli.options import (
     parse_start,
     wrong_use,
 )
-from headpond.cli.output import iso_time, note, print_fields
+from headpond.cli.output import iso_time, note, picked, print_fields
 from headpond.model.errors import SubscriptionNotFound
 from headpond.model.policy import Policy
 from headpond.shapes.resources import dead_object, skipped_object, subscription_object, unacked_object
@@ -112,30 +112,26 @@ def show(node: Node, topic: TopicArgument, subscription: SubscriptionArgument) -
 
 
 def _print(info: SubscriptionInfo) -> None:
-    policy: Mapping[str, object] = subscription_object(info)["policy"] or {}
+    shown = subscription_object(info)
+    policy: Mapping[str, object] = shown["policy"] or {}
+    values = {
+        **shown,
+        "consumers": ", ".join(info.consumers) or "none",
+        "positions": ", ".join(map(str, info.positions)),
+        "compacted": info.compacted or None,
+    }
+    delivery = (
+        "consumers next_entries=positions acknowledged=acked skipped unsettled_(backlog)=unsettled in_flight "
+        "waiting_for_redelivery=unacked refused=nacked dead"
+    )
+    losses = "re-driven=redriven expired_(time_to_live)=expired compacted lost_(damaged_or_deleted)=lost"
     print_fields(
         [
-            ("subscription", info.subscription),
-            ("topic", info.topic),
-            ("kind", info.kind),
-            ("mode", info.mode),
-            ("created", iso_time(info.created_at_us)),
-            ("paused", info.paused),
+            *picked(values, "subscription topic kind mode created=created_at paused"),
             *_copy_fields(info),
-            ("consumers", ", ".join(info.consumers) or "none"),
-            ("next entries", ", ".join(map(str, info.positions))),
-            ("acknowledged", info.acked),
-            ("skipped", info.skipped),
-            ("unsettled (backlog)", info.unsettled),
-            ("in flight", info.in_flight),
-            ("waiting for redelivery", info.unacked),
-            ("refused", info.nacked),
-            ("dead", info.dead),
+            *picked(values, delivery),
             *([("not put aside", info.bury_fault)] if info.bury_fault else []),
-            ("re-driven", info.redriven),
-            ("expired (time to live)", info.expired),
-            ("compacted", info.compacted or None),
-            ("lost (damaged or deleted)", info.lost),
+            *picked(values, losses),
             *(("lost range", _range_text(each)) for each in info.lost_ranges),
             *((f"policy {name}", "none" if value in (None, "") else value) for name, value in policy.items()),
         ]
