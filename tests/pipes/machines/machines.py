@@ -21,6 +21,7 @@ from headpond.pipes.machines.stream import (
     IndexStorageState,
     ReaderPosition,
     StorageState,
+    StoredStream,
     StreamReceiver,
     StreamState,
     StreamStorage,
@@ -182,6 +183,21 @@ def storage_case() -> Case:
     )
 
 
+def stored_case() -> Case:
+    state = StorageState
+    filled = (state.OPEN, state.FULL)
+    arrived = {state.EMPTY: filled, state.OPEN: filled, state.FULL: ()}
+
+    def make(count: int) -> Machine:
+        return after(StoredStream(full_storage(count).entries), Wake())
+
+    return Case(
+        "StoredStream",
+        table(state, {Event.DATA: arrived, **PASSIVE}),
+        {state.EMPTY: lambda: make(0), state.OPEN: lambda: make(1), state.FULL: lambda: make(2)},
+    )
+
+
 def index_case(name: str, strict: bool) -> Case:
     state = IndexState
 
@@ -302,6 +318,7 @@ CASES = [
     dedup_case(),
     stream_case(),
     storage_case(),
+    stored_case(),
     Case(
         "IndexStorage",
         table(IndexStorageState, {Event.READ: (), Event.COMMIT: (), **PASSIVE}),
