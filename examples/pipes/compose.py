@@ -11,7 +11,7 @@ def over_a_wire(packets: list[Packet]) -> list[Packet]:
     return [packet for packet in decoded if packet is not None]
 
 
-# A -> sender … receiver -> B. "b" is told apart from its copies by dedup; resend_many brings it there.
+# A -> sender … receiver -> B. dedup distinguishes "b" from its copies; resend_many brings it there.
 sender, receiver = inject("resend_many(confirm=settled) | dedup", epoch=1)
 packets = sender.step(Submit([b"a", b"b"]), now=0.0).packets
 (run,) = receiver.step(Arrive(over_a_wire(packets)), now=0.01).delivered

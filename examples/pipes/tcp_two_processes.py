@@ -2,7 +2,7 @@
 
 A sender process sends numbers into ``resend_many(confirm=settled)``; a receiver process writes each one down
 and then confirms it. The receiver is killed (SIGKILL) when it has a third, and started again on the same port.
-The sender goes on by itself, and what the receiver had not confirmed comes again.
+The sender continues by itself, and messages that the receiver had not confirmed come again.
 
     python examples/pipes/tcp_two_processes.py [MESSAGES]
 
@@ -85,7 +85,7 @@ def demonstrate(messages: int, folder: Path) -> bool:
             time.sleep(0.01)
         end(receiver)
         print(f"receiver killed after {len(received(journal))} messages, and started again")
-        # A line cut short by the kill is ended, so that what follows stands on lines of its own.
+        # A line cut short by the kill is ended, so that the next one begins on a new line.
         if journal.read_bytes()[-1:] != b"\n":
             journal.write_text("".join(f"{number}\n" for number in received(journal)))
         receiver, _ = start_receiver(port, journal)

@@ -25,7 +25,7 @@ def convolved(one: Probabilities, other: Probabilities) -> Probabilities:
 
 
 def copies_of_copies(first: Finite, second: Finite) -> Probabilities:
-    """By the definition: each of the k copies of the first hop has copies of its own."""
+    """By the definition: each of the k copies of the first hop has its own copies."""
     total = [Fraction(0)] * (len(first.probabilities) * len(second.probabilities) + 1)
     of_k = [Fraction(1)]
     for chance in first.probabilities:

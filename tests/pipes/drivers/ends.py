@@ -33,7 +33,7 @@ async def reading(receiver: PipeReceiver) -> AsyncIterator[list[int]]:
 
 
 async def send_in_bursts(sender: PipeSender, numbers: Sequence[int], burst: int = 3) -> None:
-    """Each burst becomes a packet of its own."""
+    """Each burst becomes one packet."""
     for at in range(0, len(numbers), burst):
         await sender.send_many([b"%d" % number for number in numbers[at : at + burst]])
         await asyncio.sleep(0.001)

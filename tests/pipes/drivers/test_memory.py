@@ -284,7 +284,7 @@ def test_a_stored_message_that_is_refused_stops_the_receiver_and_is_not_committe
             with pytest.raises(PipeFull, match="no room for message 3"):
                 await receiver.receive(5)
             assert [notice.what for notice in receiver.notices] == ["refused", "refused"]
-            assert len(entries_of(receiver).payloads) >= 2, "what was refused is still stored"
+            assert len(entries_of(receiver).payloads) >= 2, "the refused messages are still stored"
             await sender.abort()
 
     asyncio.run(scenario())

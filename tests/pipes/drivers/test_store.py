@@ -40,7 +40,7 @@ async def read(receiver: PipeReceiver, count: int) -> list[bytes]:
 def test_the_next_process_delivers_messages_that_the_program_had_not_confirmed(
     tmp_path: Path, route: str, again: int
 ) -> None:
-    """With pipes over the stream it begins at a run's start: what a pipe dropped has no place of its own."""
+    """With pipes over the stream it begins at a run's start: a message that a pipe dropped has no place."""
 
     async def scenario() -> None:
         async with tcp.listen(route, store=tmp_path) as receiver:

@@ -169,7 +169,7 @@ def test_a_message_that_a_pipe_over_the_topic_refuses_stops_the_receiver_and_is_
                 reading(receiver) as got,
             ):
                 await until(lambda: bool(got) and got[-1] == 3)
-                assert {2, 3} <= set(got), "what was refused is read by the next receiver"
+                assert {2, 3} <= set(got), "the next receiver reads the refused messages"
 
     asyncio.run(scenario())
 
@@ -186,14 +186,14 @@ class _JumpingLoop(asyncio.SelectorEventLoop):
 class _Inbox:
     def __init__(self) -> None:
         self.got: list[bytes] = []
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.refused: list[Token] = []
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.got += [payload for each in deliveries for payload in each.payloads]
 
     def notice(self, notices: list[Notice]) -> None:
-        self.told += [each.what for each in notices]
+        self.notices += [each.what for each in notices]
 
     def refuse(self, lane: SenderLane, tokens: list[Token]) -> None:
         self.refused += tokens
@@ -209,9 +209,9 @@ def test_sessions_that_were_silent_for_an_hour_make_room_since_the_lanes_clock_r
             lane.fetched(entry, [(entry + 1, 0, b"%d" % entry)])
         loop.ahead_s += 3601
         lane.fetched(2, [(3, 0, b"2")])
-        assert (inbox.got, inbox.told, lane.halted) == ([b"0", b"1", b"2"], ["retired"], False)
+        assert (inbox.got, inbox.notices, lane.halted) == ([b"0", b"1", b"2"], ["retired"], False)
         lane.fetched(3, [(4, 0, b"3")])
-        assert inbox.told == ["retired", "retired"]
+        assert inbox.notices == ["retired", "retired"]
         lane.fetched(4, [(5, 0, b"4")])
         assert (lane.halted, inbox.refused) == (True, [(5, (0,))]), "both are recent now"
         lane.fetched(5, [(3, 1, b"5")])

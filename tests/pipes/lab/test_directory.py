@@ -117,10 +117,10 @@ def test_and_under_any_of_them_at_once(drawn: tuple[Declaration, Faults], seed: 
 # --- what is not tolerated --------------------------------------------------------------------------
 
 WEATHER = Faults(loss=0.2, duplicate=0.3, reorder=0.3, reorder_s=0.2, confirm_loss=0.3)
-"""A fault seldom breaks anything alone: a crash matters because of what was on its way."""
+"""A fault seldom breaks anything alone: a crash matters because of the messages on their way."""
 
 CRASHED_AT_ONCE = Faults(crashes=(Crash("receiver", 15),))
-"""Back before what was on its way has arrived."""
+"""Back before the messages on their way have arrived."""
 
 AWAY_FOR_LONG = {
     Fault.RECEIVER_CRASH: Faults(crashes=(Crash("receiver", 15, 900.0),)),

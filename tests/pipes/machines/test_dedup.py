@@ -17,7 +17,7 @@ def passed(effects: Effects) -> list[tuple[int, int]]:
     return [(run.epoch, number) for run in effects.delivered for number in run.numbers]
 
 
-def told(effects: Effects) -> list[tuple[str, int, list[int]]]:
+def notices_of(effects: Effects) -> list[tuple[str, int, list[int]]]:
     return [(notice.what, notice.epoch, list(notice.numbers)) for notice in effects.notices]
 
 
@@ -48,7 +48,7 @@ def test_a_late_message_of_an_earlier_session_still_passes() -> None:
 def test_memory_is_bounded_and_given_up_numbers_are_reported() -> None:
     machine = DedupReceiver(epoch=1, window=3)
     effects = machine.step(Arrive([data([1, 2, 3, 5])]), 0.0)
-    assert told(effects) == [("given up", EPOCH, [0])]
+    assert notices_of(effects) == [("given up", EPOCH, [0])]
     assert machine.counts.abandoned == 1
     assert passed(machine.step(Arrive([data([0])]), 0.0)) == []
     assert passed(machine.step(Arrive([data([4, 5])]), 0.0)) == [(EPOCH, 4)]
@@ -75,7 +75,7 @@ def test_one_worker_too_many_does_not_evict_another_in_silence() -> None:
     for worker in range(64):
         assert passed(machine.step(Arrive([data([0], worker)]), 0.0)) == [(worker, 0)]
     effects = machine.step(Arrive([data([0, 1], 64)]), 10.0)
-    assert (passed(effects), told(effects)) == ([], [("refused", 64, [0, 1])])
+    assert (passed(effects), notices_of(effects)) == ([], [("refused", 64, [0, 1])])
     assert effects.refused == [(64, [0, 1])]
     assert machine.counts.refused == 2
     for worker in range(64):
@@ -87,7 +87,7 @@ def test_a_session_that_was_silent_for_long_makes_room_with_a_notice() -> None:
     machine.step(Arrive([data([0], 1)]), 0.0)
     machine.step(Arrive([data([0], 2)]), 50.0)
     effects = machine.step(Arrive([data([0], 3)]), 61.0)
-    assert (passed(effects), told(effects)) == ([(3, 0)], [("retired", 1, [0])])
+    assert (passed(effects), notices_of(effects)) == ([(3, 0)], [("retired", 1, [0])])
 
 
 def test_a_session_met_in_its_middle_costs_no_memory_and_loses_nothing() -> None:
@@ -108,7 +108,7 @@ def test_all_sessions_share_one_bound_of_ids_and_a_number_that_fills_a_hole_stil
     assert (effects.refused, machine.counts.refused) == ([(2, [8])], 1)
     assert passed(machine.step(Arrive([data([8], 2)]), 2.0)) == [(2, 8)], "there is room again"
     later = machine.step(Arrive([data([10], 3), data([12], 3)]), 61.5)
-    assert ("retired", 1, [0]) in told(later)
+    assert ("retired", 1, [0]) in notices_of(later)
     assert passed(later) == [(3, 10), (3, 12)]
 
 

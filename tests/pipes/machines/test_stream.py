@@ -19,7 +19,7 @@ def passed(effects: Effects) -> list[bytes]:
 
 
 def talk(receiver: Machine, *others: Machine, now: float = 0.0) -> list[bytes]:
-    """Lets a receiver and its storages speak until nobody has anything to say; what was passed on."""
+    """Lets a receiver and its storages speak until nobody has more to say; returns the messages passed on."""
     got = []
     effects = receiver.step(WAKE, now)
     while effects.packets:
@@ -52,8 +52,8 @@ def test_a_full_storage_confirms_only_the_messages_that_it_took() -> None:
 
 def test_a_full_storage_reports_it_once() -> None:
     storage = StreamStorage(Entries(capacity=1))
-    told = [[each.what for each in storage.step(Arrive([data([n])]), 0.0).notices] for n in range(3)]
-    assert told == [[], ["storage full"], []]
+    notices = [[each.what for each in storage.step(Arrive([data([n])]), 0.0).notices] for n in range(3)]
+    assert notices == [[], ["storage full"], []]
 
 
 def test_trimming_keeps_the_indices_of_the_rest() -> None:

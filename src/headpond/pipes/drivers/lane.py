@@ -69,7 +69,7 @@ class LaneTotals(NamedTuple):
 
 
 class SenderLane:
-    """A stream without a node has its storage here: ``entries``, in memory unless they are given."""
+    """One sender. A stream without a node has its storage here: ``entries``, in memory unless given."""
 
     def __init__(
         self, name: str, route: Route, epoch: int, inbox: Inbox, entries: Entries | None = None

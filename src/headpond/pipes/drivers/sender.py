@@ -74,6 +74,8 @@ class SenderStats:
 
 
 class PipeSender(PipeEnd):
+    """The sending end of a pipe: ``send`` takes payloads, ``flush`` waits until they are confirmed."""
+
     def __init__(self, route: str, way: Way, *, name: str = "", epoch: int | None = None) -> None:
         super().__init__(route, "sender")
         self.name = name

@@ -97,7 +97,7 @@ def unseal(envelopes: Sequence[Any]) -> tuple[list[Run], int]:
 
 
 def cut(payloads: Sequence[Any], bytes_max: int) -> Iterator[slice]:
-    """Cuts payloads into pieces of at most so many bytes; a payload that is larger is a piece of its own."""
+    """Cuts payloads into pieces of at most so many bytes; a larger payload is a piece by itself."""
     start = size = 0
     for at, payload in enumerate(payloads):
         length = payload_bytes(payload)
