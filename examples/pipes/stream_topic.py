@@ -1,7 +1,7 @@
 """A stream over a node's topic: the topic is the storage, a subscription keeps the receiver's position.
 
 It starts a node, sends numbers, reads some of them, and ends the receiver. The node is killed
-(SIGKILL) and started again while the sender keeps sending. A second receiver reads from where the first one was.
+(SIGKILL) and started again while the sender keeps sending. A second receiver continues where the first one was.
 
     python examples/pipes/stream_topic.py [MESSAGES]
 
