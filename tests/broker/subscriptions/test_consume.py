@@ -19,6 +19,7 @@ from headpond.wire.control.consuming import (
     ListSubscriptions,
     Lost,
     PauseSubscription,
+    SeekSubscription,
     Settled,
     Subscribe,
     Subscribed,
@@ -87,18 +88,25 @@ def test_a_time_chooses_the_first_entry_stored_at_or_after_it() -> None:
     assert Reader(it, start="1970-01-01T00:25:00+00:00").entries() == [3, 4, 5]
 
 
-def test_a_time_is_looked_for_by_a_worker_and_the_topic_may_be_deleted_meanwhile() -> None:
+@pytest.mark.parametrize(("read", "code"), [(False, "storage-failed"), (True, "topic-not-found")])
+def test_a_worker_looks_for_a_time_and_the_topic_may_be_deleted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, read: bool, code: str
+) -> None:
     it = shell()
     Writer(it).write(1)
     admin = it.connect()
     admin.send(Request(1, CreateSubscription("orders", "s", start="1970-01-01T00:00:01+00:00")))
     (looking,) = it.pending
     it.pending.clear()
+    (topic,) = it.core.stores.catalog
     it.connect().request(DeleteTopic("orders"))
+    if read:  # the worker was done before
+        monkeypatch.setattr(it.core, "log_of", lambda fetch: topic.shards[0].log)
     it.pending.append(looking)
     it.work_all()
     (answer,) = admin.take(Error)
-    assert answer.code == "storage-failed"
+    assert answer.code == code
+    assert list(it.core.stores.subscriptions.all()) == []
 
 
 def test_a_start_that_makes_no_sense_is_refused_for_this_consumer_alone() -> None:
@@ -419,3 +427,22 @@ def test_a_consumer_gets_no_message_before_the_answer_to_its_subscribe() -> None
     assert client.events[1:] == [], "only the greeting has come; the subscription is on its way to the disk"
     it.work_all()
     assert [type(event) for event in client.events[1:]] == [Subscribed, Deliver, Frame]
+
+
+def test_a_seek_to_a_time_finds_that_its_subscription_was_deleted_meanwhile() -> None:
+    it = shell()
+    Writer(it).write(1)
+    admin = it.connect()
+    admin.request(CreateSubscription("orders", "s"))
+    admin.send(Request(9, SeekSubscription("orders", "s", "1970-01-01T00:00:01+00:00")))
+    (looking,) = it.pending
+    it.pending.clear()
+    other = it.connect()
+    other.request(DeleteSubscription("orders", "s"))
+    other.request(CreateSubscription("orders", "s", start="latest"))
+    it.pending.append(looking)
+    it.work_all()
+    (answer,) = admin.take(Error)
+    assert answer.code == "subscription-not-found"
+    (info,) = (read_result(each, SubscriptionInfo) for each in other.request(ListSubscriptions("orders")))
+    assert info.positions == [1]

@@ -183,7 +183,8 @@ class SubscriptionRequests:
         places: dict[int, int] = {}
         for shard in shards:
             places[shard] = yield from self._consuming.starts.entry(topic, shard, ask.to)
-        topic, subscription = self.find(ask.topic, ask.subscription)  # it may be another one after the wait
+        if self._subscriptions.get(topic.uuid, ask.subscription) is not subscription:
+            raise SubscriptionNotFound(f"subscription {ask.subscription!r} was deleted meanwhile")
         subscription.check_active(topic.shown)
         subscription.copy.generation += 1
         text = f"the position of subscription {subscription.name!r} was set; its consumers start again there"

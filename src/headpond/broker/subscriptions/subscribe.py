@@ -140,7 +140,7 @@ class StartFinder:
             wait: Wait[OSError | None] = Wait()
             self._stores.long_work.add(_ScanJob((topic.uuid, number), scan, wait.done))
             error = yield wait
-            if self._stores.catalog.by_uuid(topic.uuid) is not topic:
+            if self._stores.catalog.by_uuid(topic.uuid) is not topic:  # its other shards cannot be read
                 raise TopicNotFound(f"topic {topic.shown} was deleted")
             if error is not None:
                 raise StorageFailed(f"the node could not read topic {topic.shown}: {error.strerror or error}")
@@ -259,6 +259,8 @@ def find_or_open(
                 f"{subscription.mode}; it was asked for as {kind}, {mode}"
             )
         return subscription
+    if stores.catalog.by_uuid(topic.uuid) is not topic:
+        raise TopicNotFound(f"topic {topic.shown} was deleted")
     if start is None:
         raise SubscriptionNotFound(f"subscription {name!r} of {topic.shown} was deleted meanwhile")
     limit = stores.settings.limits.subscriptions
