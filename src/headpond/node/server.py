@@ -57,7 +57,7 @@ def clock_us() -> int:
     return time.monotonic_ns() // 1000
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One client: its transport and its clocks. ``take_ack`` is of a client in this process."""
 
     def __init__(self, server: Server, number: int, take_ack: Callable[[Ack], None] | None = None) -> None:
@@ -123,10 +123,10 @@ class Server:
         # Two pools, so that slow reads of old data do not delay a sync.
         self._writers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-write")
         self._readers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-read")
-        self._connections: dict[int, Connection] = {}
-        self._strangers: dict[int, Connection] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        self._strangers: dict[int, ClientConnection] = {}
         """Connections that may not have sent HELLO yet, oldest first."""
-        self._paused: set[Connection] = set()
+        self._paused: set[ClientConnection] = set()
         self._numbers = 0
         self._writing = 0
         self._partial_bytes = 0
@@ -201,20 +201,20 @@ class Server:
         await self._loop.run_in_executor(self._writers, self.core.close)
         self._writers.shutdown(wait=True)
 
-    def _accept(self) -> Connection:
+    def _accept(self) -> ClientConnection:
         self._numbers += 1
-        return Connection(self, self._numbers)
+        return ClientConnection(self, self._numbers)
 
-    def attach(self, client: asyncio.Protocol, take_ack: Callable[[Ack], None]) -> Connection:
+    def attach(self, client: asyncio.Protocol, take_ack: Callable[[Ack], None]) -> ClientConnection:
         """Connects a client in this process; its connection counts like any other."""
         self._numbers += 1
-        connection = Connection(self, self._numbers, take_ack)
+        connection = ClientConnection(self, self._numbers, take_ack)
         connect_in_memory(client, connection)
         return connection
 
     # --- connections --------------------------------------------------------------------------------
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: ClientConnection) -> None:
         self._connections[connection.number] = connection
         connection.session = self.core.connected(connection.number, connection.take_ack)
         limit = self._settings.limits.connections
@@ -224,7 +224,7 @@ class Server:
             self.drain()
         self._strangers[connection.number] = connection
 
-    def _least_wanted(self, newcomer: Connection) -> Connection:
+    def _least_wanted(self, newcomer: ClientConnection) -> ClientConnection:
         """The connection to refuse when there is one too many: the oldest that has not sent HELLO.
 
         So connections that send nothing cannot keep out clients that do.
@@ -236,7 +236,7 @@ class Server:
                 return connection
         return newcomer
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: ClientConnection) -> None:
         self._connections.pop(connection.number, None)
         self._strangers.pop(connection.number, None)
         self._paused.discard(connection)
@@ -245,7 +245,7 @@ class Server:
         self.core.disconnected(connection.number)
         self.drain()
 
-    def check_window(self, connection: Connection) -> None:
+    def check_window(self, connection: ClientConnection) -> None:
         """Stops reading from a client that is far ahead of the disk, or beyond its quota."""
         limits, session = self._settings.limits, connection.session
         assert session is not None
@@ -304,7 +304,7 @@ class Server:
                 self._resume_reading()
             self.drain()
 
-    def count_partial(self, connection: Connection, held_bytes: int) -> None:
+    def count_partial(self, connection: ClientConnection, held_bytes: int) -> None:
         """Keeps incomplete frames within their limit; refuses the clients whose frames began longest ago."""
         self._partial_bytes += held_bytes - connection.partial_bytes
         connection.partial_bytes = held_bytes

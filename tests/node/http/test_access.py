@@ -73,7 +73,7 @@ def test_a_stream_of_events_ends_when_its_token_does(guarded: HttpNode) -> None:
         assert any("token-revoked" in line for line in rest)
 
 
-def test_what_is_administered_over_http_is_logged_with_its_token(guarded: HttpNode) -> None:
+def test_the_log_of_administration_names_the_token_of_an_http_request(guarded: HttpNode) -> None:
     with guarded.client() as admin:
         admin.post("/v1/topics", json={"topic": "logged"}).raise_for_status()
         last = admin.get("/v1/log", params={"count": 1}).json()[-1]
@@ -95,7 +95,7 @@ def test_nothing_of_a_token_is_in_answers_or_in_the_nodes_log(guarded: HttpNode)
         assert "s3cr3t" not in text and guarded.token not in text
 
 
-def test_a_key_is_its_tokens_own_and_a_new_token_of_that_name_goes_on_with_it(guarded: HttpNode) -> None:
+def test_a_key_belongs_to_its_tokens_name_also_with_a_new_token(guarded: HttpNode) -> None:
     with guarded.client() as admin:
         admin.post("/v1/topics", json={"topic": "tills"}).raise_for_status()
         outcomes = []

@@ -62,7 +62,7 @@ def test_a_large_answer_goes_out_in_pieces_and_takes_room_until_it_is_out() -> N
     asyncio.run(main())
 
 
-def test_a_get_that_finds_no_room_is_refused_and_what_has_changed_something_is_not() -> None:
+def test_a_get_without_room_for_its_answer_is_refused_and_a_request_that_changed_something_is_not() -> None:
     async def main() -> None:
         room = AnswerRoom(MIB, 0.01)
         await answer(room, []).expect(MIB)

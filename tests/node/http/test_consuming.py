@@ -50,7 +50,7 @@ def test_messages_are_fetched_and_settled_each_in_its_way(http: httpx.Client, to
     assert (shown["acked"], shown["skipped"], shown["unsettled"]) == (2, 1, 0)
 
 
-def test_what_is_unacked_or_was_skipped_is_listed(http: httpx.Client, topic: str) -> None:
+def test_unacked_and_skipped_messages_are_listed(http: httpx.Client, topic: str) -> None:
     send(http, topic, "a", "b", "c")
     fetch(http, topic, count=10, wait=5)
     settle(http, "skip", topic, "0/1")
@@ -65,7 +65,9 @@ def test_what_is_unacked_or_was_skipped_is_listed(http: httpx.Client, topic: str
     assert http.get(f"{listed}/skipped", params={"start": "here"}).json()["code"] == "bad-request"
 
 
-def test_what_is_not_in_hand_cannot_be_settled_and_the_rest_is(http: httpx.Client, topic: str) -> None:
+def test_a_position_that_is_not_held_cannot_be_settled_and_the_others_are(
+    http: httpx.Client, topic: str
+) -> None:
     send(http, topic, "a")
     fetch(http, topic, wait=5)
     answer = settle(http, "ack", topic, "0/0", "0/7")
@@ -97,7 +99,7 @@ def test_a_fetch_that_waits_is_answered_when_a_message_comes(
     assert fetch(http, topic, wait=0) == []
 
 
-def test_what_a_caller_that_hung_up_would_have_got_comes_with_the_next_fetch(
+def test_messages_for_a_client_that_hung_up_come_with_the_next_fetch(
     door: HttpNode, http: httpx.Client, topic: str
 ) -> None:
     send(http, topic, "a")
@@ -186,7 +188,7 @@ def test_a_fetch_that_waits_does_not_make_another_one_wait(door: HttpNode, topic
     assert [each["value"] for each in found[0]] == ["a"]
 
 
-def test_what_is_handed_out_and_not_settled_is_bounded_in_bytes(http: httpx.Client, topic: str) -> None:
+def test_unsettled_messages_are_bounded_in_bytes(http: httpx.Client, topic: str) -> None:
     path, large = f"/v1/topics/{topic}/messages", {"Content-Type": "application/octet-stream"}
     for _ in range(7):
         http.post(path, content=os.urandom(7 * 1024 * 1024), headers=large).raise_for_status()

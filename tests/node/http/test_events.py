@@ -32,7 +32,7 @@ def send(http: httpx.Client, topic: str, *values: str) -> None:
     http.post(f"/v1/topics/{topic}/messages", json=body).raise_for_status()
 
 
-def test_a_stream_tells_what_is_stored_and_goes_on_after_the_last_id(
+def test_a_stream_sends_stored_messages_and_continues_after_the_last_id(
     door: HttpNode, http: httpx.Client, topic: str
 ) -> None:
     http.post("/v1/topics", json={"topic": topic, "shards": 4}).raise_for_status()
@@ -51,7 +51,9 @@ def test_a_stream_tells_what_is_stored_and_goes_on_after_the_last_id(
     assert rest[-1][1]["value"] == "live"
 
 
-def test_a_stream_without_a_start_tells_only_what_comes(door: HttpNode, http: httpx.Client, topic: str) -> None:
+def test_a_stream_without_a_start_sends_new_messages_only(
+    door: HttpNode, http: httpx.Client, topic: str
+) -> None:
     send(http, topic, "before")
     with door.client() as other, other.stream("GET", f"/v1/topics/{topic}/events") as answer:
         send(http, topic, "after")
@@ -84,7 +86,7 @@ def test_a_subscriptions_events_are_settled_by_ack_and_come_again_without(
         assert http.get(path).json()["acked"] == 2
 
 
-def test_what_is_settled_as_it_is_sent_does_not_come_again(
+def test_a_message_that_is_settled_as_it_is_sent_does_not_come_again(
     door: HttpNode, http: httpx.Client, topic: str
 ) -> None:
     send(http, topic, *"abc")

@@ -112,7 +112,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(tight: HttpNode) 
     assert b" 413 " in answer and b"body-too-large" in answer
 
 
-def test_what_sends_no_messages_has_a_short_body(http: httpx.Client) -> None:
+def test_a_request_without_messages_has_a_short_body(http: httpx.Client) -> None:
     long = {"topic": "t", "settings": {f"setting-{number}": 1 for number in range(60_000)}}
     answer = http.post("/v1/topics", json=long)
     assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
@@ -141,7 +141,7 @@ def test_clients_that_hang_up_in_the_middle_are_counted_and_not_logged_as_faults
     assert "Traceback" not in tight.errors
 
 
-def test_what_is_no_http_is_answered_and_closed(tight: HttpNode) -> None:
+def test_bytes_that_are_no_http_are_answered_and_the_connection_closed(tight: HttpNode) -> None:
     with connect(tight) as other:
         other.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert b" 400 " in ends(other)
@@ -175,7 +175,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out(tight: HttpNode) ->
             assert float(held[0].split()[1]) <= 20
 
 
-def test_more_requests_than_allowed_are_told_to_come_again(tight: HttpNode) -> None:
+def test_requests_beyond_the_limit_are_refused_with_a_time_to_retry(tight: HttpNode) -> None:
     with tight.client() as http:
         http.post("/v1/topics", json={"topic": "waits", "exist_ok": True}).raise_for_status()
         with contextlib.ExitStack() as stack:
@@ -213,7 +213,7 @@ def test_a_wait_that_is_too_long_is_refused(tight: HttpNode) -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
 
 
-def test_one_token_does_not_use_up_what_all_have(tight: HttpNode, topic: str) -> None:
+def test_one_token_does_not_use_up_the_room_of_all(tight: HttpNode, topic: str) -> None:
     """``caller_share`` is a half: 2 of 5 requests, 5 of 10 consumers."""
     with contextlib.ExitStack() as stack:
         greedy, other = (stack.enter_context(tight.client(token)) for token in ("greedy", "other"))
@@ -238,7 +238,7 @@ def test_one_token_does_not_use_up_what_all_have(tight: HttpNode, topic: str) ->
         open_ones.clear()
 
 
-def test_what_is_sent_ahead_to_a_held_consumer_counts_as_held(tight: HttpNode, topic: str) -> None:
+def test_messages_sent_ahead_to_a_held_consumer_count_as_held(tight: HttpNode, topic: str) -> None:
     path, raw = f"/v1/topics/{topic}", {"Content-Type": "application/octet-stream"}
     with tight.client() as http:
         texts = [random.Random(seed).randbytes(125_000).hex() for seed in range(3)]  # nothing to fold
@@ -272,7 +272,7 @@ def test_http_beyond_loopback_needs_tokens_and_tls(tmp_path: Path) -> None:
         Settings(listen=f"127.0.0.1:{'9' * 5000}").check_places()
 
 
-def test_a_port_that_is_taken_is_told_and_the_node_does_not_start(tight: HttpNode, tmp_path: Path) -> None:
+def test_a_node_whose_http_port_is_taken_does_not_start_and_says_so(tight: HttpNode, tmp_path: Path) -> None:
     other = HttpNode(tmp_path / "other")
     (tmp_path / "other" / "node.toml").write_text(f'http = "127.0.0.1:{tight.port}"\n')
     with pytest.raises(NodeDidNotStart, match="for HTTP"):

@@ -211,7 +211,7 @@ def test_a_typed_value_keeps_all_of_its_digits_or_is_refused(http: httpx.Client,
         (b"<a/>", "application/xml", 415, "media-type"),
     ],
 )
-def test_what_cannot_be_read_is_refused_and_no_topic_is_made(
+def test_an_invalid_body_is_refused_and_creates_no_topic(
     http: httpx.Client, topic: str, content: bytes, media: str, status: int, code: str
 ) -> None:
     path = f"/v1/topics/{topic}/messages"
@@ -223,7 +223,9 @@ def test_what_cannot_be_read_is_refused_and_no_topic_is_made(
     assert http.get(path).status_code == 404
 
 
-def test_what_no_segment_holds_is_refused_and_no_topic_is_made(http: httpx.Client, topic: str) -> None:
+def test_messages_too_large_for_a_segment_are_refused_and_create_no_topic(
+    http: httpx.Client, topic: str
+) -> None:
     path, raw = f"/v1/topics/{topic}/messages", {"Content-Type": "application/octet-stream"}
     half = random.Random(1).randbytes(5 * 1024 * 1024)
     both = pa.table({"value": [half, half]})
@@ -241,7 +243,7 @@ def test_what_no_segment_holds_is_refused_and_no_topic_is_made(http: httpx.Clien
     assert http.get(path).status_code == 404
 
 
-def test_what_the_query_says_is_taken_or_refused_never_passed_over(http: httpx.Client, topic: str) -> None:
+def test_every_query_parameter_is_used_or_refused(http: httpx.Client, topic: str) -> None:
     path = f"/v1/topics/{topic}/messages"
     raw = {"Content-Type": "application/octet-stream"}
     assert (
@@ -265,7 +267,7 @@ def test_a_topic_in_another_tenant_is_named_with_colons_or_encoded_slashes(http:
     assert http.get("/v1/tenants/acme").json()["topics"] == 1
 
 
-def test_a_topic_that_was_made_anew_is_sent_to_without_a_fault(http: httpx.Client, topic: str) -> None:
+def test_a_topic_that_was_deleted_and_created_again_takes_messages(http: httpx.Client, topic: str) -> None:
     assert published(http, topic, {"value": "old"})["stored"] == 1
     http.delete(f"/v1/topics/{topic}").raise_for_status()
     http.post("/v1/topics", json={"topic": topic, "shards": 2}).raise_for_status()

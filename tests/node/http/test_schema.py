@@ -60,7 +60,7 @@ def test_requests_made_up_from_the_schema_are_answered_without_a_fault(door: Htt
     assert statuses[200] and statuses[400] and statuses[404]
 
 
-def test_every_error_has_a_status_and_only_what_can_pass_is_unavailable() -> None:
+def test_every_error_has_a_status_and_only_retryable_ones_are_unavailable() -> None:
     for code, kind in CATALOGUE.items():
         status = status_of(kind("x"))
         assert 400 <= status < 600, code

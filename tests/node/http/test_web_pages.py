@@ -37,7 +37,7 @@ PAGES = {
         ("OPTIONS", "/v1/topics", None),
     ],
 )
-def test_what_a_page_asks_for_is_refused_by_name(
+def test_a_request_of_a_web_page_is_refused_with_its_origin(
     http: httpx.Client, headers: dict[str, str], method: str, path: str, body: object
 ) -> None:
     answer = http.request(method, path, json=body, headers=headers)

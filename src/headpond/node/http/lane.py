@@ -126,7 +126,7 @@ def _error(item: AckItem) -> HeadpondError:
     return from_code(item.code, item.message)
 
 
-class Waiting(NamedTuple):
+class WaitingRows(NamedTuple):
     rows: pa.RecordBatch
     answer: asyncio.Future[list[Receipt]]
 
@@ -137,14 +137,14 @@ class Lane:
         self.info = info
         self._link = link
         self.block = self._new_block()
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[WaitingRows] = deque()
         self._sending: asyncio.Task[None] | None = None
 
     async def send(self, rows: pa.RecordBatch) -> list[Receipt]:
         """Sends rows of the topic; returns a receipt per row."""
         self.used_at = monotonic()
         answer: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Waiting(rows, answer))
+        self._waiting.append(WaitingRows(rows, answer))
         if self._sending is None:
             self._sending = asyncio.ensure_future(self._send())
         return await asyncio.shield(answer)
@@ -169,7 +169,7 @@ class Lane:
         finally:
             self._sending = None
 
-    async def _send_some(self, together: list[Waiting]) -> None:
+    async def _send_some(self, together: list[WaitingRows]) -> None:
         try:
             rows = together[0].rows
             if len(together) > 1:
@@ -181,7 +181,7 @@ class Lane:
             logger.exception("sending to %s failed", self.info.topic)
             self._fail(together, HeadpondError("the request failed; the node's log has the reason"))
 
-    def _take(self) -> list[Waiting]:
+    def _take(self) -> list[WaitingRows]:
         together = [self._waiting.popleft()]
         size = together[0].rows.nbytes
         schema = together[0].rows.schema
@@ -192,7 +192,7 @@ class Lane:
             together.append(self._waiting.popleft())
         return together
 
-    def _answer(self, together: list[Waiting], receipts: list[Receipt]) -> None:
+    def _answer(self, together: list[WaitingRows], receipts: list[Receipt]) -> None:
         refused = [each for each in receipts if each.error is not None]
         if refused:
             passing = {each.shard for each in refused if each.error is not None and each.error.retryable}
@@ -204,7 +204,7 @@ class Lane:
                 each.answer.set_result(receipts[at : at + each.rows.num_rows])
             at += each.rows.num_rows
 
-    def _fail(self, together: list[Waiting], error: HeadpondError) -> None:
+    def _fail(self, together: list[WaitingRows], error: HeadpondError) -> None:
         self.block = self._new_block()
         for each in (*together, *self._waiting):
             if not each.answer.done():

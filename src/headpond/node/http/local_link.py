@@ -19,7 +19,7 @@ from headpond.client.link.connection import Connection
 from headpond.client.link.link import Link, LinkOptions
 from headpond.model.address import DEFAULT_URL, Address
 from headpond.model.errors import ConnectionLost, HeadpondError
-from headpond.node import server as node_server
+from headpond.node.server import ClientConnection, Server
 from headpond.wire.connection import ClientSide
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.greeting import Control, OperationOf, Result
@@ -31,7 +31,7 @@ Answers = dict[tuple[int, int], tuple[AckItem, str]]
 """By shard and number of a segment: the node's answer, and how durable it is."""
 
 
-class Flight:
+class Publication:
     """Segments of one block that the node has not answered yet."""
 
     def __init__(self, segments: Sequence[Frame]) -> None:
@@ -54,9 +54,9 @@ class Flight:
 class LocalConnection(Connection):
     """``session`` is the node's side of it."""
 
-    session: node_server.Connection
+    session: ClientConnection
 
-    def __init__(self, node: node_server.Server, address: Address, side: ClientSide, link: LocalLink) -> None:
+    def __init__(self, node: Server, address: Address, side: ClientSide, link: LocalLink) -> None:
         super().__init__(
             address,
             side,
@@ -65,16 +65,16 @@ class LocalConnection(Connection):
             on_writable=link._on_writable,
         )
         self._node = node
-        self.flights: dict[bytes, Flight] = {}
+        self.publications: dict[bytes, Publication] = {}
 
     async def _dial(self) -> None:
         self.session = self._node.attach(self, self._take_ack)
 
     def _take_ack(self, ack: Ack) -> None:
         """The node calls it in the middle of its work: a producer gets the ack at the next turn of the loop."""
-        flight = self.flights.get(ack.block)
-        if flight is not None:
-            flight.on_ack(ack)
+        publication = self.publications.get(ack.block)
+        if publication is not None:
+            publication.on_ack(ack)
         else:
             self._loop.call_soon(self._pass_on, ack)
 
@@ -84,14 +84,12 @@ class LocalConnection(Connection):
 
     def _end(self, error: HeadpondError) -> None:
         super()._end(error)
-        for flight in self.flights.values():
-            flight.fail(error)
+        for publication in self.publications.values():
+            publication.fail(error)
 
 
 class LocalLink(Link):
-    def __init__(
-        self, node: node_server.Server, addresses: Sequence[Address], *, client: str, token: str | None
-    ) -> None:
+    def __init__(self, node: Server, addresses: Sequence[Address], *, client: str, token: str | None) -> None:
         super().__init__(addresses, client=client, token=token, options=LinkOptions())
         self._node = node
 
@@ -128,21 +126,21 @@ class LocalLink(Link):
         if not connection.session.reading:
             await connection.session.wait_reading()
             connection = self._local()
-        while (before := connection.flights.get(block)) is not None:  # a key that is sent twice at once
+        while (before := connection.publications.get(block)) is not None:  # a key that is sent twice at once
             await asyncio.wait([before.done])
             connection = self._local()
-        flight = connection.flights[block] = Flight(segments)
+        publication = connection.publications[block] = Publication(segments)
         try:
             if connection.title is title.body:
                 connection.session.take(*segments)
             else:
                 connection.title = title.body
                 connection.session.take(title, *segments)
-            await flight.done
+            await publication.done
         finally:
-            del connection.flights[block]
-            flight.done.cancel()
-        return flight.answers
+            del connection.publications[block]
+            publication.done.cancel()
+        return publication.answers
 
     def take(self, message: Control) -> None:
         """Sends a message that has no answer; nothing while the link is down."""
@@ -159,7 +157,7 @@ class LocalLink(Link):
 class LocalClient(Client):
     """A client of the node in the same process: ``await LocalClient(node, token, name).open()``."""
 
-    def __init__(self, node: node_server.Server, token: str | None, name: str) -> None:
+    def __init__(self, node: Server, token: str | None, name: str) -> None:
         super().__init__(DEFAULT_URL, token, name, LinkOptions())  # the address is not used
         self._node = node
 

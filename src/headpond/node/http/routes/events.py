@@ -57,7 +57,7 @@ def event(name: str, data: bytes, id: str | None = None) -> bytes:
     return prefix + b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-class Standing:
+class StreamPosition:
     """The next entry of each shard, as the id of an event has it."""
 
     def __init__(self, uuid: bytes, incarnations: list[int], entries: list[int]) -> None:
@@ -70,7 +70,7 @@ class Standing:
         return f"{self.uuid.hex()}/" + ",".join(f"{run}.{entry}" for run, entry in pairs)
 
     @classmethod
-    def parse(cls, text: str) -> Standing:
+    def parse(cls, text: str) -> StreamPosition:
         uuid, slash, rest = text.partition("/")
         try:
             pairs = [tuple(map(int, each.split("."))) for each in rest.split(",")]
@@ -96,18 +96,18 @@ async def topic_events(
     reader = await Reader(caller.link, topic_name(topic)).open()
     if reader.shards > SHARDS_MAX:
         raise BadRequest(f"the topic has {reader.shards} shards; a stream of events takes at most {SHARDS_MAX}")
-    standing = await _standing(reader, start, last_event_id)
+    position = await _start_position(reader, start, last_event_id)
     answer = answer_of(request)
-    events = _read_on(reader, standing, filter, answer)
+    events = _read_on(reader, position, filter, answer)
     stream = _counted(caller, events, answer, state_of(request).stopping)
     return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
-async def _standing(reader: Reader, start: str, last: str | None) -> Standing:
+async def _start_position(reader: Reader, start: str, last: str | None) -> StreamPosition:
     ends = await reader.ends()
     runs = [each.incarnation for each in ends]
     if last is not None:
-        before = Standing.parse(last)
+        before = StreamPosition.parse(last)
         if before.uuid != reader.uuid or len(before.entries) != reader.shards:
             raise TopicMismatch(f"topic {reader.topic} was deleted and created again since this stream read it")
         for shard, (run, entry) in enumerate(zip(before.incarnations, before.entries, strict=True)):
@@ -123,18 +123,20 @@ async def _standing(reader: Reader, start: str, last: str | None) -> Standing:
         entries = [each.entry_next if place == "latest" else each.entry_first for each in ends]
     else:
         entries = await reader.entries_at(place)
-    return Standing(reader.uuid, runs, entries)
+    return StreamPosition(reader.uuid, runs, entries)
 
 
-async def _read_on(reader: Reader, standing: Standing, filter: str, answer: Answer) -> AsyncIterator[bytes]:
+async def _read_on(
+    reader: Reader, position: StreamPosition, filter: str, answer: Answer
+) -> AsyncIterator[bytes]:
     while True:
-        ends = await reader.ends(standing.entries, HEARTBEAT_S)
+        ends = await reader.ends(position.entries, HEARTBEAT_S)
         nothing = True
         for shard, end in enumerate(ends):
-            while standing.entries[shard] < end.entry_next:
+            while position.entries[shard] < end.entry_next:
                 nothing = False
                 await answer.expect(2 * SEGMENT_BYTES_MAX)  # at least one record and its messages
-                async for piece in _read_part(reader, standing, shard, filter, answer):
+                async for piece in _read_part(reader, position, shard, filter, answer):
                     yield piece
                 answer.resize(0)
         if nothing:
@@ -146,35 +148,35 @@ def _encoded(row: Row) -> tuple[int, bytes]:
 
 
 async def _read_part(
-    reader: Reader, standing: Standing, shard: int, filter: str, answer: Answer
+    reader: Reader, position: StreamPosition, shard: int, filter: str, answer: Answer
 ) -> AsyncIterator[bytes]:
     """The events of one fetch, in pieces."""
-    at = standing.entries[shard]
+    at = position.entries[shard]
     part = await reader.fetch(
         shard,
         at,
-        incarnation=standing.incarnations[shard],
+        incarnation=position.incarnations[shard],
         bytes_max=FETCH_BYTES,
         filter=filter,
         rows_bytes_max=FETCH_BYTES,
     )
     answer.resize(2 * part.nbytes)
-    standing.incarnations[shard] = part.incarnation
+    position.incarnations[shard] = part.incarnation
     for lost in part.lost:
         yield event("lost", value_json(lost._asdict()))
     events: list[bytes] = []
     size = 0
     for batch in part.batches:
         for entry, text in map(_encoded, batch_rows(batch)):  # a row is released with its text
-            standing.entries[shard] = entry + 1
-            events.append(event("message", text, str(standing)))
+            position.entries[shard] = entry + 1
+            events.append(event("message", text, str(position)))
             size += len(text)
             if size >= PIECE_BYTES:
                 yield b"".join(events)
                 events, size = [], 0
     if events:
         yield b"".join(events)
-    standing.entries[shard] = max(part.entry_next, at + 1)
+    position.entries[shard] = max(part.entry_next, at + 1)
 
 
 @post(SUBSCRIPTION + "/events", status_code=200, tags=["events"], media_type="text/event-stream")
