@@ -158,27 +158,28 @@ class FrameReader:
             return []
         buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
         frames: list[Frame] = []
-        at = 0
+        at, self._need = 0, HEADER_BYTES
         try:
-            while (total := self._total_at(buffer, at)) <= len(buffer) - at:
+            while len(buffer) - at >= HEADER_BYTES:
+                self._need = self._total_at(buffer, at)
+                if len(buffer) - at < self._need:
+                    break
                 frame = decode_at(buffer, at, FILE_BODY_BYTES_MAX)
                 assert frame is not None, "its size was checked"
                 frames.append(frame)
-                at += total
+                at += self._need
+                self._need = HEADER_BYTES
         except BadFrame as fault:
             self.fault = fault
             self.clear()
             return frames
-        self._need = total
         rest = buffer[at:]
         self._chunks = [rest] if rest else []
         self._have = len(rest)
         return frames
 
     def _total_at(self, buffer: bytes, at: int) -> int:
-        """The size of the frame at ``at``; of its header while that is incomplete."""
-        if len(buffer) - at < HEADER_BYTES:
-            return HEADER_BYTES
+        """The size of the frame at ``at``, whose header is complete."""
         type_, _, _, size = HEADER.unpack_from(buffer, at)
         limit = self._limits.get(type_)
         if limit is None:
