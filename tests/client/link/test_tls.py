@@ -147,7 +147,7 @@ def test_a_renewed_certificate_is_read_on_sighup(tls_node: RealNode, certificate
     assert trial(tls_node.url, ca=certificates.ca) is None
     Path(certificates.node).write_text("nonsense")
     tls_node.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "kept as it was" in tls_node.errors)
+    wait_until(lambda: "stays in use" in tls_node.errors)
     assert trial(tls_node.url, ca=certificates.ca) is None
 
 
@@ -163,7 +163,7 @@ def test_a_certificate_whose_key_is_not_there_yet_leaves_the_old_pair_in_place(
         assert node.process is not None
         pairs[1].cert_chain_pems[0].write_to_path(str(cert))
         node.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "kept as it was" in node.errors)
+        wait_until(lambda: "stays in use" in node.errors)
         assert shown_certificate(node, certificates) == before
         pairs[1].private_key_pem.write_to_path(str(key))
         node.process.send_signal(signal.SIGHUP)
