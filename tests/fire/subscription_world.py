@@ -75,6 +75,8 @@ class SubscriptionWorld:
         self._now_us = TICK_US
         self._ends = [0] * SHARDS
         self._numbers = 0
+        self._settles: dict[bytes, int] = {}
+        """By instance: the number of its last SETTLE."""
         self._actions: list[tuple[int, Callable[[], None]]] = [
             (12, self._write),
             (8, self._join),
@@ -208,6 +210,7 @@ class SubscriptionWorld:
         credit_bytes = self.random.choice(CREDITS_BYTES)
         keeps = self.random.random() < 0.8
         consumer = Consumer(line, number, instance, credit_bytes, keeps, self._now_us)
+        consumer.settles = self._settles.get(instance, 0)  # a client numbers on over its connections
         active = active or not [each for each in self.consumers.values() if not each.detached]
         self.model.resume(consumer, in_hand or set(), self._now_us, active=active)
         seen = None if in_hand is None else [(shard, entry, entry + 1) for shard, entry in sorted(in_hand)]
@@ -317,6 +320,7 @@ class SubscriptionWorld:
             self.model.nack(consumer, place, self._now_us + round(delay_s * 1e6))
             nacked.append((place[1], delay_s))
         consumer.settles += 1
+        self._settles[consumer.instance] = consumer.settles
         consumer.unconfirmed[consumer.settles] = self.model.journal_length
         consumer.line.client.send(
             Settle(consumer.number, consumer.settles, shard, spans_of(acked), nacked=nacked)
