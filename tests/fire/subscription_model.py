@@ -300,6 +300,7 @@ class Model:
         for place in [place for place, due in consumer.due_us.items() if due == due_us]:
             self._take_from(consumer, place)
             self._count(place)
+            self.handed.add(place)  # for all that the node knows: a client extends what its program has not had
 
     def _take_from(self, consumer: Consumer, place: Place) -> int:
         consumer.due_us.pop(place, None)
