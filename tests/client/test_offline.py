@@ -14,7 +14,7 @@ from headpond.client.link.dialling import Backoff
 from headpond.producer.sharder import Sharder
 from tests.client.processes import lone_producer
 from tests.client.reading import read_all, values_at
-from tests.fire.real_node import RealNode
+from tests.fire.real_node import RealNode, wait_until
 
 QUICK = Backoff(0.01, 0.05)
 
@@ -137,6 +137,7 @@ def test_rows_of_the_blocking_twin_get_their_shards_while_threads_send(node: Rea
             number += 1
         starting.join()
         producer.flush()
+        wait_until(lambda: producer.stats.refill_bytes == 0)  # closing waits only for a node that is connected
     messages = asyncio.run(_all(node.url, topic, number))
     by_key: dict[bytes | None, list[int]] = {}
     for message in messages:
