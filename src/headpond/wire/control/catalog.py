@@ -32,9 +32,10 @@ from headpond.wire.control.rule import (
     ADMIN,
     USE,
     Rule,
+    changed_settings,
     inside_tenant,
+    new_settings,
     place_of,
-    quotas_and_dead_letter,
     topic_of,
 )
 
@@ -68,7 +69,7 @@ class PlaceInfo(msgspec.Struct, frozen=True):
 
 class CreatePlace(OperationOf[PlaceInfo], frozen=True, tag="create_place"):
     repeatable: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, also=quotas_and_dead_letter, logged=True)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, also=new_settings, logged=True)
     level: Word
     place: TopicText
     settings: SettingValues = msgspec.field(default_factory=dict)
@@ -109,7 +110,7 @@ class DeletePlace(OperationOf[PlaceDeleted], frozen=True, tag="delete_place"):
 class ChangeSettings(OperationOf[Any], frozen=True, tag="change_settings"):
     """Sets and unsets settings of a place in one step; the answer is a ``PlaceInfo``, or a ``TopicInfo``."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, on=place_of, also=quotas_and_dead_letter, logged=True)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=place_of, also=changed_settings, logged=True)
 
     level: Word
     place: TopicText
@@ -162,7 +163,7 @@ class OpenTopic(OperationOf[TopicInfo], frozen=True, tag="open_topic"):
 
 class CreateTopic(OperationOf[TopicInfo], frozen=True, tag="create_topic"):
     repeatable: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=quotas_and_dead_letter, logged=True)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=new_settings, logged=True)
     topic: TopicText
     shards: Shards = 1
     exist_ok: bool = False

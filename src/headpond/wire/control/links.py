@@ -41,7 +41,7 @@ from headpond.model.bounds import (
 from headpond.model.errors import BadFrame
 from headpond.wire.control.following import FollowOperation
 from headpond.wire.control.greeting import Control, OperationOf
-from headpond.wire.control.rule import ADMIN, CONSUME, Rule, quotas_and_dead_letter, topic_of, whole_node
+from headpond.wire.control.rule import ADMIN, CONSUME, Rule, new_settings, topic_of, whole_node
 from headpond.wire.frame import HEADER, TRAILER, FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 
@@ -251,7 +251,7 @@ class SourcePosition(msgspec.Struct, frozen=True, array_like=True):
 class OpenFeed(Control, frozen=True, tag="open_feed"):
     """Finds the topic to copy records to, or creates it like the source's; the answer is ``FeedOpened``."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=quotas_and_dead_letter)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=new_settings)
 
     topic: TopicText
     node: Word

@@ -6,7 +6,7 @@ topic exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +86,17 @@ def dead_letter_of_policy(ask: Any) -> Iterable[Need]:
     return _dead_letter(ask.policy.dead_letter, ask.topic) if ask.policy is not None else ()
 
 
-def quotas_and_dead_letter(ask: Any) -> Iterable[Need]:
-    """For settings: a tenant does not choose its own quotas."""
-    values = ask.set if hasattr(ask, "set") else ask.settings
-    if any(name in QUOTAS for name in (*values, *getattr(ask, "unset", ()))):
+def new_settings(ask: Any) -> Iterable[Need]:
+    return _settings(ask.settings)
+
+
+def changed_settings(ask: Any) -> Iterable[Need]:
+    return _settings(ask.set, ask.unset)
+
+
+def _settings(values: Mapping[str, Any], unset: Sequence[str] = ()) -> Iterable[Need]:
+    """A tenant does not choose its own quotas."""
+    if any(name in QUOTAS for name in (*values, *unset)):
         yield Right.ADMIN, None
     yield from _dead_letter(values.get("dead_letter"))
 
