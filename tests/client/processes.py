@@ -21,8 +21,8 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def lone_producer(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """``tests.client.lone_producer`` with these arguments; killed at the end, if not before."""
-    command = [sys.executable, "-m", "tests.client.lone_producer", *map(str, arguments)]
+    """``tests.client.produce.lone_producer`` with these arguments; killed at the end, if not before."""
+    command = [sys.executable, "-m", "tests.client.produce.lone_producer", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
     try:
         yield process

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE_S, Flight, SegmentHole, Sender, Step
+from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE_S, InFlight, SegmentHole, Sender, Step
 from headpond.wire.control.producing import AckItem
 
 
-def up(first: int = 0, *, typed: bool = False, flight: Flight | None = None) -> Sender:
-    sender = Sender(3, first, flight or Flight(), lambda: 0.5, typed=typed)
+def up(first: int = 0, *, typed: bool = False, flight: InFlight | None = None) -> Sender:
+    sender = Sender(3, first, flight or InFlight(), lambda: 0.5, typed=typed)
     sender.connected()
     return sender
 
@@ -184,7 +184,7 @@ def test_an_answer_that_never_came_does_not_hide_a_refusal_of_the_next_sending()
 
 
 def test_a_new_connection_begins_at_the_first_unconfirmed_and_waits_for_no_old_answer() -> None:
-    flight = Flight()
+    flight = InFlight()
     sender = up(flight=flight)
     send(sender, 3)
     sender.answer(stored(0), 1.0)
@@ -197,7 +197,7 @@ def test_a_new_connection_begins_at_the_first_unconfirmed_and_waits_for_no_old_a
 
 
 def test_flight_counts_what_is_not_answered() -> None:
-    flight = Flight()
+    flight = InFlight()
     sender = up(flight=flight)
     send(sender, 2)
     assert (flight.segments, flight.bytes) == (2, 14)

@@ -26,7 +26,7 @@ from headpond.producer.manager import Manager, SendPolicy
 from headpond.producer.numbers import Numbers
 from headpond.producer.refill.folder import FileName, file_name, files, read_title, size_bytes
 from headpond.producer.refill.refill import Refill
-from headpond.producer.refill_sender import Opened, RefillSender
+from headpond.producer.refill_sender import OpenedFile, RefillSender
 from headpond.producer.sender import Jitter
 from headpond.producer.spills import Budget, Store
 from headpond.storage.disk import Disk
@@ -218,14 +218,14 @@ class Blocks:
             self.notices.append(f"refill file {path} cannot be sent: {error.message}")
             return None
 
-    def _open(self, path: str, awaited: frozenset[SegmentKey]) -> Opened:
+    def _open(self, path: str, awaited: frozenset[SegmentKey]) -> OpenedFile:
         """Opens a file to send it; if it was cut for another number of shards, its rows get the right ones."""
         assert self._place is not None and self._form.power is not None
         disk, durability = self._place.disk, self._place.durability
         refill = Refill.open(disk, path, durability=durability, bytes_max=FILE_BYTES_MAX)
         owes = any(map(refill.pending_runs, refill.destinations))
         if refill.shard_power == self._form.power or not owes:
-            return Opened(refill)
+            return OpenedFile(refill)
         before = refill.size_bytes
         try:
             path, parts = assign_shards(disk, refill, self._form.power, awaited)
@@ -234,7 +234,7 @@ class Blocks:
             refill.release()
         new = Refill.open(disk, path, durability=durability, bytes_max=FILE_BYTES_MAX)
         self._budget.used += new.size_bytes - before
-        return Opened(new, parts)
+        return OpenedFile(new, parts)
 
     # --- managers -----------------------------------------------------------------------------------
 

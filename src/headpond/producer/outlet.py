@@ -13,7 +13,7 @@ from headpond.model.errors import HeadpondError, from_code
 from headpond.model.identity import SegmentKey
 from headpond.producer.encoder import Encoder
 from headpond.producer.exchange import AWAITED, Exchange
-from headpond.producer.sender import Flight, Jitter, SegmentHole, Sender, Step, fate_of
+from headpond.producer.sender import InFlight, Jitter, SegmentHole, Sender, Step, fate_of
 from headpond.producer.spills import Job, Read, Spills
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.producing import Ack, Hole
@@ -59,7 +59,7 @@ class Outlet:
         self.takes_again = False
         """Whether it took nothing for a while and does now; the log entry about it clears this."""
         self.progress_at = 0.0
-        self.flight = Flight()
+        self.flight = InFlight()
         self.senders: dict[int, Sender] = {}
         self.lost_before: list[SegmentHole] = []
         """The segments of the block before this one that were declared lost."""

@@ -32,7 +32,7 @@ OPEN_AGAIN_MAX: Final = 10
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedFile:
     """A file that can be sent."""
 
     refill: Refill
@@ -46,10 +46,10 @@ class Open:
 
     index: int
     path: str
-    open: Callable[[str, frozenset[SegmentKey]], Opened]
+    open: Callable[[str, frozenset[SegmentKey]], OpenedFile]
     awaited: frozenset[SegmentKey]
     """The segments of the file whose promises somebody holds."""
-    opened: Opened | None = None
+    opened: OpenedFile | None = None
     error: HeadpondError | None = None
 
     def run(self, store: Store | None = None, /) -> None:
@@ -61,7 +61,7 @@ class RefillSender:
         self,
         paths: list[str],
         destinations: tuple[str, ...],
-        open_file: Callable[[str, frozenset[SegmentKey]], Opened],
+        open_file: Callable[[str, frozenset[SegmentKey]], OpenedFile],
         make_manager: Callable[[Refill], Manager],
     ) -> None:
         self.paths = paths

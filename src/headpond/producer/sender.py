@@ -72,7 +72,7 @@ class SegmentHole:
     end: int
 
 
-class Flight:
+class InFlight:
     """The segments of all shards that one destination was sent and has not answered."""
 
     __slots__ = ("bytes", "segments")
@@ -83,7 +83,9 @@ class Flight:
 
 
 class Sender:
-    def __init__(self, shard: int, first: int, flight: Flight, jitter: Jitter, *, typed: bool = False) -> None:
+    def __init__(
+        self, shard: int, first: int, flight: InFlight, jitter: Jitter, *, typed: bool = False
+    ) -> None:
         self.shard = shard
         self.cursor = first
         """The segment to send next."""

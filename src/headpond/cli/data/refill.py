@@ -28,7 +28,7 @@ from headpond.model.bounds import SECONDS_MAX
 from headpond.model.errors import BadRequest, RefillInUse
 from headpond.producer.refill.claims import CODE_DROPPED
 from headpond.producer.refill.form import NOTE_SUFFIX
-from headpond.producer.refill.refill import Refill, Tally
+from headpond.producer.refill.refill import DestinationTally, Refill
 from headpond.storage.folder_lock import LOCK_NAME, FolderLock, holder
 from headpond.storage.os_disk import OsDisk
 
@@ -240,7 +240,7 @@ def _row(report: Report) -> dict[str, Any]:
     }
 
 
-def _rest(tally: Tally) -> str:
+def _rest(tally: DestinationTally) -> str:
     lost = f", {tally.lost:,} lost" if tally.lost else ""
     return f"{tally.acked:,} acked, {tally.refused:,} refused{lost}"
 

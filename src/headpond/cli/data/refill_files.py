@@ -12,8 +12,8 @@ from headpond.client.produce.slot import lease_file_of
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.model.names import TopicName
 from headpond.producer.refill.folder import FileName, files, slots
-from headpond.producer.refill.losses import Damage
 from headpond.producer.refill.refill import Refill
+from headpond.producer.refill.scan import Damage
 from headpond.shapes.convert import iso_time
 from headpond.storage.folder_lock import REFILL_FOLDER, holder, refill_root
 from headpond.storage.os_disk import OsDisk

@@ -22,8 +22,7 @@ from headpond.model.errors import BadData, BadFrame, BadRequest, BadSegment, Sch
 from headpond.node.data_folder import NODE_FILE
 from headpond.producer.refill.form import SUFFIX, Rejections, decode_body, read_note, rows_of
 from headpond.producer.refill.form import Status as RefillStatus
-from headpond.producer.refill.losses import Damage
-from headpond.producer.refill.scan import RefillImage, scan_refill
+from headpond.producer.refill.scan import Damage, RefillImage, scan_refill
 from headpond.storage.append import decode_status
 from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import Bad, Found, looks_torn, scan

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headpond.client.link.link import Link
-from headpond.client.produce.registration import Registration
+from headpond.client.produce.registration import ProducerRegistration
 from headpond.model.errors import (
     Fenced,
     HeadpondError,
@@ -83,7 +83,9 @@ def _checked(result: Any, name: str) -> TopicInfo:
 
 
 class Destination:
-    def __init__(self, index: int, link: Link, topic: str, registration: Registration, *, create: bool) -> None:
+    def __init__(
+        self, index: int, link: Link, topic: str, registration: ProducerRegistration, *, create: bool
+    ) -> None:
         self.index = index
         self.link = link
         self.name = link.service

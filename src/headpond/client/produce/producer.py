@@ -20,7 +20,7 @@ from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
 from headpond.client.produce.batcher import Batcher, Value
 from headpond.client.produce.promise import BatchReceipt, Outstanding, Parcel, Part, Promise
-from headpond.client.produce.run import Run, open_run
+from headpond.client.produce.run import ProducerRun, open_run
 from headpond.client.produce.tables import Piece, check_state_table, cut_messages, cut_table
 from headpond.client.produce.values import TypedValues
 from headpond.client.scope import AsyncScope
@@ -129,7 +129,7 @@ class Producer(AsyncScope):
         self._memory_max = options.memory_max
         self.batcher = make_batcher(options.batch_rows)
         """Where rows gather; the blocking twin adds to it from its own threads."""
-        self._open_run: Run | None = None
+        self._open_run: ProducerRun | None = None
         self._sharder: Sharder | None = None
         """None while the number of shards is not known."""
         self._table_rows = 0
@@ -159,7 +159,7 @@ class Producer(AsyncScope):
         return self
 
     @property
-    def _run(self) -> Run:
+    def _run(self) -> ProducerRun:
         assert self._open_run is not None, "it is open"
         return self._open_run
 

@@ -99,7 +99,7 @@ class LeaseNote:
             new.replace(self._path)
 
 
-class Registration:
+class ProducerRegistration:
     def __init__(self, name: str, access: str | None, *, late: bool = False) -> None:
         """``late``: it sends files of instances that were taken over, so it asks for no lease."""
         self.name = name

@@ -24,7 +24,7 @@ from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
 from headpond.client.produce.batcher import ROW_BYTES, SEGMENT_SPARE_BYTES
 from headpond.client.produce.destination import Destination
-from headpond.client.produce.registration import Registration, until_free
+from headpond.client.produce.registration import ProducerRegistration, until_free
 from headpond.client.produce.slot import NUMBERS_FILE, Slot
 from headpond.model.bounds import check_fields
 from headpond.model.errors import Fenced, HeadpondError, ProducerBusy, StorageFailed, TimedOut, TopicMismatch
@@ -76,7 +76,7 @@ class _Start(NamedTuple):
     """The parts of a new run."""
 
     destinations: list[Destination]
-    registration: Registration
+    registration: ProducerRegistration
     slot: Slot | None
     blocks: Blocks
     keeper: Keeper
@@ -89,10 +89,10 @@ class _Start(NamedTuple):
 
 async def open_run(
     links: Sequence[Link], topic: str, name: str, options: ProducerOptions, owner: RunOwner
-) -> Run:
+) -> ProducerRun:
     """A run that is ready to ``start``."""
     check_fields(Title(topic, UNKNOWN_UUID, name))
-    registration = Registration(name, options.access, late=options.late)
+    registration = ProducerRegistration(name, options.access, late=options.late)
     destinations = [
         Destination(index, link, topic, registration, create=options.create) for index, link in enumerate(links)
     ]
@@ -127,7 +127,7 @@ async def open_run(
         await registration.leave()
         raise
     start = _Start(destinations, registration, slot, blocks, keeper, budget, remembered, known=info is not None)
-    return Run(start, topic, name, options, owner, infos, hindrance)
+    return ProducerRun(start, topic, name, options, owner, infos, hindrance)
 
 
 async def _ask_first(
@@ -165,7 +165,7 @@ def _form(topic: str, name: str, info: TopicInfo | None) -> Form:
 def _build(
     form: Form,
     destinations: Sequence[Destination],
-    registration: Registration,
+    registration: ProducerRegistration,
     slot: Slot | None,
     options: ProducerOptions,
     budget: Budget,
@@ -201,7 +201,7 @@ def _build(
     return blocks, keeper
 
 
-class Run:
+class ProducerRun:
     def __init__(
         self,
         start: _Start,

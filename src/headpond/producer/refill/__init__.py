@@ -6,8 +6,7 @@ In reading order::
     file    The file on disk: appended to, synced, cut back after a failure, read with every checksum
     index   The places of segments and snapshots in a file, at 20 bytes of memory per segment
     claims  The state of each segment per destination: confirmed, refused for good, or to be sent
-    losses  The segments that a file lost with its bad bytes
-    scan    Reads a file through: its content, torn writes, damage
+    scan    Reads a file through: its content, torn writes, damage, lost segments
     refill  A file that keeps the segments of one block that a destination did not take
     folder  The folders of producers, with one file per block
 """

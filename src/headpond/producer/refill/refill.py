@@ -43,8 +43,7 @@ from headpond.producer.refill.form import (
     runs_of,
 )
 from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
-from headpond.producer.refill.losses import CHECKSUM, UNDECODABLE, Damage
-from headpond.producer.refill.scan import RefillImage, scan_refill
+from headpond.producer.refill.scan import CHECKSUM, UNDECODABLE, Damage, RefillImage, scan_refill
 from headpond.storage.disk import Disk
 from headpond.wire.frame import HEADER_BYTES, FrameType
 from headpond.wire.title import Title
@@ -56,7 +55,7 @@ _ALL_BYTES = 2**62
 BYTES_MAX = 1024 * 1024 * 1024
 
 
-class Tally(NamedTuple):
+class DestinationTally(NamedTuple):
     """Segments of one destination."""
 
     pending: int
@@ -574,7 +573,7 @@ class Refill:
             for run in self.claims.of(destination, shard).settled.missing(first, end)
         ]
 
-    def tally(self, destination: str) -> Tally:
+    def tally(self, destination: str) -> DestinationTally:
         """The numbers of segments that a destination lacks, has, refused, and can no longer get."""
         self._check_destination(destination)
         acked = refused = lost = 0
@@ -587,7 +586,7 @@ class Refill:
                 refused, lost = refused + gone - damaged, lost + damaged
             lost += sum(_length(claim.settled.missing(*run)) for run in self._lost_of(shard))
         pending = sum(end - first for _, first, end in self.pending_runs(destination))
-        return Tally(pending, acked, refused, lost)
+        return DestinationTally(pending, acked, refused, lost)
 
     @property
     def undelivered(self) -> int:
