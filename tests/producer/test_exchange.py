@@ -85,7 +85,7 @@ def test_rejected_segments_are_named_by_shard_and_segment() -> None:
     assert held.rejected() == [SegmentKey(0, 1), SegmentKey(1, 0), SegmentKey(1, 1)]
 
 
-def test_who_rejects_what_is_in_the_refill_already_has_it_spilled_at_once() -> None:
+def test_a_rejected_segment_that_the_refill_has_already_is_spilled_at_once() -> None:
     held = exchange()
     promise = put(held)
     held.reject(KEY, 0, SYNC)
@@ -116,7 +116,7 @@ def test_an_ack_takes_a_rejection_back() -> None:
     assert promise.fates == [(0, "stored")] and promise.freed == 1
 
 
-def test_what_was_spilled_and_then_delivered_is_told_once_more() -> None:
+def test_the_promise_of_a_spilled_segment_is_settled_again_when_it_is_delivered() -> None:
     held = exchange(1)
     promise = put(held)
     held.reject(KEY, 0, SYNC)
@@ -126,7 +126,7 @@ def test_what_was_spilled_and_then_delivered_is_told_once_more() -> None:
     assert promise.fates == [(0, "spilled"), (0, "stored")]
 
 
-def test_a_promise_that_nobody_holds_is_not_kept_for_what_is_spilled() -> None:
+def test_the_exchange_does_not_keep_alive_the_promise_of_a_spilled_segment() -> None:
     held = exchange(1)
     promise = put(held)
     held.reject(KEY, 0, SYNC)
@@ -146,7 +146,7 @@ def test_another_exchange_of_the_block_tells_who_waited_at_the_first() -> None:
     assert promise.fates == [(0, "spilled"), (0, "stored")]
 
 
-def test_what_is_spilled_is_forgotten_and_told_so() -> None:
+def test_promises_of_spilled_segments_are_forgotten_on_request() -> None:
     held = exchange(1)
     promise = put(held)
     held.reject(KEY, 0, SYNC)
@@ -156,7 +156,7 @@ def test_what_is_spilled_is_forgotten_and_told_so() -> None:
     assert promise.forgotten == 1 and promise.fates == [(0, "spilled")]
 
 
-def test_who_is_through_does_not_reject_any_more() -> None:
+def test_a_destination_that_is_through_with_a_segment_cannot_reject_it() -> None:
     held = exchange()
     put(held)
     held.ack(KEY, 0, STORED)

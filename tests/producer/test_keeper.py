@@ -47,7 +47,7 @@ def quiet(**options: object) -> World:
     return World(1, rotation=Rotation(None, None, after_rejects=False), **options)  # type: ignore[arg-type]
 
 
-def test_what_is_sent_is_stored_at_every_destination() -> None:
+def test_a_sent_segment_is_stored_at_every_destination() -> None:
     world = quiet()
     world.up(0)
     world.up(1)
@@ -119,7 +119,7 @@ def test_one_destination_away_does_not_keep_the_other_from_its_answer() -> None:
     assert files(world) == []
 
 
-def test_what_a_killed_producer_had_spilled_arrives_before_what_the_next_one_sends() -> None:
+def test_spilled_segments_of_a_killed_producer_arrive_before_those_of_the_next_one() -> None:
     world = quiet(destinations=1)
     for _ in range(6):
         world.send()
@@ -133,7 +133,7 @@ def test_what_a_killed_producer_had_spilled_arrives_before_what_the_next_one_sen
     assert files(world) == []
 
 
-def test_a_block_goes_on_after_a_clean_end() -> None:
+def test_a_block_continues_after_a_clean_end() -> None:
     world = quiet(destinations=1)
     world.send()
     block = world.keeper.current.block
@@ -146,7 +146,7 @@ def test_a_block_goes_on_after_a_clean_end() -> None:
     assert {stored.block for stored in world.routes[0].node.stored} == {block}
 
 
-def test_a_block_does_not_go_on_after_a_kill() -> None:
+def test_a_block_does_not_continue_after_a_kill() -> None:
     world = quiet(destinations=1)
     world.send()
     world.run_job()
@@ -200,7 +200,7 @@ def test_nothing_rotates_while_the_old_manager_drains() -> None:
     assert world.keeper.rotations == 2
 
 
-def test_a_node_that_lost_its_disk_is_told_what_it_lacks_by_segment() -> None:
+def test_the_segments_that_a_node_lost_with_its_disk_are_declared_and_named() -> None:
     world = quiet(destinations=1, shards=1)
     world.up(0)
     for _ in range(3):
@@ -216,7 +216,7 @@ def test_a_node_that_lost_its_disk_is_told_what_it_lacks_by_segment() -> None:
     assert world.numbers_at(0) == [3]
 
 
-def test_a_node_put_back_to_an_old_copy_gets_again_what_the_file_still_has() -> None:
+def test_a_node_put_back_to_an_old_copy_gets_the_segments_of_the_file_again() -> None:
     world = quiet(destinations=2, shards=1)
     world.up(0)
     for _ in range(3):
@@ -297,7 +297,7 @@ def test_a_predecessor_that_is_gone_is_declared_and_named_so_that_the_next_block
     assert world.keeper.left.unreadable[0][0] == path
 
 
-def test_a_destination_that_is_new_is_not_said_to_lack_what_was_never_for_it() -> None:
+def test_a_new_destination_does_not_lack_segments_that_were_never_for_it() -> None:
     world = quiet(destinations=1, shards=1)
     world.send()
     world.run_job()
@@ -329,7 +329,7 @@ def test_a_node_that_lost_its_disk_gets_an_earlier_block_again_as_far_as_a_file_
     world.check(lambda parcel: True)
 
 
-def test_what_a_destination_refuses_for_good_out_of_the_refill_is_kept_and_told() -> None:
+def test_segments_of_the_refill_that_a_destination_refuses_for_good_are_kept_and_named() -> None:
     world = quiet(destinations=1, shards=1)
     world.send()
     world.run_job()
@@ -398,7 +398,7 @@ def test_a_promise_hears_that_its_segment_was_delivered_though_another_manager_d
     assert outcomes(world) == ["stored", "stored"] and not parcel.forgotten
 
 
-def test_what_is_still_spilled_in_the_end_is_forgotten_and_told_so() -> None:
+def test_promises_of_segments_that_are_still_spilled_in_the_end_are_forgotten() -> None:
     world = quiet(destinations=1)
     parcel = world.send()
     world.close()
@@ -406,7 +406,7 @@ def test_what_is_still_spilled_in_the_end_is_forgotten_and_told_so() -> None:
     assert outcomes(world) == ["spilled"] and parcel.forgotten
 
 
-def test_a_refill_takes_what_fits_and_the_rest_stays_in_memory() -> None:
+def test_segments_that_the_refill_has_no_room_for_stay_in_memory() -> None:
     world = quiet(destinations=1, shards=1, refill_max=400)
     parcels = [world.send(rows=3) for _ in range(5)]
     world.run_job()
@@ -417,7 +417,7 @@ def test_a_refill_takes_what_fits_and_the_rest_stays_in_memory() -> None:
     assert world.keeper.current.spills.error is None, "it is no longer full"
 
 
-def test_files_of_a_destination_that_was_taken_off_the_list_are_kept_and_told() -> None:
+def test_files_of_a_destination_that_was_taken_off_the_list_are_kept_and_named() -> None:
     world = quiet(destinations=2, shards=1)
     world.send()
     world.restart(world.names[:1])
@@ -506,7 +506,7 @@ def test_a_typed_node_that_lost_its_disk_has_that_named_though_a_snapshot_would_
     assert world.numbers_at(0) == [3]
 
 
-def test_a_typed_node_put_back_to_an_old_copy_gets_again_what_the_file_has() -> None:
+def test_a_typed_node_put_back_to_an_old_copy_gets_the_segments_of_the_file_again() -> None:
     world = quiet(destinations=2, shards=1, typed=True)
     world.up(0)
     world.send()
@@ -523,7 +523,7 @@ def test_a_typed_node_put_back_to_an_old_copy_gets_again_what_the_file_has() -> 
     world.check(lambda parcel: True)
 
 
-def test_a_typed_block_goes_on_behind_what_its_file_holds_with_a_dictionary_of_its_own() -> None:
+def test_a_continued_typed_block_begins_a_new_dictionary_after_the_segments_of_its_file() -> None:
     world = quiet(destinations=1, shards=1, typed=True)
     for _ in range(3):
         world.send()
@@ -538,7 +538,7 @@ def test_a_typed_block_goes_on_behind_what_its_file_holds_with_a_dictionary_of_i
 
 
 @pytest.mark.parametrize("window_bytes", [150, 2000, 10**6])
-def test_a_typed_snapshot_is_not_sent_ahead_of_what_comes_before_it(window_bytes: int) -> None:
+def test_a_typed_snapshot_is_not_sent_ahead_of_earlier_segments(window_bytes: int) -> None:
     """Three runs with dictionaries of their own in one file, and a fourth from memory."""
     world = quiet(destinations=1, shards=1, typed=True, window_bytes=window_bytes)
     for _ in range(3):
@@ -554,7 +554,7 @@ def test_a_typed_snapshot_is_not_sent_ahead_of_what_comes_before_it(window_bytes
     assert world.routes[0].node.holes == [] and world.keeper.resent == 0
 
 
-def test_a_typed_snapshot_does_not_overtake_what_a_node_refused_for_a_while() -> None:
+def test_a_typed_snapshot_does_not_overtake_segments_that_a_node_refused_for_a_while() -> None:
     world = quiet(destinations=1, shards=1, typed=True, window_bytes=10**6)
     for _ in range(4):
         world.send()
@@ -588,7 +588,7 @@ def test_a_typed_file_without_its_snapshot_is_named_and_not_sent() -> None:
     assert any("segments 0–2 of shard 0" in lost for lost in world.keeper.lost)
 
 
-def test_a_block_ends_before_its_file_has_no_room_for_what_is_in_memory(
+def test_a_block_ends_while_its_file_has_room_for_the_segments_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headpond.producer.keeper.BLOCK_SEGMENTS_MAX", 3)

@@ -76,7 +76,7 @@ def test_a_reserve_that_is_used_up_is_reserved_again() -> None:
     assert numbers(disk).first() == {0: 2 * RESERVE}
 
 
-def test_a_clean_end_gives_back_what_was_not_used() -> None:
+def test_a_clean_end_gives_back_unused_numbers() -> None:
     disk = MemoryDisk()
     kept = numbers(disk)
     used = encoder(kept)
@@ -110,7 +110,7 @@ def test_a_number_that_cannot_be_reserved_is_not_used(operation: str) -> None:
     assert numbers(disk).first() == {0: RESERVE}, "the second try reserved, though the first had failed"
 
 
-def test_a_file_that_cannot_be_read_is_told_and_not_guessed() -> None:
+def test_a_file_that_cannot_be_read_raises_and_is_not_guessed() -> None:
     disk = MemoryDisk()
     numbers(disk).reserve(0, 0)
     disk.flip("slot/numbers", 20)

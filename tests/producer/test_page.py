@@ -11,6 +11,6 @@ def test_every_test_that_the_page_names_exists() -> None:
     page = (ROOT / "docs" / "transport.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) > 30
-    places = [*(ROOT / "tests" / "producer").glob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
+    places = [*(ROOT / "tests" / "producer").rglob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
     there = set(re.findall(r"^def (test_\w+)", "\n".join(path.read_text() for path in places), re.MULTILINE))
     assert named - there == set()

@@ -76,7 +76,7 @@ def test_a_window_of_stale_gaps_makes_one_step_back() -> None:
     assert sender.floor == 4
 
 
-def test_a_gap_before_what_there_is_declares_a_hole() -> None:
+def test_a_gap_before_the_first_existing_segment_declares_a_hole() -> None:
     sender = up(7)
     send(sender)
     sender.answer(refused(7, "gap", 2), 1.0)
@@ -84,7 +84,7 @@ def test_a_gap_before_what_there_is_declares_a_hole() -> None:
     assert not sender.declare(7), "once"
 
 
-def test_what_a_lost_connection_lacked_is_not_declared_on_the_next_one() -> None:
+def test_a_gap_of_a_lost_connection_is_not_declared_on_the_next_one() -> None:
     sender = up(7)
     send(sender)
     sender.answer(refused(7, "gap", 2), 1.0)
@@ -167,7 +167,7 @@ def test_refusals_of_a_whole_window_hold_once() -> None:
     assert sender.held_until == until
 
 
-def test_what_nobody_answered_is_sent_again_with_the_same_bytes() -> None:
+def test_an_unanswered_segment_is_sent_again_with_the_same_bytes() -> None:
     sender = up()
     send(sender, 2)
     sender.answer(stored(1), 1.0)
@@ -196,7 +196,7 @@ def test_a_new_connection_begins_at_the_first_unconfirmed_and_waits_for_no_old_a
     assert sender.answer(refused(1, "gap", 1), 2.0) is Step.AGAIN, "only this connection's sending counts"
 
 
-def test_flight_counts_what_is_not_answered() -> None:
+def test_flight_counts_unanswered_segments() -> None:
     flight = InFlight()
     sender = up(flight=flight)
     send(sender, 2)
@@ -262,7 +262,7 @@ def test_a_probe_that_finds_a_gap_names_it() -> None:
     assert sender.lacking == 2 and not sender.probes and sender.declare(5)
 
 
-def test_a_probe_that_is_a_duplicate_goes_on_with_a_snapshot() -> None:
+def test_after_a_probe_that_is_a_duplicate_a_snapshot_follows() -> None:
     sender = up(5, typed=True)
     send(sender)
     assert sender.answer(AckItem(5, "duplicate", 0), 1.0) is Step.DONE
@@ -288,7 +288,7 @@ def test_expected_snapshots_do_not_count_as_setbacks() -> None:
     assert sender.held_until is None
 
 
-def test_begun_anew_earlier_it_sends_what_was_confirmed_once_more() -> None:
+def test_a_session_that_begins_earlier_sends_confirmed_segments_once_more() -> None:
     sender = up()
     send(sender, 3)
     for segment in range(3):

@@ -106,7 +106,7 @@ def test_reading_stops_before_a_segment_with_a_snapshot_of_its_own() -> None:
     assert rest.frames == [segment_frame(n) for n in (3, 4, 5)] and rest.stopped_at is None
 
 
-def test_notes_are_what_the_next_run_goes_by() -> None:
+def test_the_next_run_reads_the_notes() -> None:
     disk = MemoryDisk()
     place = store(disk)
     spill(key(0), key(1)).run(place)
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_removed_is_left_and_let_go_of() -> None:
     assert job.left_path == PATH and place.refill is None
 
 
-def test_an_end_in_good_order_says_where_the_block_goes_on() -> None:
+def test_an_end_in_good_order_records_the_next_segments_of_the_block() -> None:
     disk = MemoryDisk()
     place = store(disk)
     spill(key(0), key(0, shard=1)).run(place)

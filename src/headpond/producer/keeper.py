@@ -89,6 +89,8 @@ class Keeper:
         self._renews = False
         """Whether a new block, for another number of shards, is to begin."""
         self._rolls_back = False
+        self._sharder: Sharder | None = None
+        """For rows that were gathered before the number of shards was known."""
         self._rotation = rotation
         self._ordered = ordered
         self._up: dict[int, int | None] = {}
@@ -123,8 +125,8 @@ class Keeper:
 
     def _send_parts(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
         """Sends rows that have no shard yet, by shard."""
-        assert self.current.shards is not None
-        pieces = Sharder(self.current.shards.bit_length() - 1).split(rows)
+        assert self._sharder is not None, "the number of shards is known"
+        pieces = self._sharder.split(rows)
         parts = [promise.part(shard, piece.num_rows, places) for shard, piece, places in pieces]
         for part, (_, piece, _) in zip(parts, pieces, strict=True):
             try:
@@ -186,6 +188,8 @@ class Keeper:
             return
         self._renews = False
         self._begin_block(None, now)
+        assert self.current.shards is not None, "a node said so"
+        self._sharder = Sharder(self.current.shards.bit_length() - 1)
         plain = old.schema is None and self.current.schema is None
         in_memory = old.exchange.withdraw() if plain else []
         old.shutdown()

@@ -1,4 +1,4 @@
-"""The blocking producer: rows are gathered by the calling threads and sent by the loop's."""
+"""The blocking producer: the calling threads gather rows, and the thread of the loop sends them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Promise(AsyncPromise):
-    """What ``post`` returns: ``result()`` waits for the receipt, or raises what refused the message."""
+    """What ``post`` returns: ``result()`` waits for the receipt, or raises the refusal."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Promise(AsyncPromise):
         if parcel.fate is None:
             known = threading.Event()
             parcel.waiters.append(known.set)
-            # The fate is looked at again: it may have come between the look above and the line before.
+            # Looked at again: the fate may have come between the look above and the line before.
             if parcel.fate is None and not known.wait(timeout):
                 raise TimedOut(f"no answer within {timeout} s")
         return parcel.settled(self._row)
@@ -53,7 +53,7 @@ class Promise(AsyncPromise):
         deadline = None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)
         while True:
             changed = threading.Event()
-            parcel.waiters.append(changed.set)  # before the look, so that nothing comes in between
+            parcel.waiters.append(changed.set)  # before the look, so that no change comes in between
             if parcel.is_stored(by):
                 return parcel.receipt_so_far(self._row)
             if not changed.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
@@ -61,7 +61,7 @@ class Promise(AsyncPromise):
 
 
 class LockedBatcher(Batcher):
-    """Rows come from the calling thread and are sealed by the loop's."""
+    """Calling threads add rows, and the thread of the loop seals them."""
 
     promise = Promise
 
@@ -87,7 +87,7 @@ class LockedBatcher(Batcher):
             super().learn(sharder, state)
 
     def end(self, error: HeadpondError) -> None:
-        """A row is either in before this and goes out, or is refused: none comes in behind the last segment."""
+        """A row is either added before this and sent, or refused: none is added after the last segment."""
         with self._lock:
             self._ended = error
             super().seal_all()
@@ -154,7 +154,7 @@ class Producer:
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> Receipt:
-        """Sends a message and returns its receipt: it is stored, durably, or this raises what refused it."""
+        """Sends a message; returns its receipt once it is stored or spilled, or raises the refusal."""
         while True:
             try:
                 return self.post(value, key=key, id=id, headers=headers, ttl=ttl).result()
@@ -162,16 +162,16 @@ class Producer:
                 self._background.run(self._producer.wait_room())
 
     def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
-        """Sends a table and returns what became of its rows."""
+        """Sends a table and returns the outcome of its rows."""
         return self._background.run(self._producer.send_batch(table))
 
     def flush(self) -> None:
-        """Returns when the fate of everything posted before is known. Failures nobody asked for are raised."""
+        """Returns when the fate of everything posted before is known. Raises failures that nobody awaited."""
         self._background.run(self._producer.flush())
 
     @property
     def stats(self) -> ProducerStats:
-        """Counts as they stand now."""
+        """The counts at present."""
         return self._producer.stats
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ def test_a_duplicate_is_a_receipt_that_names_the_first_copy() -> None:
     asyncio.run(scenario())
 
 
-def test_a_gap_sends_again_from_what_is_expected_with_the_same_bytes() -> None:
+def test_a_gap_sends_again_from_the_expected_segment_with_the_same_bytes() -> None:
     async def scenario() -> None:
         async with serving() as peer, quick(peer) as client, client.producer("t", batch_rows=1) as producer:
             conversation = await peer.conversation()
@@ -127,7 +127,7 @@ def test_a_node_that_cannot_open_the_topic_for_now_is_named_in_receipt_stats_and
     asyncio.run(scenario())
 
 
-def test_what_is_spilled_while_the_node_is_away_says_so(tmp_path: Path) -> None:
+def test_the_receipt_of_a_message_spilled_while_the_node_is_away_has_the_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
             headpond.connect("headpond://127.0.0.1:1", wait=False) as client,
@@ -139,7 +139,7 @@ def test_what_is_spilled_while_the_node_is_away_says_so(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_final_refusal_is_raised_with_its_receipt_and_the_next_goes_on() -> None:
+def test_a_final_refusal_is_raised_with_its_receipt_and_the_next_message_is_stored() -> None:
     async def scenario() -> None:
         async with serving() as peer, quick(peer) as client, client.producer("t", batch_rows=1) as producer:
             conversation = await peer.conversation()
@@ -327,7 +327,7 @@ def test_closing_is_bounded_and_says_how_many_are_unconfirmed() -> None:
     asyncio.run(scenario())
 
 
-def test_an_exception_in_the_block_is_not_hidden_and_what_was_posted_is_still_sent() -> None:
+def test_an_exception_in_the_block_is_not_hidden_and_posted_messages_are_still_sent() -> None:
     async def scenario() -> None:
         async with serving() as peer, quick(peer) as client:
             conversation = await peer.conversation()

@@ -53,7 +53,9 @@ def test_both_nodes_have_every_message_under_the_same_identity(
     asyncio.run(scenario())
 
 
-def test_one_away_and_back_gets_what_it_missed(pair: tuple[RealNode, RealNode], topic: str) -> None:
+def test_a_destination_that_was_away_gets_the_missed_messages(
+    pair: tuple[RealNode, RealNode], topic: str
+) -> None:
     one, two = pair
 
     async def scenario() -> None:

@@ -185,7 +185,7 @@ def test_tables_under_way_when_the_shards_turn_out_are_cut_for_them(node: RealNo
     asyncio.run(scenario())
 
 
-def test_a_remembered_topic_that_was_made_anew_with_other_shards_is_recognised(
+def test_a_remembered_topic_that_was_created_again_with_other_shards_is_recognised(
     node: RealNode, topic: str
 ) -> None:
     async def scenario() -> None:
@@ -231,7 +231,7 @@ def test_a_node_that_lost_its_disk_gets_the_topic_again_as_it_was(tmp_path: Path
     asyncio.run(scenario())
 
 
-def test_what_was_spilled_by_one_run_comes_before_what_the_next_one_sends(node: RealNode, topic: str) -> None:
+def test_messages_spilled_by_one_run_come_before_those_of_the_next_one(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         node.kill()
         async with connect(node.url) as client, client.producer(topic, name="p") as producer:

@@ -139,7 +139,7 @@ def test_a_table_is_sent_in_columns_with_receipts_in_its_order(
     asyncio.run(scenario())
 
 
-def test_a_table_comes_behind_what_was_posted_before_it(shared_url: str, topic: str) -> None:
+def test_a_table_comes_after_messages_posted_before_it(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
             producer.post(b"first")

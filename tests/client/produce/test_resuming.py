@@ -28,7 +28,7 @@ def remove_numbers(folder: Path) -> None:
     numbers.unlink()
 
 
-def test_a_clean_end_goes_on_with_the_next_number(node: RealNode, topic: str) -> None:
+def test_after_a_clean_end_the_next_number_follows(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         for run in range(3):
             async with connect(node.url) as client:
@@ -51,7 +51,7 @@ def test_the_block_of_the_first_run_is_kept_without_being_named(node: RealNode, 
     asyncio.run(scenario())
 
 
-def test_after_a_kill_numbers_go_on_behind_the_reserve_and_the_skipped_are_declared(
+def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_declared(
     node: RealNode, topic: str
 ) -> None:
     for run in range(2):
@@ -108,7 +108,7 @@ def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: st
     asyncio.run(scenario())
 
 
-def test_what_a_kept_block_had_spilled_when_it_was_killed_arrives_before_its_next_segments(
+def test_spilled_segments_of_a_killed_kept_block_arrive_before_its_next_ones(
     node: RealNode, topic: str
 ) -> None:
     async def open_once() -> None:

@@ -140,7 +140,7 @@ def test_single_access_needs_a_name(shared_url: str, topic: str) -> None:
     asyncio.run(scenario())
 
 
-def test_the_holder_goes_on_with_its_epoch_over_a_restart_of_the_node(node: RealNode) -> None:
+def test_the_holder_keeps_its_epoch_over_a_restart_of_the_node(node: RealNode) -> None:
     async def scenario() -> None:
         async with headpond.connect(node.url) as client:
             async with client.producer("t", name="till", access="single", spill_after=60) as producer:
@@ -154,7 +154,7 @@ def test_the_holder_goes_on_with_its_epoch_over_a_restart_of_the_node(node: Real
     asyncio.run(scenario())
 
 
-def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
+def test_a_zombie_is_fenced_and_its_undelivered_messages_are_kept_and_sent_late(
     node: RealNode, tmp_path: Path
 ) -> None:
     refill = tmp_path / "refill"
@@ -207,7 +207,7 @@ def test_a_zombie_is_fenced_and_what_it_had_not_delivered_is_kept_and_sent_late(
     assert stored == [b"in time", b"the holder's", b"goes on", b"next", b"late"]
 
 
-def test_a_crashed_instance_is_followed_by_one_that_sends_what_it_left(node: RealNode, tmp_path: Path) -> None:
+def test_the_next_instance_after_a_crash_sends_the_files_left_behind(node: RealNode, tmp_path: Path) -> None:
     """On the same machine, with nobody else in between: that is a restart, and nothing is late."""
 
     async def leave_something_behind() -> None:

@@ -71,7 +71,7 @@ def fill(on_full: str, **options: object) -> dict[str, object]:
     return {"memory_max": 20_000, "refill_max": 30_000, "batch_rows": 1, "on_full": on_full, **options}
 
 
-def test_when_the_refill_is_full_too_send_waits_and_goes_on_when_the_node_is_back(
+def test_when_the_refill_is_full_too_send_waits_until_the_node_is_back(
     node: RealNode, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -99,7 +99,7 @@ def test_when_the_refill_is_full_too_send_waits_and_goes_on_when_the_node_is_bac
     assert any("of at most 30,000 bytes" in record.message for record in caplog.records)
 
 
-def test_when_the_refill_is_full_too_send_raises_at_once_if_it_was_told_to(node: RealNode, topic: str) -> None:
+def test_when_the_refill_is_full_too_send_raises_at_once_with_on_full_raise(node: RealNode, topic: str) -> None:
     async def scenario() -> None:
         node.kill()
         async with connect(node.url) as client:
@@ -161,7 +161,7 @@ def test_closing_with_the_node_away_spills_and_says_nothing_against_it(
     asyncio.run(scenario())
 
 
-def test_closing_with_the_refill_full_names_what_is_lost(
+def test_closing_with_the_refill_full_raises_for_the_lost_messages(
     node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headpond.client.produce.run.CLOSE_DISK_S", 0.3)
@@ -204,7 +204,7 @@ def test_two_producers_of_one_name_have_a_folder_each(node: RealNode, topic: str
     asyncio.run(scenario())
 
 
-def test_what_a_killed_process_had_spilled_is_delivered_by_the_next_one(
+def test_the_next_process_delivers_the_spilled_messages_of_a_killed_one(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     node.kill()
@@ -231,7 +231,7 @@ def test_what_a_killed_process_had_spilled_is_delivered_by_the_next_one(
     asyncio.run(scenario())
 
 
-def test_what_waits_for_a_destination_that_was_taken_off_the_list_is_kept_and_told(
+def test_messages_for_a_destination_that_was_taken_off_the_list_are_kept_and_reported(
     tmp_path: Path, topic: str, state_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -279,7 +279,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_where_it_was_named_and_a_wa
     assert any("nothing is spilled to disk" in record.message for record in caplog.records)
 
 
-def test_without_a_refill_nothing_is_written_and_what_is_not_confirmed_fails(
+def test_without_a_refill_nothing_is_written_and_unconfirmed_messages_fail(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     async def scenario() -> None:

@@ -59,7 +59,7 @@ def test_rows_and_tables_over_kills_of_the_node_arrive_once_and_in_order(node: R
     asyncio.run(scenario())
 
 
-def test_what_was_spilled_with_the_node_away_is_decoded_with_its_own_dictionary(
+def test_messages_spilled_with_the_node_away_are_decoded_with_their_own_dictionary(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     async def scenario() -> None:
@@ -106,7 +106,7 @@ def test_a_copy_that_was_away_is_restored_from_the_refill_and_made_with_the_sche
     asyncio.run(scenario())
 
 
-def test_a_node_that_lost_its_disk_has_what_is_lost_named_by_segment(tmp_path: Path, topic: str) -> None:
+def test_segments_that_a_node_lost_with_its_disk_are_named(tmp_path: Path, topic: str) -> None:
     async def scenario() -> None:
         with RealNode(tmp_path / "one") as node, RealNode(tmp_path / "empty") as other:
             await create(node.url, topic)

@@ -97,7 +97,7 @@ REFUSED_BY_ARROW: list[tuple[pa.DataType, Any, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "place"), ALTERED_BY_ARROW + REFUSED_BY_ARROW, ids=str)
-def test_what_does_not_fit_exactly_is_refused_and_its_place_is_named(
+def test_a_value_that_does_not_fit_exactly_is_refused_and_its_place_is_named(
     kind: pa.DataType, value: Any, place: str
 ) -> None:
     with pytest.raises(SchemaMismatch) as refused:
@@ -139,7 +139,7 @@ def test_a_decimal_of_a_billion_places_is_refused_and_the_process_lives() -> Non
     ],
     ids=str,
 )
-def test_what_fits_is_read_as_it_was_given(kind: pa.DataType, value: Any) -> None:
+def test_a_value_that_fits_is_read_as_it_was_given(kind: pa.DataType, value: Any) -> None:
     typed = TypedValues(pa.schema([("c", kind)]))
     kept, _ = typed.check({"c": value})
     batch = typed.to_batch([kept], None, None, None, [0])

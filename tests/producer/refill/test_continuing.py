@@ -71,7 +71,7 @@ def test_rule_2_2_1_the_order_of_the_destinations_makes_no_difference(disk: Memo
     assert Refill.open(disk, PATH, [B, A]).continuable
 
 
-def test_rule_2_2_2_what_they_have_is_kept_for_those_of_the_file(disk: MemoryDisk) -> None:
+def test_rule_2_2_2_acknowledgements_are_those_of_the_files_destinations(disk: MemoryDisk) -> None:
     closed_file(disk)
     refill = Refill.open(disk, PATH, ["headpond://c:7411"])
     assert refill.destinations == (A, B)
@@ -130,7 +130,7 @@ def test_rule_2_2_4_a_damaged_segment_is_not_there(disk: MemoryDisk) -> None:
     assert again.segments_next == {0: 10, 1: 0}, "the numbers are known all the same"
 
 
-def test_rule_2_2_4_damage_to_what_everyone_has_does_not_matter(disk: MemoryDisk) -> None:
+def test_rule_2_2_4_damage_to_confirmed_segments_does_not_matter(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 0, 1)
     for name in (A, B):
@@ -172,7 +172,7 @@ def test_closed_is_synced_and_the_last_thing_in_the_file(disk: MemoryDisk) -> No
     assert refill.continuable and refill.why_not_continuable == ""
 
 
-def test_what_stands_before_closed_is_synced_before_it_is_written(disk: MemoryDisk) -> None:
+def test_everything_before_closed_is_synced_before_closed_is_written(disk: MemoryDisk) -> None:
     closed_file(disk)
     changes = [each for each in disk.operations if not str(each[1]).endswith(".note")]
     path_operations = [each[0] for each in changes if each[0] in ("write", "sync")]
@@ -189,7 +189,7 @@ def test_closing_without_anything_spilled_makes_a_file_that_can_be_continued(dis
     assert again.continuable and again.done() and again.closed == {0: 3}
 
 
-def test_closed_cannot_go_back_behind_what_was_used(disk: MemoryDisk) -> None:
+def test_closed_cannot_name_a_number_that_was_used(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 4)
     with pytest.raises(BadRequest):
@@ -212,7 +212,7 @@ def test_resuming_consumes_closed_before_anything_else(disk: MemoryDisk) -> None
         again.resume()
 
 
-def test_a_resumed_block_goes_on_and_can_be_closed_again(disk: MemoryDisk) -> None:
+def test_a_resumed_block_continues_and_can_be_closed_again(disk: MemoryDisk) -> None:
     closed_file(disk)
     refill = Refill.open(disk, PATH, [A, B])
     refill.resume()
@@ -274,7 +274,7 @@ def test_anything_behind_closed_undoes_it(disk: MemoryDisk) -> None:
         assert again.closed is None and not again.continuable
 
 
-def test_a_closed_that_is_behind_what_was_used_is_not_believed(disk: MemoryDisk) -> None:
+def test_a_closed_that_names_a_used_number_is_not_believed(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 0, 1)
     save(refill)

@@ -108,7 +108,7 @@ def owed(refill: Refill, destination: str) -> set[SegmentKey]:
     return set(refill.pending(destination)) | lost
 
 
-def test_the_sample_is_what_the_tests_take_it_for() -> None:
+def test_the_sample_is_as_the_tests_expect() -> None:
     for title in (PLAIN, TYPED):
         refill = Refill.open(sample(title), PATH)
         assert sorted(served(refill)) == ALL and refill.damage == [] and refill.closed == {0: 4, 1: 7}
@@ -137,7 +137,7 @@ def test_cut_at_every_byte_all_whole_frames_before_are_found(title: Title) -> No
         assert set(expected) & set(OWED_B) <= set(refill.pending(B)), size
 
 
-def test_what_is_cut_off_is_gone_before_more_is_written() -> None:
+def test_cut_off_bytes_are_gone_before_more_is_written() -> None:
     content = sample(closed=False).contents(PATH)
     for size in range(len(content) - 200, len(content)):
         disk = with_content(content[:size])
@@ -187,7 +187,7 @@ def frame_of(each: SegmentKey) -> bytes:
 
 
 @pytest.mark.parametrize("keep", ["none", "all", "some"])
-def test_power_cut_after_every_change_what_was_synced_is_found(keep: Keep) -> None:
+def test_after_a_power_cut_at_every_change_synced_segments_are_found(keep: Keep) -> None:
     clean = MemoryDisk()
     Run(clean).go()
     changes = sum(operation not in ("read", "open") for operation, *_ in clean.operations)
@@ -257,7 +257,7 @@ def spilled(segments: int, *, closed: bool, title: Title = PLAIN) -> MemoryDisk:
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("title", [PLAIN, TYPED], ids=["plain", "typed"])
-def test_a_file_that_was_cut_short_names_what_it_lost_by_segment(title: Title, closed: bool) -> None:
+def test_a_file_that_was_cut_short_names_its_lost_segments(title: Title, closed: bool) -> None:
     whole = spilled(12, closed=closed, title=title)
     contents = whole.contents(PATH)
     head, size = contents.index(segment_frame(0, payload=b"\1" * 100)), len(contents)
@@ -312,7 +312,7 @@ def test_a_note_that_is_older_than_its_file_or_cannot_be_read_says_nothing() -> 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
 @pytest.mark.parametrize("title", [PLAIN, TYPED], ids=["plain", "typed"])
-def test_a_bit_flipped_at_every_byte_costs_what_it_hit_and_is_named(title: Title, closed: bool) -> None:
+def test_a_bit_flipped_at_every_byte_costs_one_frame_and_is_named(title: Title, closed: bool) -> None:
     disk = sample(title, closed=closed)
     for offset in range(len(disk.contents(PATH))):
         for bit in (offset % 8, (offset + 5) % 8):
@@ -338,7 +338,7 @@ def keys_set(*segments: int) -> set[SegmentKey]:
     return set(keys(*segments))
 
 
-def test_what_a_segment_carries_is_never_taken_for_the_file_itself() -> None:
+def test_the_content_of_a_segment_is_never_taken_for_the_file_itself() -> None:
     disk = carrying_another()
     for offset in range(len(disk.contents(PATH))):
         disk.flip(PATH, offset, offset % 8)
@@ -428,7 +428,7 @@ def deliver_all(refill: Refill) -> None:
     refill.close(None)
 
 
-def test_a_lost_segment_is_passed_over_told_and_keeps_the_file() -> None:
+def test_a_lost_segment_is_skipped_and_named_and_keeps_the_file() -> None:
     disk = sample()
     disk.flip(PATH, disk.contents(PATH).index(segment_frame(2)) + 30)
     deliver_all(Refill.open(disk, PATH))
@@ -454,7 +454,7 @@ def test_a_lost_segment_that_is_dropped_lets_the_file_go() -> None:
     assert last.done() and last.tally(A) == (0, 5, 1, 0)
 
 
-def test_what_can_be_read_after_all_is_sent() -> None:
+def test_a_segment_that_can_be_read_after_all_is_sent() -> None:
     disk = sample()
     offset = disk.contents(PATH).index(segment_frame(2)) + 30
     disk.flip(PATH, offset)
@@ -467,7 +467,7 @@ def test_what_can_be_read_after_all_is_sent() -> None:
     assert refill.done()
 
 
-def test_a_lost_snapshot_costs_what_only_it_leads_to() -> None:
+def test_a_lost_snapshot_costs_the_segments_that_only_it_leads_to() -> None:
     disk = MemoryDisk()
     refill = new_refill(disk, TYPED)
     refill.write_snapshot(0, snapshot_frame(0))
@@ -587,7 +587,7 @@ def test_a_hole_behind_the_last_status_that_nothing_names_is_counted() -> None:
     assert again.pending(A) == keys(1) and again.unnamed == 1 and not again.done()
 
 
-def test_what_stands_between_two_damaged_places_is_kept() -> None:
+def test_frames_between_two_damaged_places_count() -> None:
     disk = MemoryDisk()
     refill = new_refill(disk)
     write(refill, 0, 1, 2)
@@ -601,7 +601,7 @@ def test_what_stands_between_two_damaged_places_is_kept() -> None:
     assert again.pending(A) == keys(1) and list(again.lost[0]) == [(0, 1), (2, 3)]
 
 
-def test_a_file_whose_head_is_gone_is_told_so() -> None:
+def test_a_file_whose_head_is_gone_raises() -> None:
     disk = sample()
     for offset in range(200):
         disk.flip(PATH, offset, 1)

@@ -73,7 +73,7 @@ def test_a_failed_write_that_cannot_be_cut_off_is_cut_before_the_next(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_full_disk_serves_what_it_has(seed: int) -> None:
+def test_a_full_disk_serves_its_segments(seed: int) -> None:
     disk = MemoryDisk(seed, capacity_bytes=700)
     refill = new_refill(disk)
     written = 0
@@ -155,7 +155,7 @@ def test_a_mark_that_cannot_be_written_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_closing_on_a_disk_that_fails_is_told_and_never_half_closed(after: int) -> None:
+def test_closing_on_a_disk_that_fails_raises_and_never_half_closes(after: int) -> None:
     disk = MemoryDisk()
     refill = new_refill(disk)
     write(refill, 0)
@@ -168,7 +168,7 @@ def test_closing_on_a_disk_that_fails_is_told_and_never_half_closed(after: int) 
     assert again.closed is None and not again.continuable
 
 
-def test_resuming_on_a_disk_that_fails_is_told() -> None:
+def test_resuming_on_a_disk_that_fails_raises() -> None:
     disk = MemoryDisk()
     refill = new_refill(disk)
     write(refill, 0)
@@ -181,7 +181,7 @@ def test_resuming_on_a_disk_that_fails_is_told() -> None:
         again.write_segment(key(1), segment_frame(1))
 
 
-def test_what_may_not_be_on_the_disk_is_written_again_before_it_is_built_on() -> None:
+def test_bytes_that_may_not_be_on_the_disk_are_written_again_before_others_follow() -> None:
     disk = MemoryDisk()
     refill = new_refill(disk)
     write(refill, 0, 1)

@@ -114,7 +114,7 @@ def test_a_slots_size_is_that_of_its_refill_files(disk: Disk) -> None:
     assert size_bytes(disk, "nowhere") == 0
 
 
-def test_what_a_crash_left_unfinished_is_removed(disk: Disk) -> None:
+def test_files_that_a_crash_left_unfinished_are_removed(disk: Disk) -> None:
     name = file_name(1, BLOCK)
     for each in (name, name + ".new", "topic.new", "other.refill.new"):
         disk.create(f"slot/{each}").close()

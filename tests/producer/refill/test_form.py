@@ -24,7 +24,7 @@ from headpond.wire.typed.codec import RowEncoder
 
 
 @pytest.mark.parametrize("rows", [1, 2, 127, 128, 300, 20_000])
-def test_the_rows_of_every_form_of_segment_are_told(rows: int) -> None:
+def test_the_rows_of_every_form_of_segment_are_counted(rows: int) -> None:
     plain = encode_plain(rows_to_batch([b"v"] * rows, None, None, None, [0] * rows))
     schema = pa.schema([pa.field("n", pa.int64())])
     typed, _ = RowEncoder(schema, 0).encode(pa.RecordBatch.from_arrays([pa.array(range(rows))], schema=schema))

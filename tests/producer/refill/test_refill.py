@@ -62,7 +62,7 @@ def test_nothing_is_on_the_disk_before_the_first_write(disk: MemoryDisk) -> None
     assert disk.paths() == [] and refill.size_bytes == 0 and refill.done()
 
 
-def test_a_file_begins_with_title_and_destinations_then_what_happened(disk: MemoryDisk) -> None:
+def test_a_file_begins_with_title_and_destinations_and_continues_with_events(disk: MemoryDisk) -> None:
     refill = new_refill(disk, TYPED)
     refill.write_snapshot(0, snapshot_frame(0))
     write(refill, 0)
@@ -100,7 +100,7 @@ def test_a_segment_that_is_not_there_is_unknown(disk: MemoryDisk) -> None:
         refill.get(key(1))
 
 
-def test_reading_gives_what_follows_up_to_a_gap_or_the_bytes_asked_for(disk: MemoryDisk) -> None:
+def test_reading_stops_at_a_gap_or_at_the_number_of_bytes(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 3, 4, 5, 8)
     size = len(segment_frame(3))
@@ -144,7 +144,7 @@ def test_a_segment_is_written_once(disk: MemoryDisk) -> None:
     ],
     ids=["empty", "cut", "longer", "other segment", "other shard", "snapshot"],
 )
-def test_what_is_not_the_segment_it_is_said_to_be_is_not_written(disk: MemoryDisk, frame: bytes) -> None:
+def test_a_frame_that_is_not_the_named_segment_is_not_written(disk: MemoryDisk, frame: bytes) -> None:
     refill = new_refill(disk)
     with pytest.raises(BadFrame):
         refill.write_segment(key(0), frame)
@@ -182,7 +182,7 @@ def test_a_plain_segment_needs_nothing(disk: MemoryDisk) -> None:
     assert refill.restore(key(100)) == (None, [])
 
 
-def test_restoring_gives_the_last_snapshot_and_what_follows_it(disk: MemoryDisk) -> None:
+def test_restoring_gives_the_last_snapshot_and_the_segments_after_it(disk: MemoryDisk) -> None:
     made = new_refill(disk, TYPED)
     made.write_snapshot(0, snapshot_frame(4))
     write(made, 4, 5, 6)
@@ -259,7 +259,9 @@ def test_a_segment_written_behind_the_status_that_would_cover_it_is_sent(disk: M
     assert Refill.open(disk, PATH).pending(A) == keys(2)
 
 
-def test_what_a_destination_had_before_it_was_written_for_another_is_not_sent_again(disk: MemoryDisk) -> None:
+def test_a_segment_that_a_destination_had_before_it_was_written_is_not_sent_again(
+    disk: MemoryDisk,
+) -> None:
     refill = new_refill(disk)
     for segment in range(10):
         refill.ack(key(segment), A)
@@ -341,7 +343,7 @@ def test_the_next_segments_are_one_past_all_that_was_seen(disk: MemoryDisk) -> N
 # --- the file's life ----------------------------------------------------------------------------------
 
 
-def test_only_what_is_done_is_removed_unless_it_is_forced(disk: MemoryDisk) -> None:
+def test_only_a_delivered_file_is_removed_unless_it_is_forced(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 0)
     with pytest.raises(BadRequest):
@@ -396,7 +398,7 @@ def test_two_that_were_made_at_the_same_path_do_not_overwrite_one_another(disk: 
     assert Refill.open(disk, PATH).pending(A) == keys(0)
 
 
-def test_a_file_that_is_no_refill_is_told_so(disk: MemoryDisk) -> None:
+def test_a_file_that_is_no_refill_raises(disk: MemoryDisk) -> None:
     with pytest.raises(BadRequest):
         Refill.open(disk, PATH)
     for content in (b"", b"GIF89a" * 100, encode(FrameType.TITLE, b"short"), encode(FrameType.MARKS, b"")):
@@ -412,7 +414,7 @@ def test_destinations_are_needed_once_each(disk: MemoryDisk) -> None:
             new_refill(disk, destinations=wrong)
 
 
-def test_what_a_newer_version_adds_is_passed_over(disk: MemoryDisk) -> None:
+def test_frames_of_a_newer_version_are_skipped(disk: MemoryDisk) -> None:
     import msgspec
 
     refill = new_refill(disk)

@@ -72,9 +72,10 @@ class ProducerStats:
 
 
 class RoomQueue:
-    """Senders that wait for room, in order. A woken sender uses its turn and wakes the next if there is more
-    room;
-    a cancelled one passes its turn on. A sender that finds no room waits again under its old turn.
+    """Senders that wait for room, in order.
+
+    A woken sender uses its turn and wakes the next if there is more room; a cancelled one passes its turn on. A
+    sender that finds no room waits again under its old turn.
     """
 
     def __init__(self) -> None:

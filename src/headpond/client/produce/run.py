@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
@@ -72,21 +72,6 @@ class RunOwner(Protocol):
         """Whether memory is full."""
 
 
-class _Start(NamedTuple):
-    """The parts of a new run."""
-
-    destinations: list[Destination]
-    registration: ProducerRegistration
-    slot: Slot | None
-    blocks: Blocks
-    keeper: Keeper
-    budget: Budget
-    topic: TopicInfo | None
-    """From the node, else from the note of an earlier run."""
-    known: bool
-    """Whether a node has said in this run what the topic is like."""
-
-
 async def open_run(
     links: Sequence[Link], topic: str, name: str, options: ProducerOptions, owner: RunOwner
 ) -> ProducerRun:
@@ -126,8 +111,21 @@ async def open_run(
             slot.release()
         await registration.leave()
         raise
-    start = _Start(destinations, registration, slot, blocks, keeper, budget, remembered, known=info is not None)
-    return ProducerRun(start, topic, name, options, owner, infos, hindrance)
+    return ProducerRun(
+        topic,
+        name,
+        options,
+        owner,
+        destinations=destinations,
+        registration=registration,
+        slot=slot,
+        blocks=blocks,
+        keeper=keeper,
+        budget=budget,
+        remembered=remembered,
+        infos=infos,
+        hindrance=hindrance,
+    )
 
 
 async def _ask_first(
@@ -204,31 +202,40 @@ def _build(
 class ProducerRun:
     def __init__(
         self,
-        start: _Start,
         topic: str,
         name: str,
         options: ProducerOptions,
         owner: RunOwner,
+        *,
+        destinations: list[Destination],
+        registration: ProducerRegistration,
+        slot: Slot | None,
+        blocks: Blocks,
+        keeper: Keeper,
+        budget: Budget,
+        remembered: TopicInfo | None,
         infos: list[TopicInfo | None],
         hindrance: HeadpondError | None,
     ) -> None:
-        """``infos`` are the destinations' answers, ``hindrance`` is why the first does not open the topic."""
-        self.destinations = start.destinations
-        self.keeper = start.keeper
+        """``remembered`` is the topic by the node, else by an earlier run; ``infos`` are the destinations'
+        answers, and ``hindrance`` is why the first one does not open the topic."""
+        self.destinations = destinations
+        self.keeper = keeper
         self.topic = topic
         self.schema: pa.Schema | None = None
-        self.has_refill = start.slot is not None
+        self.has_refill = slot is not None
         self.refusals: dict[int, HeadpondError] = {}
         self._name = name
         self._options = options
         self._owner = owner
-        self._slot = start.slot
-        self._blocks = start.blocks
-        self._budget = start.budget
-        self._registration = start.registration
-        self._known = start.known
+        self._slot = slot
+        self._blocks = blocks
+        self._budget = budget
+        self._registration = registration
+        self._known = infos[0] is not None
+        """Whether a node has said in this run what the topic is like."""
         self._infos = infos
-        self._learn(start.topic)
+        self._learn(remembered)
         self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headpond-refill")
