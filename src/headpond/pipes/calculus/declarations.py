@@ -23,7 +23,7 @@ for, not to carry a lossy route.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 
 from headpond.pipes.calculus.orders import Order
@@ -121,7 +121,7 @@ class SizeNeed:
     """What happens where it is smaller: a clause without its full stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """Something that can be set in the text of a route: ``resend_many(window=64)``.
 
@@ -131,6 +131,7 @@ class Parameter:
     name: str
     default: int | bool | str
     meaning: str
+    _: KW_ONLY
     minimum: int = 1
     maximum: int = 1 << 20
     choices: tuple[str, ...] = ()
@@ -191,19 +192,14 @@ class Declaration:
 
 
 WINDOW_DEFAULT = 1024
-
-BUFFER = Parameter(
-    name="buffer", default=1024, minimum=0, meaning="messages that may wait at the sender", local=True
-)
-SPARE = Parameter(
-    name="buffer", default=0, minimum=0, meaning="messages that may wait behind the window", local=True
-)
-WINDOW = Parameter(name="window", default=WINDOW_DEFAULT, meaning="messages that may be unconfirmed at a time")
+BUFFER = Parameter("buffer", 1024, "messages that may wait at the sender", minimum=0, local=True)
+SPARE = Parameter("buffer", 0, "messages that may wait behind the window", minimum=0, local=True)
+WINDOW = Parameter("window", WINDOW_DEFAULT, "messages that may be unconfirmed at a time")
 TIMEOUT = Parameter(
-    name="timeout",
-    default=20,
+    "timeout",
+    20,
+    "milliseconds that a sender waits for a confirm at the least before it sends again",
     maximum=60_000,
-    meaning="milliseconds that a sender waits for a confirm at the least before it sends again",
     local=True,
 )
 SPAN_PER_WINDOW = 16
@@ -219,18 +215,18 @@ def span_of(window: int) -> int:
 
 TRIES_MAX = 1000
 TRIES = Parameter(
-    name="tries",
-    default=0,
+    "tries",
+    0,
+    "how often a message is sent before it is given up; 0: until it is confirmed",
     minimum=0,
     maximum=TRIES_MAX,
-    meaning="how often a message is sent before it is given up; 0: until it is confirmed",
 )
 UNTIL_CONFIRMED = range(1)
 SO_MANY_TRIES = range(1, TRIES_MAX + 1)
 CONFIRM = Parameter(
-    name="confirm",
-    default="delivered",
-    meaning="whether a message is confirmed when it was passed on, or when the worker after is done with it",
+    "confirm",
+    "delivered",
+    "whether a message is confirmed when it was passed on, or when the worker after is done with it",
     choices=("delivered", "settled"),
 )
 
@@ -311,9 +307,7 @@ STREAM = Declaration(
     parameters=(
         WINDOW,
         SPARE,
-        Parameter(
-            name="commit", default=True, meaning="whether the receiver commits its index to an index storage"
-        ),
+        Parameter("commit", True, "whether the receiver commits its index to an index storage"),
         TIMEOUT,
     ),
 )
@@ -342,7 +336,7 @@ _INDEX_STATE = (
     PipeState(Side.SENDER, "the last index it gave"),
     PipeState(Side.RECEIVER, "the last index it sent on"),
 )
-_STRICT = Parameter(name="strict", default=True, meaning="whether an index equal to the current one is dropped")
+_STRICT = Parameter("strict", True, "whether an index equal to the current one is dropped")
 _INDEX_FORGOTTEN = "it forgets the last index, and late and repeated messages pass"
 
 INDEX = Declaration(
@@ -394,14 +388,9 @@ CONTINUOUS = Declaration(
     variant={"gaps": True, "strict": True},
     parameters=(
         _STRICT,
-        Parameter(
-            name="queue",
-            default=span_of(WINDOW_DEFAULT),
-            maximum=ROOM_MAX,
-            meaning="messages that may wait for their turn",
-        ),
-        Parameter(name="gaps", default=True, meaning="whether the receiver asks for missing messages"),
-        Parameter(name="window", default=4096, meaning="messages that the sender keeps for that", local=True),
+        Parameter("queue", span_of(WINDOW_DEFAULT), "messages that may wait for their turn", maximum=ROOM_MAX),
+        Parameter("gaps", True, "whether the receiver asks for missing messages"),
+        Parameter("window", 4096, "messages that the sender keeps for that", local=True),
     ),
 )
 
@@ -447,19 +436,14 @@ CONTINUOUS_SILENT_RELAXED = replace(
 # --- deduplication ----------------------------------------------------------------------------------
 
 _DEDUP_PARAMETERS = (
-    Parameter(name="by", default="id", meaning="what is compared", choices=("id", "index")),
+    Parameter("by", "id", "what is compared", choices=("id", "index")),
     Parameter(
-        name="window",
-        default=65536,
+        "window",
+        65536,
+        "messages that may overtake one that is still recognised as new (by=id)",
         maximum=ROOM_MAX,
-        meaning="messages that may overtake one that is still recognised as new (by=id)",
     ),
-    Parameter(
-        name="sessions",
-        default=65536,
-        meaning="sender sessions that the receiver distinguishes (by=id)",
-        local=True,
-    ),
+    Parameter("sessions", 65536, "sender sessions that the receiver distinguishes (by=id)", local=True),
 )
 
 DEDUP_BY_ID = Declaration(

@@ -100,8 +100,8 @@ class PipeSender(PipeEnd):
         """Called with the numbers of payloads, from 0 in the order they were taken, confirmed or given up."""
         self._turn = asyncio.Lock()
         """Held by the caller that sends now, so that others follow in the order they came."""
-        self._has_room = asyncio.Event()
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._news = asyncio.Event()
+        """Set when there may be room, or something was confirmed, or the sender ended."""
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -170,8 +170,7 @@ class PipeSender(PipeEnd):
                 self._raise()
                 room = self._room()
                 if room <= 0:
-                    self._has_room.clear()
-                    await self._has_room.wait()
+                    await self._wait_for_news()
                     continue
                 taken = payloads[at : at + min(room, RUN_MAX)]
                 at += len(taken)
@@ -183,13 +182,15 @@ class PipeSender(PipeEnd):
 
         It does not wait for messages that were given up after their last try; ``stats.given_up`` counts them.
         """
+        upto = self._accepted
         self._raise()
-        if self._flushed() >= self._accepted:
-            return
-        done = self._loop.create_future()
-        self._flushes.append((self._accepted, done))
-        await done
-        self._raise()
+        while (self._done.floor if self._machine.confirms else self._submitted) < upto:
+            await self._wait_for_news()
+            self._raise()
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
     @property
     def connected(self) -> bool:
@@ -252,21 +253,7 @@ class PipeSender(PipeEnd):
         if taken < len(waiting):
             self._waiting = waiting[taken:] + self._waiting
             self._waiting_bytes = sum(map(len, self._waiting))
-        self._wake_waiting()
-
-    def _flushed(self) -> int:
-        return self._done.floor if self._machine.confirms else self._submitted
-
-    def _wake_waiting(self) -> None:
-        """Wakes the callers that wait for room or for confirmations."""
-        if self._room() > 0:
-            self._has_room.set()
-        if self._flushes:
-            reached = self._flushed()
-            for upto, done in self._flushes:
-                if upto <= reached and not done.done():
-                    done.set_result(None)
-            self._flushes = [each for each in self._flushes if not each[1].done()]
+        self._news.set()
 
     # --- called by the way --------------------------------------------------------------------------
 
@@ -282,7 +269,7 @@ class PipeSender(PipeEnd):
             if clock:
                 self._runner.resume(lost=lost)
             self._submit()
-            self._wake_waiting()
+            self._news.set()
 
     def on_packets(self, packets: list[Packet]) -> None:
         if self._error is None:
@@ -291,11 +278,7 @@ class PipeSender(PipeEnd):
     def fail(self, error: HeadpondError) -> None:
         """Ends the sender: every call that waits raises ``error``."""
         self._error = self._error or error
-        for _, done in self._flushes:
-            if not done.done():
-                done.set_result(None)
-        self._flushes.clear()
-        self._has_room.set()
+        self._news.set()
 
     def _on_effects(self, effects: Effects) -> None:
         if effects.packets:
@@ -315,7 +298,7 @@ class PipeSender(PipeEnd):
                 self._given_up += len(token.numbers)
                 self._end_messages(token.numbers, confirmed=False)
             self._submit()
-            self._wake_waiting()
+            self._news.set()
 
     def _end_messages(self, numbers: Sequence[int], *, confirmed: bool) -> None:
         self._done.add(numbers)
