@@ -79,8 +79,8 @@ def flag(name: str, meaning: str) -> Any:
     return typer.Option(name, help=meaning, show_default=False)
 
 
-def argument(metavar: str, meaning: str, complete: Completer | None = None, **rest: Any) -> Any:
-    return typer.Argument(metavar=metavar, help=meaning, autocompletion=complete, **rest)
+def argument(metavar: str, meaning: str, complete: Completer | None = None) -> Any:
+    return typer.Argument(metavar=metavar, help=meaning, autocompletion=complete)
 
 
 def wrong_use(name: str, message: str) -> typer.BadParameter:

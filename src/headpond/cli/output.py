@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,9 +137,9 @@ def progress_line(first: str) -> Iterator[Callable[[str], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    lines = [first]
-    with live_line(lambda: lines[-1]):
-        yield lines.append
+    last = deque([first], maxlen=1)
+    with live_line(lambda: last[0]):
+        yield last.append
 
 
 def print_error(error: HeadpondError, *, as_json: bool) -> None:
