@@ -100,7 +100,9 @@ class LocalLink(Link):
     async def ask(
         self, operation: OperationOf[Result], *, retry: bool | None = None, timeout_s: float | None = None
     ) -> Result:
-        found: Result = await self.request(operation, timeout_s=timeout_s)
+        """Returns the node's own answer, which needs no conversion."""
+        retry = operation.repeatable if retry is None else retry
+        found: Result = await self.request(operation, retry=retry, timeout_s=timeout_s)
         return found
 
     async def _exchange(self, operation: Control) -> Any:
