@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -10,13 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.interval import (
     CopyTally,
     Interval,
-    normal_deviations,
     tally,
-    tally_messages,
     wilson,
 )
 
@@ -26,11 +24,6 @@ def test_wilsons_interval_has_its_known_values() -> None:
     assert (found.low, found.high) == pytest.approx((0.236593, 0.763407), abs=1e-6)
     found = wilson(0, 20, 0.95)
     assert (found.low, found.high) == pytest.approx((0, 0.161125), abs=1e-6)
-
-
-def test_the_normal_distribution_has_its_known_values() -> None:
-    assert normal_deviations(0.95) == pytest.approx(1.959964, abs=1e-6)
-    assert normal_deviations(0.999) == pytest.approx(3.290527, abs=1e-6)
 
 
 @given(st.integers(0, 2000), st.integers(0, 2000), st.sampled_from([0.5, 0.9, 0.999, 0.999999]))
@@ -54,9 +47,7 @@ def test_wilsons_interval_holds_the_truth_as_often_as_it_says(share: float) -> N
 
 def coverage(draw: Callable[[Random], int], uniqueness: float) -> float:
     random, runs = Random(11), 400
-    held = sum(
-        tally_messages(draw(random) for _ in range(300)).uniqueness(0.95).holds(uniqueness) for _ in range(runs)
-    )
+    held = sum(tally(draw(random) for _ in range(300)).uniqueness(0.95).holds(uniqueness) for _ in range(runs))
     return held / runs
 
 
@@ -68,14 +59,14 @@ def test_the_interval_of_uniqueness_holds_the_truth_as_often_as_it_says() -> Non
 
 
 def test_repeats_in_heaps_widen_the_interval() -> None:
-    spread, heaped = tally({1: 500, 2: 500}), tally({1: 950, 11: 50})
+    spread, heaped = tally(Counter({1: 500, 2: 500}).elements()), tally(Counter({1: 950, 11: 50}).elements())
     assert spread.received == heaped.received
     width = [each.uniqueness().high - each.uniqueness().low for each in (spread, heaped)]
     assert width[1] > 1.5 * width[0]
 
 
 def test_a_run_without_a_repeat_does_not_claim_certainty() -> None:
-    found = tally({1: 1000}).uniqueness()
+    found = tally(Counter({1: 1000}).elements()).uniqueness()
     assert (found.value, found.high) == (1, 1)
     assert 0.98 < found.low < 1
     assert found.holds(1)
@@ -83,8 +74,8 @@ def test_a_run_without_a_repeat_does_not_claim_certainty() -> None:
 
 
 def test_a_single_loss_rules_out_that_nothing_is_ever_lost() -> None:
-    assert tally({1: 100_000}).reliability().holds(1)
-    assert not tally({1: 99_999, 0: 1}).reliability().holds(1)
+    assert tally(Counter({1: 100_000}).elements()).reliability().holds(1)
+    assert not tally(Counter({1: 99_999, 0: 1}).elements()).reliability().holds(1)
 
 
 def test_a_run_that_sent_or_received_nothing_says_nothing() -> None:
@@ -93,28 +84,13 @@ def test_a_run_that_sent_or_received_nothing_says_nothing() -> None:
     assert (empty.uniqueness().low, empty.uniqueness().high) == (0, 1)
 
 
-@given(st.lists(st.integers(0, 5)), st.lists(st.integers(0, 5)))
-def test_tallies_of_parts_add_up_to_that_of_the_whole(one: list[int], other: list[int]) -> None:
-    assert tally_messages(one) + tally_messages(other) == tally_messages(one + other)
-
-
 def test_a_tally_counts_messages_and_copies() -> None:
-    assert tally({0: 2, 1: 5, 3: 1}) == CopyTally(sent=8, unique=6, received=8, squares=14)
+    assert tally([0, 1, 3, 1, 0]) == CopyTally(sent=5, unique=3, received=5, squares=11)
 
 
 def test_agreement_is_a_statement() -> None:
     found = Interval(0.9, 0.88, 0.92, 0.95)
-    assert found.compare("R", 0.91, 0.91).agrees
-    assert found.compare("R", 0.5, 0.9).agrees
-    wrong = found.compare("R", 0.93, 1)
-    assert not wrong.agrees
-    assert wrong.sentence == "measured R 0.9 (0.88 to 0.92 at 0.95) DISAGREES with predicted 0.93 to 1"
-
-
-def test_counts_that_cannot_be_are_refused() -> None:
-    with pytest.raises(BadRequest):
-        CopyTally(sent=1, unique=2, received=2, squares=2)
-    with pytest.raises(BadRequest):
-        CopyTally(sent=2, unique=2, received=1, squares=1)
-    with pytest.raises(BadRequest):
-        wilson(1, 2, 1.0)
+    assert found.compare("R", 0.91, 0.91)[0]
+    assert found.compare("R", 0.5, 0.9)[0]
+    sentence = "measured R 0.9 (0.88 to 0.92 at 0.95) DISAGREES with predicted 0.93 to 1"
+    assert found.compare("R", 0.93, 1) == (False, sentence)

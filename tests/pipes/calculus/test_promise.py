@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.copies import finite, resent
+from headpond.pipes.calculus.copies import Finite, resent
 from headpond.pipes.calculus.declarations import DECLARATIONS, Fault, Need, Tactic
 from headpond.pipes.calculus.delivery import UNRATED, Channel, DeliveryMode, delivery
 from headpond.pipes.calculus.flow import RateBounds
-from headpond.pipes.calculus.interval import tally_messages
+from headpond.pipes.calculus.interval import tally
 from headpond.pipes.calculus.orders import Order, OrderCheck, implies
 from headpond.pipes.calculus.promise import Outlook, RoutePromise, promise_of
 from headpond.pipes.calculus.route import Route, parse_route
@@ -110,7 +110,7 @@ def test_bounds_hold_for_whatever_a_dropping_pipe_may_have_dropped() -> None:
     doubled = WORST.copies.probabilities[2]
     for arrives in (WORST.prompt, Fraction(3, 4), 1 - WORST.copies.lost):
         for twice in (Fraction(0), doubled / 2, doubled):
-            left = finite((1 - arrives, arrives - twice, twice))
+            left = Finite((1 - arrives, arrives - twice, twice))
             assert low <= delivery(resent(left, WORST.confirm)).uniqueness
 
 
@@ -366,7 +366,7 @@ def check(indices: list[int], messages: int, promise: RoutePromise) -> None:
     order.take(indices)
     for index in indices:
         copies[index] += 1
-    measured, outlook = tally_messages(copies), promise.outlook
+    measured, outlook = tally(copies), promise.outlook
     assert measured.reliability().agrees(outlook.reliability.low, outlook.reliability.high)
     assert measured.uniqueness().agrees(outlook.uniqueness.low, outlook.uniqueness.high)
     assert implies(order.order, outlook.order)

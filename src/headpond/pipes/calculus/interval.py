@@ -16,24 +16,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import msgspec
 
-from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import Number, exact
 
 CONFIDENCE = 0.999
 """High, because a run is compared on several numbers and a test suite makes many runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Whether a measured number agrees with a predicted one, and the sentence that says so."""
-
-    agrees: bool
-    sentence: str
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -51,12 +43,12 @@ class Interval(msgspec.Struct, frozen=True):
         """Whether a prediction from ``low`` to ``high`` can be true, as far as this run tells."""
         return exact(low) <= exact(self.high) and exact(high) >= exact(self.low)
 
-    def compare(self, name: str, low: Number, high: Number) -> Agreement:
-        """The same as a statement about a number of that name."""
+    def compare(self, name: str, low: Number, high: Number) -> tuple[bool, str]:
+        """The same, and the sentence that says so about a number of that name."""
         agrees = self.agrees(low, high)
         predicted = f"{float(low):.6g}" if low == high else f"{float(low):.6g} to {float(high):.6g}"
         verb = "agrees" if agrees else "DISAGREES"
-        return Agreement(agrees, f"measured {name} {self} {verb} with predicted {predicted}")
+        return agrees, f"measured {name} {self} {verb} with predicted {predicted}"
 
     def __str__(self) -> str:
         return f"{self.value:.6g} ({self.low:.6g} to {self.high:.6g} at {self.confidence:.6g})"
@@ -64,7 +56,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CopyTally:
-    """The counts of a run: enough for both intervals, in a few sums that partial runs can add up."""
+    """The counts of a run: enough for both intervals."""
 
     sent: int = 0
     unique: int = 0
@@ -73,18 +65,6 @@ class CopyTally:
     """Copies that arrived."""
     squares: int = 0
     """The sum over messages of copies squared."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.unique <= min(self.sent, self.received) or self.squares < self.received:
-            raise BadRequest(f"{self} cannot be the counts of a run", hint="unique ≤ sent, unique ≤ received.")
-
-    def __add__(self, other: CopyTally) -> CopyTally:
-        return CopyTally(
-            self.sent + other.sent,
-            self.unique + other.unique,
-            self.received + other.received,
-            self.squares + other.squares,
-        )
 
     def reliability(self, confidence: float = CONFIDENCE) -> Interval:
         """Measured R, with its interval."""
@@ -107,26 +87,22 @@ class CopyTally:
         return binomial / variance
 
 
-def tally(copies: Mapping[int, int]) -> CopyTally:
-    """The tally of a histogram: how many messages (values) had how many copies (keys), 0 included."""
-    return CopyTally(
-        sent=sum(copies.values()),
-        unique=sum(messages for count, messages in copies.items() if count),
-        received=sum(count * messages for count, messages in copies.items()),
-        squares=sum(count * count * messages for count, messages in copies.items()),
-    )
-
-
-def tally_messages(copies: Iterable[int]) -> CopyTally:
+def tally(copies: Iterable[int]) -> CopyTally:
     """The tally of the number of copies of each message."""
-    return tally(Counter(copies))
+    counts = Counter(copies)
+    return CopyTally(
+        sent=counts.total(),
+        unique=counts.total() - counts[0],
+        received=sum(count * messages for count, messages in counts.items()),
+        squares=sum(count * count * messages for count, messages in counts.items()),
+    )
 
 
 def wilson(
     successes: int, trials: int, confidence: float = CONFIDENCE, *, trials_effective: float | None = None
 ) -> Interval:
     """Wilson's score interval for a share; without trials nothing is known, and it is all of 0 to 1."""
-    deviations = normal_deviations(confidence)
+    deviations = -NormalDist().inv_cdf((1 - confidence) / 2)
     if not trials:
         return Interval(1.0, 0.0, 1.0, confidence)
     share, size = successes / trials, trials_effective or trials
@@ -137,15 +113,3 @@ def wilson(
     low = 0.0 if successes == 0 else max(0.0, middle - half)
     high = 1.0 if successes == trials else min(1.0, middle + half)
     return Interval(share, low, high, confidence)
-
-
-def normal_deviations(confidence: float) -> float:
-    """How many standard deviations on both sides hold that share of a normal distribution."""
-    if not 0 < confidence < 1:
-        raise BadRequest(f"the confidence is {confidence}, and it lies between 0 and 1")
-    low, high = 0.0, 40.0
-    # Halving is slow and cannot go wrong; erfc keeps its digits where erf is all nines.
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if math.erfc(middle / math.sqrt(2)) > 1 - confidence else (low, middle)
-    return low

@@ -45,40 +45,30 @@ class Order(StrEnum):
 class OrderCheck:
     """Watches a stream of received indices; its state is a few numbers however long the stream is."""
 
-    __slots__ = ("_last", "falls", "first", "gaps", "received", "repeats")
+    __slots__ = ("_last", "falls", "gaps", "repeats")
 
-    def __init__(self, first: int = 0) -> None:
-        self.first = first
-        self.received = 0
-        """How many indices came."""
+    def __init__(self) -> None:
         self.falls = 0
         """How often an index was below the one before it."""
         self.repeats = 0
         """How often an index was the one before it again."""
         self.gaps = 0
-        """How often an index was more than one above the one before it, or the first was not the first."""
-        self._last = first - 1
+        """How often an index was more than one above the one before it, or the first was not 0."""
+        self._last = -1
 
     def take(self, indices: Iterable[int]) -> None:
         """The next indices received, in the order they came."""
-        last, count, falls, repeats, gaps = self._last, 0, 0, 0, 0
-        starting = self.received == 0
+        last, falls, repeats, gaps = self._last, 0, 0, 0
         for index in indices:
             if index != last + 1:
-                if starting:
-                    # Nothing came before, so there is nothing to fall from and nothing to repeat.
-                    gaps += 1
-                elif index < last:
+                if index < last:
                     falls += 1
                 elif index == last:
                     repeats += 1
                 else:
                     gaps += 1
             last = index
-            count += 1
-            starting = False
         self._last = last
-        self.received += count
         self.falls += falls
         self.repeats += repeats
         self.gaps += gaps
@@ -87,9 +77,6 @@ class OrderCheck:
     def order(self) -> Order | None:
         """The strongest order that held so far."""
         return order_of(falls=bool(self.falls), repeats=bool(self.repeats), gaps=bool(self.gaps))
-
-    def held(self, order: Order) -> bool:
-        return implies(self.order, order)
 
 
 # --- the lattice ------------------------------------------------------------------------------------

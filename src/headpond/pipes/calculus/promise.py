@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
 
 from headpond.pipes.calculus.copies import Copies
 from headpond.pipes.calculus.declarations import OUTLASTED, Fault, Need, Tactic
-from headpond.pipes.calculus.delivery import Channel, DeliveryMode, compare_laws, mode_of
+from headpond.pipes.calculus.delivery import Channel, DeliveryMode, delivery, mode_of, product_law
 from headpond.pipes.calculus.flow import (
     RateBounds,
     RouteFlow,
@@ -347,9 +348,9 @@ def _by_product(hops: Sequence[RoutePromise]) -> list[str]:
     """The product law beside the exact one, where they differ."""
     copies = [hop.flow.copies for hop in hops]
     known = [each for each in copies if each is not None]
-    if len(known) < len(hops) or (laws := compare_laws(*known)).agree:
+    if len(known) < len(hops) or (by_product := product_law(known)) == delivery(reduce(Copies.then, known)):
         return []
-    r, ur = float(laws.product.reliability), float(laws.product.uniqueness)
+    r, ur = float(by_product.reliability), float(by_product.uniqueness)
     return [f"the product law would give R {r:.6g}, UR {ur:.6g}: it forgets that a repeat is a second chance"]
 
 

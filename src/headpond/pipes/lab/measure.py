@@ -12,7 +12,7 @@ import msgspec
 from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import LATE_MAX, Channel
 from headpond.pipes.calculus.flow import RateBounds
-from headpond.pipes.calculus.interval import CopyTally, tally_messages
+from headpond.pipes.calculus.interval import CopyTally, tally
 from headpond.pipes.calculus.orders import Order, OrderCheck, held_orders, implies, meet
 from headpond.pipes.calculus.promise import ChainPromise, CrashRole, chain_promise_of
 from headpond.pipes.calculus.route import Route
@@ -70,7 +70,7 @@ class Measure:
     @property
     def tally(self) -> CopyTally:
         """Of the messages that the route took."""
-        return tally_messages(self._copies[: self.sent])
+        return tally(self._copies[: self.sent])
 
     @property
     def order(self) -> Order | None:
@@ -152,8 +152,8 @@ def predict(
         in_order = implies(order, expected)
         verb = "agrees" if in_order else "DISAGREES"
         order_sentence = f"measured order {order or 'none'} {verb} with predicted {expected or 'none'}"
-        agrees = in_order and all(each.agrees for each in found)
-        sentences = (*(each.sentence for each in found), order_sentence)
+        agrees = in_order and all(fits for fits, _ in found)
+        sentences = (*(sentence for _, sentence in found), order_sentence)
     return Predicted(
         promise.holds,
         float(reliability.low),
