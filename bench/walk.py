@@ -27,9 +27,9 @@ import pyarrow as pa
 import headpond
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
-from headpond.node.http.server import open_http
+from headpond.node.data_folder import NodeDisk
+from headpond.node.http.server import HttpServer
 from headpond.node.server import Server, clock_us, now_us
-from headpond.storage.os_disk import OsDisk
 
 SOURCE = str(Path(headpond.__file__).parent) + "/"
 WARM_UP = 5
@@ -88,7 +88,7 @@ def rows(count: int) -> pa.Table:
 async def a_node(folder: Path) -> AsyncIterator[tuple[str, str]]:
     """A node on this loop; its URL, and that of HTTP."""
     settings = Settings(data=str(folder), listen="127.0.0.1:0", http="127.0.0.1:0")
-    disk = OsDisk(folder)
+    disk = NodeDisk(folder)
     core = NodeCore(
         disk,
         settings,
@@ -100,7 +100,8 @@ async def a_node(folder: Path) -> AsyncIterator[tuple[str, str]]:
     )
     server = Server(disk, core, settings)
     url = await server.start()
-    http = await open_http(server, settings, None)
+    http = HttpServer(server, settings, None)
+    await http.start()
     try:
         yield url, http.url
     finally:

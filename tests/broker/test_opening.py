@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import re
-from pathlib import Path
-
 import pytest
 
 from headpond.broker.catalog.topics import TOPICS_FOLDER
-from headpond.model.errors import BadData, DiskFull, IncarnationChanged
-from headpond.node.data_folder import NODE_FILE, open_error, open_identity, refuse_foreign
+from headpond.model.errors import IncarnationChanged
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.catalog import DeleteTopic, ListTopics, ShowTopic, TopicInfo
 from headpond.wire.control.codec import read_result
@@ -91,29 +86,3 @@ def test_positions_ahead_of_a_restored_log_begin_a_new_incarnation_and_no_entry_
     ask = FetchEntries(sender.info.uuid, 0, 5, None, before.incarnation)
     with pytest.raises(IncarnationChanged):
         again.connect().request(ask)
-
-
-def test_a_folder_that_is_not_a_nodes_is_not_touched() -> None:
-    disk = MemoryDisk()
-    disk.create("holiday.jpg").close()
-    with pytest.raises(BadData):
-        refuse_foreign(disk, "pictures")
-    assert disk.list("") == ["holiday.jpg"]
-
-
-def test_a_folder_on_a_full_disk_is_refused_with_the_file_the_room_and_the_way_out(tmp_path: Path) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device", "catalog/00000000.journal")
-    error = open_error(tmp_path / "data", full)
-    assert isinstance(error, DiskFull) and "catalog/00000000.journal" in error.message
-    assert re.search(r"[\d,]+ bytes and [\d,]+ files are free", error.message)
-    assert "df" in error.hint and "--data" in error.hint
-    assert isinstance(open_error(tmp_path, OSError(errno.EACCES, "Permission denied")), BadData)
-
-
-def test_who_the_node_is_stays_and_a_rotten_identity_is_told() -> None:
-    disk = MemoryDisk()
-    first = open_identity(disk, node="n", now_us=1)
-    assert open_identity(disk, node="other", now_us=2) == first
-    disk.flip(NODE_FILE, 20)
-    with pytest.raises(BadData, match="NODE"):
-        open_identity(disk, node="n", now_us=1)

@@ -17,7 +17,7 @@ from headpond.broker.access.tokens import Tokens, make_token
 from headpond.broker.access.tokens import encode_change as encode_token
 from headpond.broker.settings import Limits
 from headpond.model.grant import ALL
-from headpond.node.data_folder import open_error, open_identity, refuse_foreign
+from headpond.node.data_folder import lock_folder, open_error, open_identity
 from headpond.storage.journal import JournalTable, TableState
 from headpond.storage.os_disk import OsDisk
 from headpond.storage.seal import read_seal
@@ -29,12 +29,7 @@ logger = logging.getLogger("headpond.node")
 
 def bootstrap(folder: Path, name: str) -> tuple[str, str]:
     """Creates a token for everything; returns its id and its text. ``DataLocked`` while the node runs."""
-    try:
-        disk = OsDisk(folder)
-        refuse_foreign(disk, str(folder))
-        disk.lock()
-    except OSError as error:
-        raise open_error(folder, error) from error
+    disk = lock_folder(folder)
     try:
         now_us = time.time_ns() // 1000
         open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)

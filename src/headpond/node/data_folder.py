@@ -20,12 +20,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
 
 from headpond.model.errors import BadData, BadFrame, DiskFull, HeadpondError
 from headpond.storage.disk import Disk, is_disk_full
+from headpond.storage.os_disk import OsDisk
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 FORMAT = 1
@@ -52,10 +54,41 @@ def open_error(folder: Path, error: OSError) -> HeadpondError:
     return DiskFull(f"{reason}; {free}", hint=hint)
 
 
-def refuse_foreign(disk: Disk, folder: str) -> None:
-    """Refuses a folder with other files in it, before anything is written there, not even a lock."""
-    if not disk.exists(NODE_FILE) and any(name not in _HARMLESS for name in disk.list("")):
-        raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
+class NodeDisk(OsDisk):
+    """The disk of a node. ``free_bytes`` is the last measurement, so that the loop never waits for the disk."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._free_bytes: int | None = None
+        self._measured_s = 0.0
+        self.measure()
+
+    def free_bytes(self) -> int:
+        if self._free_bytes is None:
+            raise OSError("the free room of the disk is unknown")
+        return self._free_bytes
+
+    def measure(self, after_s: float = 0.0) -> None:
+        """Measures the free room, unless the last measurement is younger than ``after_s``."""
+        now_s = time.monotonic()
+        if now_s - self._measured_s >= after_s:
+            self._measured_s = now_s
+            try:
+                self._free_bytes = super().free_bytes()
+            except OSError:
+                self._free_bytes = None
+
+
+def lock_folder(folder: Path) -> NodeDisk:
+    """Opens and locks a data folder. Nothing is written, not even a lock, to a folder of other files."""
+    try:
+        disk = NodeDisk(folder)
+        if not disk.exists(NODE_FILE) and any(name not in _HARMLESS for name in disk.list("")):
+            raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
+        disk.lock()
+    except OSError as error:
+        raise open_error(folder, error) from error
+    return disk
 
 
 def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:

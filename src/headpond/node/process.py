@@ -21,9 +21,8 @@ from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
-from headpond.node.data_folder import open_error, open_identity, refuse_foreign
+from headpond.node.data_folder import NodeDisk, lock_folder, open_error, open_identity
 from headpond.node.server import Server, clock_us, now_us
-from headpond.storage.os_disk import OsDisk
 
 if TYPE_CHECKING:
     from headpond.node.http.server import HttpServer
@@ -118,12 +117,7 @@ def _reload(certificates: Certificates | None) -> None:
         logger.info("SIGHUP: read the certificate again")
 
 
-async def _serve(
-    disk: OsDisk,
-    core: NodeCore,
-    settings: Settings,
-    on_ready: OnReady,
-) -> None:
+async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: OnReady) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -147,9 +141,11 @@ async def _serve(
 
 
 async def _open_http(server: Server, settings: Settings, tls: ssl.SSLContext | None) -> HttpServer:
-    from headpond.node.http.server import open_http  # a node without HTTP does not load the framework
+    from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
 
-    return await open_http(server, settings, tls)
+    http = HttpServer(server, settings, tls)
+    await http.start()
+    return http
 
 
 def _raise_file_limit() -> None:
@@ -167,12 +163,7 @@ def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> N
     tls_context(settings)
     _raise_file_limit()
     folder = Path(settings.data).expanduser()
-    try:
-        disk = OsDisk(folder)
-        refuse_foreign(disk, str(folder))
-        disk.lock()
-    except OSError as error:
-        raise open_error(folder, error) from error
+    disk = lock_folder(folder)
     try:
         try:
             identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())

@@ -24,13 +24,13 @@ from headpond.broker.session import Session
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
+from headpond.node.data_folder import NodeDisk
 from headpond.node.links.links import Peers
 from headpond.node.memory_transport import MemoryTransport, connect_in_memory
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import is_disk_full
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
-from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.greeting import Control, Ping
 from headpond.wire.control.producing import Ack
@@ -44,6 +44,10 @@ PING_S = 5.0
 """How often the node pings a client that it does not read from."""
 STOP_S_MAX = 30.0
 """How long a stopping node waits for its last writes."""
+MEASURE_S = 1.0
+"""How often the free room of the disk is measured while nothing is written."""
+MEASURE_FULL_S = 0.1
+"""The same while the disk is full, and after writes."""
 LEAVE_TURNS = 500
 """For how many turns, of a millisecond each, a stopping node waits until its connections have ended."""
 
@@ -55,6 +59,34 @@ def now_us() -> int:
 def clock_us() -> int:
     """A clock that is never set back, for waits."""
     return time.monotonic_ns() // 1000
+
+
+async def listen(
+    accept: Callable[[], asyncio.Protocol],
+    place: tuple[str, int],
+    settings: Settings,
+    tls: ssl.SSLContext | None,
+    protocol: str = "",
+) -> tuple[asyncio.Server, Address]:
+    """Listens at ``place``; returns the listener and its address, with the port that the system chose for 0."""
+    host, port = place
+    try:
+        listener = await asyncio.get_running_loop().create_server(
+            accept,
+            host,
+            port,
+            backlog=1024,
+            ssl=tls,
+            ssl_handshake_timeout=settings.limits.handshake_s if tls else None,
+        )
+    except OSError as error:
+        hint = (
+            None if error.errno == errno.EADDRINUSE else "Choose an address of this machine, such as 127.0.0.1."
+        )
+        raise AddressInUse(
+            f"cannot listen on {Address(host, port)}{protocol}: {error.strerror or error}", hint=hint
+        ) from error
+    return listener, Address(host, listener.sockets[0].getsockname()[1], tls=tls is not None)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -114,7 +146,7 @@ class ClientConnection(asyncio.Protocol):
 
 class Server:
     def __init__(
-        self, disk: OsDisk, core: NodeCore, settings: Settings, tls: ssl.SSLContext | None = None
+        self, disk: NodeDisk, core: NodeCore, settings: Settings, tls: ssl.SSLContext | None = None
     ) -> None:
         self.core = core
         self._tls = tls
@@ -137,43 +169,30 @@ class Server:
         self._timer_us: int | None = None
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
+        self.url = ""
+        """Where clients connect, once it listens."""
         self.peers = Peers(core, self.drain)
-        self._ticker: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     # --- life ---------------------------------------------------------------------------------------
 
     async def start(self) -> str:
         """Listens; returns the URL that clients use."""
-        host, port = self._settings.address
-        try:
-            self._listener = await self._loop.create_server(
-                self._accept,
-                host,
-                port,
-                backlog=1024,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._settings.limits.handshake_s if self._tls else None,
-            )
-        except OSError as error:
-            reason = f"cannot listen on {self._settings.listen}: {error.strerror or error}"
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUse(reason) from error
-            raise AddressInUse(
-                reason, hint="Choose an address of this machine, such as 127.0.0.1:7411."
-            ) from error
-        self._ticker = self._loop.create_task(self._tick())
+        self._listener, address = await listen(self._accept, self._settings.address, self._settings, self._tls)
+        self.url = address.url
+        self._tasks = [self._loop.create_task(each) for each in (self._tick(), self._measure_disk())]
         self.core.watermark.lack()  # logs a disk that is full already
         self.peers.start()
         self.drain()
-        port = self._listener.sockets[0].getsockname()[1]
-        return Address(host, port, tls=self._tls is not None).url
+        return self.url
 
     async def stop(self) -> None:
         """Refuses new requests, finishes what is under way, ends connections, and closes the files in order."""
         self.core.begin_stop()
-        assert self._listener is not None and self._ticker is not None
+        assert self._listener is not None
         self._listener.close()
-        self._ticker.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self.peers.stop()
         for connection in self._connections.values():
             if connection.transport is not None and connection.reading:
@@ -304,6 +323,12 @@ class Server:
                 self._resume_reading()
             self.drain()
 
+    async def _measure_disk(self) -> None:
+        """Measures the free room of the disk in a thread, more often while the disk is full."""
+        while True:
+            await asyncio.sleep(MEASURE_FULL_S if self.core.watermark.full else MEASURE_S)
+            await self._loop.run_in_executor(self._readers, self._disk.measure)
+
     def count_partial(self, connection: ClientConnection, held_bytes: int) -> None:
         """Keeps incomplete frames within their limit; refuses the clients whose frames began longest ago."""
         self._partial_bytes += held_bytes - connection.partial_bytes
@@ -395,6 +420,7 @@ class Server:
         except Exception as failure:  # an internal fault must not pass for a write that succeeded
             logger.exception("writing %s failed", lane.name)
             error = OSError(errno.EIO, f"internal fault: {failure}")
+        self._disk.measure(MEASURE_FULL_S)
         self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
 
     def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:

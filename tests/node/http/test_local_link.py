@@ -23,18 +23,18 @@ from headpond.client.admin import Admin
 from headpond.client.reader import Reader
 from headpond.model.errors import (
     HeadpondError,
+    LimitReached,
     NodeStopping,
     NotAllowed,
     TokenExpired,
     TokenNeeded,
     TokenRevoked,
     TopicNotFound,
-    Unavailable,
 )
+from headpond.node.data_folder import NodeDisk
 from headpond.node.http.lane import Lane
 from headpond.node.http.local_link import LocalClient
 from headpond.node.server import Server, clock_us, now_us
-from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.access import ShowAccess
 from headpond.wire.control.catalog import OpenTopic, ShowTopic
 from headpond.wire.control.reading import ReadEnds
@@ -56,7 +56,7 @@ def with_node(folder: Path, scenario: Scenario, **limits: Any) -> None:
     settings = Settings(data=str(folder), listen="127.0.0.1:0", limits=Limits(**limits))
 
     async def run() -> None:
-        disk = OsDisk(folder)
+        disk = NodeDisk(folder)
         core = NodeCore(
             disk,
             settings,
@@ -136,7 +136,7 @@ def test_it_is_one_connection_of_the_node(tmp_path: Path) -> None:
 def test_it_counts_towards_the_limit_of_connections(tmp_path: Path) -> None:
     async def scenario(node: Server) -> None:
         async with a_client(node), a_client(node):
-            with pytest.raises(Unavailable, match=r"limits\.connections"):
+            with pytest.raises(LimitReached, match=r"^this node takes at most 2 connections"):
                 await LocalClient(node, None, "http").open()
 
     with_node(tmp_path, scenario, connections=2)

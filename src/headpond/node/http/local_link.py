@@ -17,7 +17,7 @@ from headpond.broker.reading.fetch import Records
 from headpond.client.connect import Client
 from headpond.client.link.connection import Connection
 from headpond.client.link.link import Link, LinkOptions
-from headpond.model.address import DEFAULT_URL, Address
+from headpond.model.address import Address
 from headpond.model.errors import ConnectionLost, HeadpondError
 from headpond.node.server import ClientConnection, Server
 from headpond.wire.connection import ClientSide
@@ -93,9 +93,15 @@ class LocalLink(Link):
         super().__init__(addresses, client=client, token=token, options=LinkOptions())
         self._node = node
 
-    def _new_connection(self, address: Address) -> Connection:
+    async def _connect(self) -> None:
+        """The node of this process is the only address: its own refusal is the error."""
         side = ClientSide(client=self._client, token=self._token)
-        return LocalConnection(self._node, address, side, self)
+        connection = LocalConnection(self._node, self.addresses[0], side, self)
+        welcome = await connection.open(self._options.connect_timeout_s)
+        if connection.ended is not None:
+            raise connection.ended
+        self.welcome, self.refusal = welcome, None
+        self._on_up(connection)
 
     async def ask(
         self, operation: OperationOf[Result], *, retry: bool | None = None, timeout_s: float | None = None
@@ -160,7 +166,7 @@ class LocalClient(Client):
     """A client of the node in the same process: ``await LocalClient(node, token, name).open()``."""
 
     def __init__(self, node: Server, token: str | None, name: str) -> None:
-        super().__init__(DEFAULT_URL, token, name, LinkOptions())  # the address is not used
+        super().__init__(node.url, token, name, LinkOptions())
         self._node = node
 
     def _new_link(self, addresses: Sequence[Address]) -> Link:

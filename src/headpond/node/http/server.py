@@ -17,7 +17,6 @@ another one comes that is too many
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import ssl
 from typing import cast
@@ -28,13 +27,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from headpond.broker.settings import HttpLimits, Settings
-from headpond.model.address import Address
-from headpond.model.errors import AddressInUse, HeadpondError, NodeStopping
+from headpond.model.errors import HeadpondError, NodeStopping
 from headpond.node.http.app import make_app
 from headpond.node.http.callers import Callers
 from headpond.node.http.gate import Gate, OwnNames
 from headpond.node.http.request import HttpState
-from headpond.node.server import Server
+from headpond.node.server import Server, listen
 
 logger = logging.getLogger("headpond.http")
 
@@ -159,7 +157,6 @@ class HttpServer:
         }
 
     async def start(self) -> None:
-        host, port = self._address
         limits = self._settings.http_limits
         config = Config(
             self._gate,
@@ -173,22 +170,15 @@ class HttpServer:
         )
         config.load()
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # noise must not fill the log
-        try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                lambda: HttpConnection(limits, config, self._uvicorn),
-                host,
-                port,
-                backlog=1024,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._settings.limits.handshake_s if self._tls else None,
-            )
-        except OSError as error:
-            reason = f"cannot listen on {self._settings.http} for HTTP: {error.strerror or error}"
-            hint = None if error.errno == errno.EADDRINUSE else "Choose an address of this machine."
-            raise AddressInUse(reason, hint=hint) from error
+        self._listener, place = await listen(
+            lambda: HttpConnection(limits, config, self._uvicorn),
+            self._address,
+            self._settings,
+            self._tls,
+            " for HTTP",
+        )
         self._callers.start()
-        where = Address(host, self._listener.sockets[0].getsockname()[1])
-        self.url = f"{'https' if self._tls is not None else 'http'}://{where}"
+        self.url = f"{'https' if self._tls is not None else 'http'}://{place}"
 
     async def stop(self) -> None:
         """Accepts no more requests; waits and streams end at once, other requests have a moment."""
@@ -204,9 +194,3 @@ class HttpServer:
         for task in list(self._uvicorn.tasks):
             task.cancel()
         await self._callers.stop()
-
-
-async def open_http(node: Server, settings: Settings, tls: ssl.SSLContext | None) -> HttpServer:
-    server = HttpServer(node, settings, tls)
-    await server.start()
-    return server
