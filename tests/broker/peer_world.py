@@ -11,7 +11,7 @@ from typing import Protocol
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.links.link_table import LinkMade
 from headpond.broker.links.status import LinkStatus
-from headpond.node.links.ends import ThisNode
+from headpond.node.links.ends import Direction, ThisNode
 from headpond.node.links.flow import PeerFlow
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.catalog import CreateTopic, OpenTopic
@@ -119,7 +119,7 @@ class Way:
         ends = [ThisNode(each.shell.core, number, each.drain) for each in (self.source, self.sink)]
         self.status.connected(self.source.name)
         try:
-            await PeerFlow(self.made, self.direction, ends[0], ends[1], self.status).run()
+            await PeerFlow(Direction(self.made, self.direction, ends[0], ends[1], self.status)).run()
         finally:
             for end in ends:
                 end.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import Link, LinkOptions
 from headpond.model.address import parse_addresses
 from headpond.model.errors import ConnectionLost, HeadpondError, PeerBarred, PeerMismatch, ProtocolError
-from headpond.node.links.ends import LogRecord, OtherNode, ThisNode
+from headpond.node.links.ends import Direction, LogRecord, OtherNode, ThisNode
 from headpond.node.links.flow import PeerFlow, offer
 from headpond.wire.control.catalog import DeleteTopic, ShowTopic
 from headpond.wire.control.codec import Operation, Request, Response
@@ -76,7 +77,7 @@ def lying(a: MemoryNode, b: MemoryNode, topics: str, **lies: Any) -> tuple[PeerF
         setattr(source, name, lie)
     status = LinkStatus(lambda: 0)
     made = LinkMade("link", "headpond://other", [topics], "pull", None, 0, "")
-    return PeerFlow(made, "pull", source, ThisNode(b.shell.core, -2, b.drain), status), status
+    return PeerFlow(Direction(made, "pull", source, ThisNode(b.shell.core, -2, b.drain), status)), status
 
 
 async def ended(flow: PeerFlow) -> BaseException:
@@ -228,7 +229,12 @@ def test_the_same_link_again_leaves_it_as_it_is() -> None:
 def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
-    carried: list[str] = []
+    released: list[str] = []
+
+    class Claims(dict[tuple[str, str, str], int]):
+        def __delitem__(self, key: tuple[str, str, str]) -> None:
+            released.append(key[2])
+            super().__delitem__(key)
 
     class Refusing(ThisNode):
         async def ask(self, operation: Operation, kind: type[Any]) -> Any:
@@ -238,14 +244,15 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
 
     async def scenario() -> None:
         flow, _ = lying(a, b, "*")
-        flow.sink, flow.release = Refusing(b.shell.core, -3, b.drain), carried.append
+        sink = Refusing(b.shell.core, -3, b.drain)
+        flow.direction = dataclasses.replace(flow.direction, sink=sink, claims=Claims())
         task = asyncio.ensure_future(flow.run())
-        await until(lambda: bool(carried))
+        await until(lambda: bool(released))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(scenario())
-    assert carried == [TOPIC]
+    assert released == [TOPIC]
 
 
 def test_an_empty_topic_that_is_deleted_while_it_is_fed_does_not_come_back_either() -> None:

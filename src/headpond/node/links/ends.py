@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from headpond.broker.core import NodeCore
+from headpond.broker.links.link_table import LinkMade
 from headpond.broker.links.requests import local_session
 from headpond.broker.links.sink import NODE_LENGTH_MAX
+from headpond.broker.links.status import LinkStatus
 from headpond.broker.reading.fetch import Records
 from headpond.broker.steps import run
 from headpond.client.link.link import Link
@@ -50,6 +53,34 @@ class LinkEnd(Protocol):
         """Records, and the entry to continue at."""
 
     async def admit(self, ask: AdmitRecords, records: list[LogRecord]) -> Admitted: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One direction of a link: messages go from ``source`` to ``sink``."""
+
+    made: LinkMade
+    name: str
+    """``pull`` or ``push``"""
+    source: LinkEnd
+    sink: LinkEnd
+    status: LinkStatus
+    number: int = 0
+    """Of the link's connection."""
+    claims: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """By direction, other node and topic: the connection that copies the topic; other links leave it alone."""
+
+    def claim(self, topic: str) -> bool:
+        """Whether this link copies the topic: no other one does."""
+        return self.claims.setdefault(self._key(topic), self.number) == self.number
+
+    def release(self, topic: str) -> None:
+        """Lets another link copy the topic."""
+        if self.claim(topic):
+            del self.claims[self._key(topic)]
+
+    def _key(self, topic: str) -> tuple[str, str, str]:
+        return self.name, (self.source if self.name == "pull" else self.sink).id, topic
 
 
 class ThisNode:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from headpond.broker.links.link_table import LinkMade
 from headpond.broker.links.sink import FEEDS_MAX
-from headpond.broker.links.status import LinkStatus, TopicStatus
+from headpond.broker.links.status import TopicStatus
 from headpond.broker.links.stream import PART_BYTES, Part, PeerStream
 from headpond.model.errors import (
     HeadpondError,
@@ -26,7 +24,7 @@ from headpond.model.errors import (
 )
 from headpond.model.names import TopicName, TopicPatterns
 from headpond.model.topic_settings import QUOTAS
-from headpond.node.links.ends import LinkEnd, LogRecord
+from headpond.node.links.ends import Direction, LinkEnd, LogRecord
 from headpond.node.links.follow import CONNECTION_ERRORS, FollowedTopic, PeerFollow
 from headpond.wire.control.catalog import ShowTopic, TopicInfo
 from headpond.wire.control.links import (
@@ -60,30 +58,12 @@ AGAIN_SOON_S = 1.0
 LOCAL_SETTINGS = QUOTAS | {"dead_letter", "create_on_first_use"}
 """Settings that a copied topic does not get from its source."""
 
-Claim = Callable[[str], bool]
-
 
 class PeerFlow:
-    def __init__(
-        self,
-        made: LinkMade,
-        direction: str,
-        source: LinkEnd,
-        sink: LinkEnd,
-        status: LinkStatus,
-        claim: Claim = lambda topic: True,
-        release: Callable[[str], None] = lambda topic: None,
-    ) -> None:
-        """``claim`` returns whether this flow may copy a topic; ``release`` lets another one try."""
+    def __init__(self, direction: Direction) -> None:
         self.direction = direction
-        self.source = source
-        self.sink = sink
-        self.status = status
-        self.claim = claim
-        self.release = release
         self.slots = asyncio.Semaphore(STREAMS_MAX)
-        self.made = made
-        self._patterns = TopicPatterns.parse(made.topics)
+        self._patterns = TopicPatterns.parse(direction.made.topics)
         self._feeds: dict[str, PeerFeed] = {}
         self._crowded = False
 
@@ -92,11 +72,10 @@ class PeerFlow:
         stamp = 0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_sink())
-            if self.made.subscriptions:
-                ends = (self.made, self.direction, self.source, self.sink, self.status)
-                tasks.create_task(PeerFollow(*ends, self._followed_topic).run())
+            if self.direction.made.subscriptions:
+                tasks.create_task(PeerFollow(self.direction, self._followed_topic).run())
             while True:
-                for topic in await self._changed_topics(self.source, stamp):
+                for topic in await self._changed_topics(self.direction.source, stamp):
                     stamp = max(stamp, topic.stamp)
                     self._update(topic, tasks)
                 await asyncio.sleep(FOLLOW_PAUSE_S)
@@ -106,14 +85,14 @@ class PeerFlow:
         stamp = 0
         with suppress(NotAllowed):  # then the error of each topic says which right is missing
             while True:
-                for topic in await self._changed_topics(self.sink, stamp):
+                for topic in await self._changed_topics(self.direction.sink, stamp):
                     stamp = max(stamp, topic.stamp)
                     if (feed := self._feeds.get(topic.topic)) is not None:
                         feed.on_sink_topic(topic.uuid)
                 await asyncio.sleep(AGAIN_SOON_S)
 
     async def _changed_topics(self, end: LinkEnd, stamp: int) -> list[Followed]:
-        return await end.ask(FollowTopics(list(self.made.topics), stamp, FOLLOW_S), list[Followed])
+        return await end.ask(FollowTopics(list(self.direction.made.topics), stamp, FOLLOW_S), list[Followed])
 
     def _check(self, name: str) -> None:
         """The other node cannot make this one copy a topic that the link does not name."""
@@ -128,22 +107,23 @@ class PeerFlow:
 
     def _update(self, topic: Followed, tasks: asyncio.TaskGroup) -> None:
         self._check(topic.topic)
+        name, status = self.direction.name, self.direction.status
         feed = self._feeds.get(topic.topic)
         if feed is not None and feed.uuid != topic.uuid:  # deleted, and perhaps created again
             feed.task.cancel()
             del self._feeds[topic.topic]
-            self.status.topics.pop((self.direction, topic.topic), None)
+            status.topics.pop((name, topic.topic), None)
             feed = None
         if topic.uuid is None:
             return
         if feed is None and len(self._feeds) >= FEEDS_MAX:
             if not self._crowded:
-                logger.warning("link %s copies only the first %d topics", self.made.name, FEEDS_MAX)
+                logger.warning("link %s copies only the first %d topics", self.direction.made.name, FEEDS_MAX)
             self._crowded = True
             return
         if feed is None:
-            status = self.status.topics[self.direction, topic.topic] = TopicStatus()
-            feed = self._feeds[topic.topic] = PeerFeed(self, topic, status)
+            shown = status.topics[name, topic.topic] = TopicStatus()
+            feed = self._feeds[topic.topic] = PeerFeed(self.direction, self.slots, topic, shown)
             feed.task = tasks.create_task(feed.run())
         feed.on_source_topic(topic)
 
@@ -153,10 +133,13 @@ class PeerFeed:
 
     task: asyncio.Task[None]
 
-    def __init__(self, flow: PeerFlow, topic: Followed, status: TopicStatus) -> None:
+    def __init__(
+        self, direction: Direction, slots: asyncio.Semaphore, topic: Followed, status: TopicStatus
+    ) -> None:
         assert topic.uuid is not None
         self.uuid: bytes = topic.uuid
-        self._flow = flow
+        self._direction = direction
+        self._slots = slots
         self._name = topic.topic
         self._topic = topic
         self._status = status
@@ -178,7 +161,7 @@ class PeerFeed:
         self._topic = topic
         for stream, (_, entry_end) in zip(self._streams, topic.shards, strict=False):
             stream.meet(self.uuid, entry_end)
-            self._flow.status.counts["rewinds"] += stream.take_rewinds()
+            self._direction.status.counts["rewinds"] += stream.take_rewinds()
             self._status.lags[stream.shard] = stream.lag
         self._news.set()
 
@@ -198,7 +181,7 @@ class PeerFeed:
             except HeadpondError as error:
                 self._opened = None
                 self._status.refuse(error)
-                self._flow.release(self._name)
+                self._direction.release(self._name)
                 await self._pause(AGAIN_SOON_S if error.retryable else AGAIN_S)
 
     async def _pause(self, seconds: float) -> None:
@@ -210,7 +193,7 @@ class PeerFeed:
 
     async def _follow(self) -> None:
         """Opens the topic at the sink and copies everything that the source has; runs until an error."""
-        while not self._flow.claim(self._name):
+        while not self._direction.claim(self._name):
             self._status.state = "elsewhere"
             await asyncio.sleep(AGAIN_SOON_S)
         running: dict[int, asyncio.Future[None]] = {}
@@ -249,15 +232,15 @@ class PeerFeed:
         return {shard: task for shard, task in running.items() if not task.done()}
 
     async def _open(self) -> None:
-        async with self._flow.slots:  # there may be thousands of topics
-            info = await self._flow.source.ask(ShowTopic(self._name), TopicInfo)
+        async with self._slots:  # there may be thousands of topics
+            info = await self._direction.source.ask(ShowTopic(self._name), TopicInfo)
             if info.topic != self._name:
                 raise ProtocolError(
                     f"the other node answered a question about topic {self._name} with another topic"
                 )
             if info.uuid != self.uuid:
                 raise TopicNotFound(f"topic {self._name} was deleted and created again")
-            opened = await self._flow.sink.ask(_open_feed(info, self._flow.source.id), FeedOpened)
+            opened = await self._direction.sink.ask(_open_feed(info, self._direction.source.id), FeedOpened)
         if len(opened.places) != info.shards:
             raise ProtocolError(f"{len(opened.places)} places for {info.shards} shards")
         self._opened, self._schema_version = opened, info.schema_version
@@ -273,9 +256,9 @@ class PeerFeed:
     async def _step(self, stream: PeerStream) -> None:
         """Reads the next heads of the source's log and copies the records that the sink lacks."""
         assert self._opened is not None and stream.place is not None
-        flow, counts, uuid = self._flow, self._flow.status.counts, self._opened.uuid
+        flow, counts, uuid = self._direction, self._direction.status.counts, self._opened.uuid
         ask = ReadHeads(self.uuid, stream.shard, stream.ask())
-        async with flow.slots:
+        async with self._slots:
             heads = await flow.source.ask(ask, Heads)
         batch = stream.on_heads(heads)
         counts["rewinds"] += stream.take_rewinds()
@@ -298,13 +281,13 @@ class PeerFeed:
         )
         counts["conflicts"] += verdicts.count(CONFLICTING)
         for part in stream.parts(batch, verdicts):
-            async with flow.slots:
+            async with self._slots:
                 if not await self._copy(stream, part, uuid):
                     return
 
     async def _copy(self, stream: PeerStream, part: Part, uuid: bytes) -> bool:
         """Copies the records of a part; False if its heads must be read again."""
-        flow = self._flow
+        flow = self._direction
         wanted = {head.first_entry: head for head in part.heads if head.count}
         found: dict[int, LogRecord] = {}
         entry = part.start
@@ -327,7 +310,7 @@ class PeerFeed:
         ask_admit = AdmitRecords(uuid, stream.shard, flow.source.id, part.place)
         admitted = await flow.sink.admit(ask_admit, [each for each in records if each is not None])
         stream.on_admitted(part.place)
-        flow.status.carried(flow.direction, admitted)
+        flow.status.carried(flow.name, admitted)
         return True
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headpond.broker.links.link_table import LinkMade
-from headpond.broker.links.status import LinkStatus
 from headpond.broker.links.stream import PeerStream
 from headpond.model.errors import (
     AccessRefused,
@@ -25,7 +23,7 @@ from headpond.model.errors import (
     TimedOut,
     Unavailable,
 )
-from headpond.node.links.ends import LinkEnd
+from headpond.node.links.ends import Direction
 from headpond.wire.control.following import (
     DROPPED_MAX,
     ApplyDropped,
@@ -102,20 +100,12 @@ class CopyState:
 class PeerFollow:
     """``topic_of`` finds a topic that the link copies: settlements follow its records."""
 
-    def __init__(
-        self,
-        made: LinkMade,
-        direction: str,
-        source: LinkEnd,
-        sink: LinkEnd,
-        status: LinkStatus,
-        topic_of: Callable[[str], FollowedTopic | None],
-    ) -> None:
-        self._made = made
-        self._direction = direction
-        self._source = source
-        self._sink = sink
-        self._status = status
+    def __init__(self, direction: Direction, topic_of: Callable[[str], FollowedTopic | None]) -> None:
+        self._made = direction.made
+        self._direction = direction.name
+        self._source = direction.source
+        self._sink = direction.sink
+        self._status = direction.status
         self._topic_of = topic_of
         self._copies: dict[tuple[str, str], CopyState] = {}
 

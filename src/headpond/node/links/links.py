@@ -19,7 +19,7 @@ from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import Link, LinkOptions
 from headpond.model.address import parse_addresses
 from headpond.model.errors import HeadpondError, PeerItself
-from headpond.node.links.ends import OtherNode, ThisNode
+from headpond.node.links.ends import Direction, OtherNode, ThisNode
 from headpond.node.links.flow import PeerFlow
 
 logger = logging.getLogger("headpond.peers")
@@ -108,41 +108,18 @@ class Peers:
                 raise PeerItself(f"{made.url} is this node itself")
             status.connected(there.id)
             logger.info("link %s is connected to node %s at %s", made.name, there.id, link.destination)
+            shared = (status, number, self._core.peering.claims)
             async with asyncio.TaskGroup() as tasks:
                 if made.pulls:
-                    tasks.create_task(self._flow(made, "pull", status, number, here, there).run())
+                    tasks.create_task(PeerFlow(Direction(made, "pull", there, here, *shared)).run())
                 if made.pushes:
-                    tasks.create_task(self._flow(made, "push", status, number, here, there).run())
+                    tasks.create_task(PeerFlow(Direction(made, "push", here, there, *shared)).run())
         finally:
-            self._release(number)
+            claims = self._core.peering.claims
+            for key in [key for key, owner in claims.items() if owner == number]:
+                del claims[key]
             here.close()
             await link.close()
-
-    def _flow(
-        self,
-        made: LinkMade,
-        direction: str,
-        status: LinkStatus,
-        number: int,
-        here: ThisNode,
-        there: OtherNode,
-    ) -> PeerFlow:
-        source, sink = (there, here) if direction == "pull" else (here, there)
-        claims = self._core.peering.claims
-
-        def claim(topic: str) -> bool:
-            return claims.setdefault((direction, there.id, topic), number) == number
-
-        def release(topic: str) -> None:
-            if claim(topic):
-                del claims[direction, there.id, topic]
-
-        return PeerFlow(made, direction, source, sink, status, claim, release)
-
-    def _release(self, number: int) -> None:
-        claims = self._core.peering.claims
-        for key in [key for key, owner in claims.items() if owner == number]:
-            del claims[key]
 
 
 def _first(errors: BaseExceptionGroup[HeadpondError]) -> HeadpondError:
