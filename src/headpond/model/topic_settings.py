@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -26,8 +26,10 @@ from headpond.model.errors import BadSetting, BadTopicName
 from headpond.model.names import LEVELS, TopicName
 from headpond.model.policy import (
     AFTER_BACKLOG,
+    ATTEMPTS_MAX,
     BACKOFF_S,
     BACKOFF_S_MAX,
+    DEADLINE_S_MIN,
     LEASE_S_MAX,
     LEASE_S_MIN,
     REDELIVERIES,
@@ -38,31 +40,7 @@ Value = bool | int | float | str | None
 """None lifts an inherited limit; an inherited setting has no value at all."""
 
 _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})\s*([A-Za-z]*)")
-_SECONDS = {
-    "": 1.0,
-    "ms": 0.001,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86_400.0,
-    "w": 604_800.0,
-}
-_BYTES = {"": 1, "b": 1} | {
-    f"{letter}{suffix}": base**power
-    for power, letter in enumerate("kmgt", 1)
-    for suffix, base in (("b", 1000), ("ib", 1024), ("", 1024))
-}
-_FLAGS = {
-    "yes": True,
-    "true": True,
-    "on": True,
-    "1": True,
-    "no": False,
-    "false": False,
-    "off": False,
-    "0": False,
-}
+_FLAGS = dict.fromkeys(("yes", "true", "on", "1"), True) | dict.fromkeys(("no", "false", "off", "0"), False)
 _NONE = ("none", "off", "unlimited")
 
 
@@ -76,11 +54,32 @@ class SettingKind(StrEnum):
     TOPIC = "topic"
 
 
+_UNITS: Mapping[SettingKind, Mapping[str, float]] = {
+    SettingKind.SECONDS: {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800},
+    SettingKind.BYTES: {"": 1, "b": 1}
+    | {
+        f"{letter}{suffix}": base**power
+        for power, letter in enumerate("kmgt", 1)
+        for suffix, base in (("b", 1000), ("ib", 1024), ("", 1024))
+    },
+}
+_EXAMPLES = {
+    SettingKind.SECONDS: "30, 30s, 5m, 1.5h or 7d",
+    SettingKind.BYTES: "4096, 512KiB or 10GB",
+    SettingKind.SHARE: "a part of 1, such as 0.5",
+}
+_SHOWN_UNITS = {
+    SettingKind.SECONDS: (("d", 86_400), ("h", 3600), ("m", 60)),
+    SettingKind.BYTES: (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    name: str
+    """The rule of one setting."""
+
+    name: str = ""
     kind: SettingKind
-    meaning: str
     low: float = 0
     high: float = math.inf
     words: tuple[str, ...] = ()
@@ -89,6 +88,8 @@ class Setting:
     levels: tuple[str, ...] = LEVELS
     fixed: bool = False
     """Whether it is set when a topic is created, and never changed."""
+    quota: bool = False
+    """Whether only an admin of the whole node may set it."""
 
     def read(self, value: Value) -> Value:
         """A value in its stored form; an invalid one is a ``BadSetting`` that names the setting."""
@@ -97,7 +98,10 @@ class Setting:
                 raise self._refuse(value, "it cannot be none; `unset` goes back to what is inherited")
             return None
         if self.kind is SettingKind.FLAG:
-            return self._read_flag(value)
+            flag = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else value
+            if not isinstance(flag, bool):
+                raise self._refuse(value, "it is yes or no")
+            return flag
         if self.kind is SettingKind.WORD:
             if value not in self.words:
                 raise self._refuse(value, f"it is one of {', '.join(self.words)}")
@@ -109,12 +113,6 @@ class Setting:
             raise self._refuse(value, f"it lies between {self.shown(self.low)} and {self.shown(self.high)}")
         return number
 
-    def _read_flag(self, value: Value) -> bool:
-        found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else value
-        if not isinstance(found, bool):
-            raise self._refuse(value, "it is yes or no")
-        return found
-
     def _read_topic(self, value: Value) -> str:
         if not isinstance(value, str):
             raise self._refuse(value, "it is a topic's name, or empty for none")
@@ -124,12 +122,9 @@ class Setting:
             raise self._refuse(value, error.message) from None
 
     def _read_number(self, value: Value) -> float | int:
-        if isinstance(value, str):
-            number = self._parse(value)
-        elif isinstance(value, bool) or value is None:
+        if isinstance(value, bool) or value is None:
             raise self._refuse(value, f"it is a number of {self.kind}")
-        else:
-            number = value
+        number = self._parse(value) if isinstance(value, str) else value
         if not math.isfinite(number):
             raise self._refuse(value, "it is not finite")
         if self.kind in (SettingKind.SECONDS, SettingKind.SHARE):
@@ -140,21 +135,10 @@ class Setting:
 
     def _parse(self, text: str) -> float | int:
         match = _QUANTITY.fullmatch(text.strip())
-        units: dict[str, float] = {"": 1}
-        if self.kind is SettingKind.SECONDS:
-            units = dict(_SECONDS)
-        elif self.kind is SettingKind.BYTES:
-            units = dict(_BYTES)
-        unit = units.get(match[2].lower()) if match is not None else None
+        unit = _UNITS.get(self.kind, {"": 1}).get(match[2].lower()) if match is not None else None
         if match is None or unit is None:
-            known = {
-                SettingKind.SECONDS: "30, 30s, 5m, 1.5h or 7d",
-                SettingKind.BYTES: "4096, 512KiB or 10GB",
-                SettingKind.SHARE: "a part of 1, such as 0.5",
-            }
-            raise self._refuse(text, f"it is written as {known.get(self.kind, 'a whole number')}")
-        number = float(match[1]) if "." in match[1] else int(match[1])
-        return number * unit
+            raise self._refuse(text, f"it is written as {_EXAMPLES.get(self.kind, 'a whole number')}")
+        return (float(match[1]) if "." in match[1] else int(match[1])) * unit
 
     def _refuse(self, value: Value, why: str) -> BadSetting:
         return BadSetting(f"setting {self.name} cannot be {value!r:.80}: {why}")
@@ -165,78 +149,102 @@ class Setting:
             return "none" if self.liftable else "-"
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if self.kind is SettingKind.SECONDS and isinstance(value, float | int):
-            return _shown_seconds(value)
-        if self.kind is SettingKind.BYTES and isinstance(value, float | int):
-            return _shown_bytes(int(value)) if math.isfinite(value) else "any"
-        if isinstance(value, float):
-            return f"{value:g}" if math.isfinite(value) else "any"
-        return str(value) if value != "" else "none"
-
-
-def _shown_seconds(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "any"
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:g}s"
-
-
-def _shown_bytes(size: int) -> str:
-    for unit, power in (("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
-        if size >= 1024**power and size % 1024**power == 0:
-            return f"{size // 1024**power}{unit}"
-    return f"{size}"
+        if isinstance(value, str):
+            return value or "none"
+        if not math.isfinite(value):
+            return "any"
+        for unit, size in _SHOWN_UNITS.get(self.kind, ()):
+            if value >= size and value % size == 0:
+                return f"{value / size:.0f}{unit}"
+        if self.kind is SettingKind.SECONDS:
+            return f"{value:g}s"
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 NODE = "node"
 """The origin of a value from the node's own settings."""
 DEFAULT = "default"
 """The origin of a default."""
-PRODUCER_LEASE_S = 10.0
-FOREVER_S = 100 * SECONDS_MAX
-TOMBSTONE_TTL_S = 7 * 86_400.0
+_FOREVER_S = 100 * SECONDS_MAX
+_SECONDS, _BYTES, _COUNT = SettingKind.SECONDS, SettingKind.BYTES, SettingKind.COUNT
+
+_Ttl = Annotated[float | None, Setting(kind=_SECONDS, low=0.001, high=_FOREVER_S, liftable=True)]
+_Lease = Setting(kind=_SECONDS, low=LEASE_S_MIN, high=LEASE_S_MAX)
+_Backoff = Annotated[float, Setting(kind=_SECONDS, high=SECONDS_MAX)]
+_QUOTA = Setting(kind=_COUNT, low=1, high=2**60, liftable=True, levels=LEVELS[:1], quota=True)
+_Quota = Annotated[int | None, _QUOTA]
+_ByteQuota = Annotated[int | None, replace(_QUOTA, kind=_BYTES)]
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's effective settings, with their defaults; seconds and bytes, None for no limit."""
 
-    soft_ttl: float | None = None
-    hard_ttl: float | None = None
-    max_bytes: int | None = None
-    expires_after: float | None = None
-    durability: str = "sync"
-    message_bytes_max: int | None = None
-    state: bool = False
-    tombstone_ttl: float = TOMBSTONE_TTL_S
-    compact_share: float | None = 0.5
-    create_on_first_use: bool = True
-    producer_lease: float = PRODUCER_LEASE_S
-    deadline: float | None = None
-    backoff: float = BACKOFF_S
-    backoff_max: float = BACKOFF_S_MAX
-    redelivery: str = AFTER_BACKLOG
-    max_attempts: int | None = None
-    dead_letter: str | None = None
-    failover_after: int | None = None
-    lease: float | None = None
-    tenant_bytes_s: int | None = None
-    tenant_messages_s: int | None = None
-    connection_bytes_s: int | None = None
-    connection_messages_s: int | None = None
-    tenant_connections: int | None = 10_000
-    tenant_stored_bytes: int | None = None
-    tenant_topics: int | None = 10_000
-    tenant_shards: int | None = 20_000
-    tenant_places: int | None = 10_000
-    tenant_subscriptions: int | None = 10_000
-    tenant_producers: int | None = 100_000
-    tenant_blocks: int | None = 200_000
-    tenant_writers: int | None = 50_000
-    tenant_stages: int | None = 100_000
-    tenant_staged_bytes: int | None = 8 * 1024**3
-    tenant_creates_s: int | None = 100
+    soft_ttl: Annotated[float | None, Setting(kind=_SECONDS, high=_FOREVER_S, liftable=True)] = None
+    """The age at which the node deletes messages that every subscription has settled."""
+    hard_ttl: _Ttl = None
+    """The age at which the node deletes messages, settled or not."""
+    max_bytes: Annotated[int | None, Setting(kind=_BYTES, low=1, high=2**60, liftable=True)] = None
+    """Bytes that a shard may take; beyond them the node deletes the oldest messages, settled or not."""
+    expires_after: _Ttl = None
+    """The time without a consumer after which the node removes a subscription."""
+    durability: Annotated[str, Setting(kind=SettingKind.WORD, words=("sync", "os"))] = "sync"
+    """Where a stored message is: ``sync`` on the disk, ``os`` in the operating system."""
+    message_bytes_max: Annotated[
+        int | None, Setting(kind=_BYTES, low=1, high=SEGMENT_BYTES_MAX, liftable=True)
+    ] = None
+    """Bytes that one message of a plain topic may take; the node refuses a longer one for good."""
+    state: Annotated[bool, Setting(kind=SettingKind.FLAG, levels=LEVELS[3:], fixed=True)] = False
+    """Whether it is a state topic, which keeps the latest value of every key."""
+    tombstone_ttl: Annotated[float, Setting(kind=_SECONDS, high=_FOREVER_S)] = 7 * 86_400.0
+    """State topics: how long a delete stays before compaction may remove it."""
+    compact_share: Annotated[
+        float | None, Setting(kind=SettingKind.SHARE, low=0.01, high=1.0, liftable=True)
+    ] = 0.5
+    """State topics: the share of new bytes in closed files at which the node compacts them by itself."""
+    create_on_first_use: Annotated[bool, Setting(kind=SettingKind.FLAG, levels=LEVELS[:3])] = True
+    """Whether the node creates topics, and places for them, when they are first used."""
+    producer_lease: Annotated[float, _Lease] = 10.0
+    """How long a single-access producer keeps its lease after its last contact."""
+    deadline: Annotated[
+        float | None, Setting(kind=_SECONDS, low=DEADLINE_S_MIN, high=SECONDS_MAX, liftable=True)
+    ] = None
+    """This and the next seven are the redelivery policy of a new subscription (policy.py)."""
+    backoff: _Backoff = BACKOFF_S
+    backoff_max: _Backoff = BACKOFF_S_MAX
+    redelivery: Annotated[str, Setting(kind=SettingKind.WORD, words=REDELIVERIES)] = AFTER_BACKLOG
+    max_attempts: Annotated[int | None, Setting(kind=_COUNT, high=ATTEMPTS_MAX)] = None
+    dead_letter: Annotated[str | None, Setting(kind=SettingKind.TOPIC)] = None
+    failover_after: Annotated[int | None, Setting(kind=_COUNT, low=1, high=ATTEMPTS_MAX)] = None
+    lease: Annotated[float | None, _Lease] = None
+    tenant_bytes_s: _ByteQuota = None
+    """Bytes per second that all producers of the tenant may send; beyond them the node slows them down."""
+    tenant_messages_s: _Quota = None
+    """Messages per second that all producers of the tenant may send; likewise."""
+    connection_bytes_s: _ByteQuota = None
+    """Bytes per second that one connection may send to the tenant's topics; likewise."""
+    connection_messages_s: _Quota = None
+    """Messages per second that one connection may send to the tenant's topics; likewise."""
+    tenant_connections: _Quota = 10_000
+    """Connections that use the tenant's topics."""
+    tenant_stored_bytes: _ByteQuota = None
+    """Bytes that the tenant's topics may take."""
+    tenant_topics: _Quota = 10_000
+    tenant_shards: _Quota = 20_000
+    tenant_places: _Quota = 10_000
+    """Products and components that were created by command."""
+    tenant_subscriptions: _Quota = 10_000
+    tenant_producers: _Quota = 100_000
+    """Registered producers."""
+    tenant_blocks: _Quota = 200_000
+    """Blocks of producers that the tenant's shards remember."""
+    tenant_writers: _Quota = 50_000
+    """Writers whose name begins with the tenant's and a slash."""
+    tenant_stages: _Quota = 100_000
+    """Stages for the tenant's topics that are in no batch."""
+    tenant_staged_bytes: _ByteQuota = 8 * 1024**3
+    """Bytes in stages for the tenant's topics."""
+    tenant_creates_s: _Quota = 100
+    """Topics, places, subscriptions, producers and writers created per second, 1,000 at once."""
 
     def policy(self, wanted: Policy | None) -> Policy:
         """The policy of a new subscription: the consumer's values, else the topic's."""
@@ -247,217 +255,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS = TopicSettings()
-_ALL: tuple[Setting, ...] = (
-    Setting(
-        name="soft_ttl",
-        kind=SettingKind.SECONDS,
-        high=FOREVER_S,
-        liftable=True,
-        meaning="Age from which messages are deleted that every subscription has settled.",
-    ),
-    Setting(
-        name="hard_ttl",
-        kind=SettingKind.SECONDS,
-        low=0.001,
-        high=FOREVER_S,
-        liftable=True,
-        meaning="Age from which messages are deleted, settled or not.",
-    ),
-    Setting(
-        name="max_bytes",
-        kind=SettingKind.BYTES,
-        low=1,
-        high=2**60,
-        liftable=True,
-        meaning="Bytes a shard may take; past it the oldest messages are deleted, settled or not.",
-    ),
-    Setting(
-        name="expires_after",
-        kind=SettingKind.SECONDS,
-        low=0.001,
-        high=FOREVER_S,
-        liftable=True,
-        meaning="Time without a consumer after which a subscription is removed.",
-    ),
-    Setting(
-        name="durability",
-        kind=SettingKind.WORD,
-        words=("sync", "os"),
-        meaning="What stored means: sync is on the disk, os is handed to the operating system.",
-    ),
-    Setting(
-        name="message_bytes_max",
-        kind=SettingKind.BYTES,
-        low=1,
-        high=SEGMENT_BYTES_MAX,
-        liftable=True,
-        meaning="Bytes that one message of a plain topic may take; anything longer is refused for good.",
-    ),
-    Setting(
-        name="state",
-        kind=SettingKind.FLAG,
-        levels=LEVELS[3:],
-        fixed=True,
-        meaning="Whether it is a state topic: the latest value a key. Said when the topic is created.",
-    ),
-    Setting(
-        name="tombstone_ttl",
-        kind=SettingKind.SECONDS,
-        high=FOREVER_S,
-        meaning="State topics: time for which a delete is kept before compaction may take it away.",
-    ),
-    Setting(
-        name="compact_share",
-        kind=SettingKind.SHARE,
-        low=0.01,
-        high=1.0,
-        liftable=True,
-        meaning="State topics: share of new bytes in closed files from which they are compacted by themselves.",
-    ),
-    Setting(
-        name="create_on_first_use",
-        kind=SettingKind.FLAG,
-        levels=LEVELS[:3],
-        meaning="Whether topics, and places for them, come into being when they are first used.",
-    ),
-    Setting(
-        name="producer_lease",
-        kind=SettingKind.SECONDS,
-        low=LEASE_S_MIN,
-        high=LEASE_S_MAX,
-        meaning="Time after it was last heard of in which a single-access producer keeps its lease.",
-    ),
-    Setting(
-        name="deadline",
-        kind=SettingKind.SECONDS,
-        low=0.05,
-        high=SECONDS_MAX,
-        liftable=True,
-        meaning="Redelivery: time within which a message must be settled.",
-    ),
-    Setting(
-        name="backoff",
-        kind=SettingKind.SECONDS,
-        high=SECONDS_MAX,
-        meaning="Redelivery: time that a refused message waits, doubled with each attempt.",
-    ),
-    Setting(
-        name="backoff_max",
-        kind=SettingKind.SECONDS,
-        high=SECONDS_MAX,
-        meaning="Redelivery: the longest such time.",
-    ),
-    Setting(
-        name="redelivery",
-        kind=SettingKind.WORD,
-        words=REDELIVERIES,
-        meaning="Redelivery: whether a refused message also waits for the backlog, or for its backoff alone.",
-    ),
-    Setting(
-        name="max_attempts",
-        kind=SettingKind.COUNT,
-        high=2**31,
-        meaning="Redelivery: attempts before a message is put aside; 0 is without end.",
-    ),
-    Setting(
-        name="dead_letter",
-        kind=SettingKind.TOPIC,
-        meaning="Redelivery: the topic that takes what was put aside; empty for none. Else TOPIC.dead.",
-    ),
-    Setting(
-        name="failover_after",
-        kind=SettingKind.COUNT,
-        low=1,
-        high=2**31,
-        meaning="Redelivery: failures of one message after which a failover consumer steps back.",
-    ),
-    Setting(
-        name="lease",
-        kind=SettingKind.SECONDS,
-        low=LEASE_S_MIN,
-        high=LEASE_S_MAX,
-        meaning="Redelivery: time for which a resilient consumer goes on without hearing from the node.",
-    ),
-)
-_QUOTAS = (
-    Setting(
-        name="tenant_bytes_s",
-        kind=SettingKind.BYTES,
-        meaning="Quota: bytes a second that all producers of the tenant may send; past it they slow down.",
-    ),
-    Setting(
-        name="tenant_messages_s",
-        kind=SettingKind.COUNT,
-        meaning="Quota: messages a second that all producers of the tenant may send; likewise.",
-    ),
-    Setting(
-        name="connection_bytes_s",
-        kind=SettingKind.BYTES,
-        meaning="Quota: bytes a second that one connection may send to the tenant's topics; likewise.",
-    ),
-    Setting(
-        name="connection_messages_s",
-        kind=SettingKind.COUNT,
-        meaning="Quota: messages a second that one connection may send to the tenant's topics; likewise.",
-    ),
-    Setting(
-        name="tenant_connections",
-        kind=SettingKind.COUNT,
-        meaning="Quota: connections that use the tenant's topics; one more is refused, to be tried again.",
-    ),
-    Setting(
-        name="tenant_stored_bytes",
-        kind=SettingKind.BYTES,
-        meaning="Quota: bytes that the tenant's topics may take; past it sends are refused, to be tried again.",
-    ),
-    Setting(name="tenant_topics", kind=SettingKind.COUNT, meaning="Quota: the tenant's topics."),
-    Setting(name="tenant_shards", kind=SettingKind.COUNT, meaning="Quota: shards in all its topics."),
-    Setting(
-        name="tenant_places",
-        kind=SettingKind.COUNT,
-        meaning="Quota: the tenant's products and components that are made by command.",
-    ),
-    Setting(
-        name="tenant_subscriptions",
-        kind=SettingKind.COUNT,
-        meaning="Quota: subscriptions of all its topics.",
-    ),
-    Setting(
-        name="tenant_producers",
-        kind=SettingKind.COUNT,
-        meaning="Quota: producers that are registered by name in all its topics.",
-    ),
-    Setting(
-        name="tenant_blocks",
-        kind=SettingKind.COUNT,
-        meaning="Quota: runs of producers that its shards remember; one more is refused, to be tried again.",
-    ),
-    Setting(
-        name="tenant_writers",
-        kind=SettingKind.COUNT,
-        meaning="Quota: writers whose name begins with the tenant's and a slash.",
-    ),
-    Setting(
-        name="tenant_stages",
-        kind=SettingKind.COUNT,
-        meaning="Quota: stages for its topics that are in no batch.",
-    ),
-    Setting(
-        name="tenant_staged_bytes",
-        kind=SettingKind.BYTES,
-        meaning="Quota: bytes in stages for its topics; past it staging is refused, to be tried again.",
-    ),
-    Setting(
-        name="tenant_creates_s",
-        kind=SettingKind.COUNT,
-        meaning="Quota: topics, places, subscriptions, producers and writers made a second, 1,000 at once; "
-        "past it who makes them slows down.",
-    ),
-)
-QUOTAS = frozenset(setting.name for setting in _QUOTAS)
+SETTINGS: dict[str, Setting] = {
+    name: replace(hint.__metadata__[0], name=name)
+    for name, hint in get_type_hints(TopicSettings, include_extras=True).items()
+}
+QUOTAS = frozenset(name for name, setting in SETTINGS.items() if setting.quota)
 """Set at a tenant by an admin of the whole node, or in the node's settings for all tenants."""
-_ALL += tuple(replace(setting, low=1, high=2**60, liftable=True, levels=LEVELS[:1]) for setting in _QUOTAS)
-SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _ALL}
 
 
 class SettingOrigin(NamedTuple):

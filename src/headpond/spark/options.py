@@ -386,7 +386,7 @@ def _read_delay(values: Mapping[str, str]) -> float:
             hint="Give both, or neither.",
         )
     try:
-        delay_s = Setting(name="maxTriggerDelay", kind=SettingKind.SECONDS, meaning="", high=SECONDS_MAX).read(
+        delay_s = Setting(name="maxTriggerDelay", kind=SettingKind.SECONDS, high=SECONDS_MAX).read(
             text or DELAY_MAX
         )
     except BadSetting as error:

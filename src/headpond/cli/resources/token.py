@@ -125,7 +125,7 @@ def create(
 
 
 def _seconds(text: str) -> float | None:
-    setting = Setting(name="expires", kind=SettingKind.SECONDS, low=1, meaning="")
+    setting = Setting(name="expires", kind=SettingKind.SECONDS, low=1)
     try:
         value = setting.read(text)
     except BadSetting:

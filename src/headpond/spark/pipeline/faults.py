@@ -118,7 +118,7 @@ def _has(tables: Any, path: Sequence[str]) -> bool:
 
 def seconds(text: str) -> float:
     """A duration as a person writes it; ``BadSetting`` if it is none."""
-    value = Setting(name="duration", kind=SettingKind.SECONDS, meaning="").read(text)
+    value = Setting(name="duration", kind=SettingKind.SECONDS).read(text)
     assert isinstance(value, float)
     return value
 
