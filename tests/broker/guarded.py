@@ -72,7 +72,6 @@ from headpond.wire.control.links import (
     RemovePeer,
     ShowPeer,
     SourcePosition,
-    peer_parts,
 )
 from headpond.wire.control.producing import (
     BlockEnd,
@@ -93,12 +92,11 @@ from headpond.wire.control.staging import (
     ListWriters,
     OpenStage,
     ShowWriter,
-    encode_chunk,
 )
 from headpond.wire.control.status import ShowNode, ShowTop
 from headpond.wire.frame import FrameType, encode
 from tests.fire.core_shell import CoreClient, CoreShell
-from tests.fire.raw_client import segment_body, segment_frame, title_frame
+from tests.fire.raw_client import encode_chunk, encode_peer, segment_body, segment_frame, title_frame
 
 TOPIC = "acme/shop/till/orders"
 ABSENT = "acme/shop/till/nothing"
@@ -242,7 +240,7 @@ def frames_about(uuid: bytes, topic: str = TOPIC) -> dict[FrameType, list[bytes 
         FrameType.HOLE: [title, Hole(block, 0, 9)],
         FrameType.BLOCK_END: [title, BlockEnd(block, {0: 1})],
         FrameType.STAGE: [encode_chunk(STAGE, 0, 1, segment_body([b"forged"]))],
-        FrameType.PEER: [b"".join(peer_parts(uuid, 0, 0, b"r" * 64))],
+        FrameType.PEER: [encode_peer(uuid, 0, b"r" * 64)],
         FrameType.PING: [Ping(1)],
         FrameType.PONG: [Pong(1)],
         FrameType.REQUEST: [Request(1, ShowTopic(topic))],

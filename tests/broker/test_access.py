@@ -58,13 +58,12 @@ from headpond.wire.control.staging import (
     ListWriters,
     OpenStage,
     ShowWriter,
-    encode_chunk,
 )
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Predecessor
 from tests.broker.guarded import ABSENT, BLOCK, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
 from tests.fire.core_shell import CoreClient
-from tests.fire.raw_client import segment_body, segment_frame, title_frame
+from tests.fire.raw_client import encode_chunk, segment_body, segment_frame, title_frame
 
 OPERATIONS: list[type[Control]] = list(typing.get_args(Operation))
 FRAME_TYPES = sorted(FROM_CLIENT)

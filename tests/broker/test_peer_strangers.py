@@ -33,7 +33,6 @@ from headpond.wire.control.links import (
     OpenFeed,
     RecordHead,
     SourcePosition,
-    peer_parts,
 )
 from headpond.wire.control.reading import FetchEntries
 from headpond.wire.record import RecordHeader
@@ -42,7 +41,7 @@ from headpond.wire.typed.schema import encode_schema
 from tests.broker.peer_world import TOPIC, MemoryNode, linked, pull, until
 from tests.broker.typed_sender import SCHEMA, messages
 from tests.client.peer import serving
-from tests.fire.raw_client import segment_frame
+from tests.fire.raw_client import encode_peer, segment_frame
 
 X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
 U = b"u" * 16
@@ -144,7 +143,7 @@ def feed(node: MemoryNode, **more: Any) -> bytes:
 
 def send(node: MemoryNode, uuid: bytes, segment: int, crc: int, count: int, body: bytes) -> None:
     record = RecordHeader(0, count, X, 0, crc).encode() + body
-    node.admin.send(b"".join(peer_parts(uuid, 0, segment, record)))
+    node.admin.send(encode_peer(uuid, segment, record))
 
 
 def test_other_content_that_comes_between_offer_and_record_is_a_conflict() -> None:

@@ -28,7 +28,6 @@ from headpond.wire.control.links import (
     OpenFeed,
     RemovePeer,
     SourcePosition,
-    peer_parts,
 )
 from headpond.wire.control.producing import BlockEnd, Hole
 from headpond.wire.control.status import ShowTop
@@ -36,7 +35,7 @@ from headpond.wire.record import RecordHeader
 from headpond.wire.typed.schema import encode_schema
 from tests.broker.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until
 from tests.broker.typed_sender import SCHEMA, TypedSender
-from tests.fire.raw_client import segment_frame, title_frame
+from tests.fire.raw_client import encode_peer, segment_frame, title_frame
 
 X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
 
@@ -577,7 +576,7 @@ def test_what_is_no_record_is_not_stored_and_the_connection_goes_on() -> None:
     good = segment_frame([b"x", b"y", b"z"])[11:-4]
     for segment, (count, body) in enumerate([(3, good), (3, b"noise"), (2, good), (3, good[:-9])]):
         record = RecordHeader(0, count, X, 0, 7).encode() + body
-        b.admin.send(b"".join(peer_parts(uuid, 0, segment, record)))
+        b.admin.send(encode_peer(uuid, segment, record))
     place = SourcePosition(b"u" * 16, 12)
     done = b.admin.request(AdmitRecords(uuid, 0, "a", place))
     assert (done["records"], done["unreadable"]) == (1, 3)
@@ -596,7 +595,7 @@ def test_a_record_of_a_schema_that_is_not_known_yet_waits() -> None:
     sender.send([{"at": 1, "value": 1, "host": "h"}])
     (record,) = a.topic(name).shards[0].log.read(0, 2**20).records
     uuid = b.admin.request(OpenFeed(name, "a", b"u" * 16, 1, [first]))["uuid"]
-    b.admin.send(b"".join(peer_parts(uuid, 0, 0, b"".join(record.parts)[11:-4])))
+    b.admin.send(encode_peer(uuid, 0, b"".join(record.parts)[11:-4]))
     with pytest.raises(SchemaMismatch):
         b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(b"u" * 16, 1)))
     assert b.stored(name) == []
@@ -606,6 +605,6 @@ def test_who_sends_records_without_a_feed_is_sent_away() -> None:
     a = MemoryNode("a")
     uuid = a.admin.request(CreateTopic(TOPIC))["uuid"]
     stranger = a.shell.connect()
-    stranger.send(b"".join(peer_parts(uuid, 0, 0, b"r" * 64)))
+    stranger.send(encode_peer(uuid, 0, b"r" * 64))
     assert stranger.closed
     assert a.stored() == []

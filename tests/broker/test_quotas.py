@@ -13,9 +13,9 @@ from headpond.wire.control.codec import Request, read_result
 from headpond.wire.control.consuming import Settle, ShowSubscription, Subscribe, Subscribed, SubscriptionInfo
 from headpond.wire.control.greeting import Error
 from headpond.wire.control.producing import Ack, AckItem
-from headpond.wire.control.staging import AbortStages, OpenStage, encode_chunk
+from headpond.wire.control.staging import AbortStages, OpenStage
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
-from tests.fire.raw_client import segment_body, segment_frame, title_frame
+from tests.fire.raw_client import encode_chunk, segment_body, segment_frame, title_frame
 
 TOPIC = "acme/shop/till/orders"
 SECOND_US = 1_000_000

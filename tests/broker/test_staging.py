@@ -50,10 +50,9 @@ from headpond.wire.control.staging import (
     ShowWriter,
     StageOpened,
     WriterInfo,
-    encode_chunk,
 )
 from tests.fire.core_shell import CoreShell
-from tests.fire.raw_client import segment_body
+from tests.fire.raw_client import encode_chunk, segment_body
 
 DAY_US = 86_400_000_000
 

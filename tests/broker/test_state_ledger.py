@@ -12,12 +12,13 @@ from headpond.wire.control.consuming import CreateSubscription, Deliver, SeekSub
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.producing import BlockEnd
 from headpond.wire.control.reading import AdvanceSubscription
-from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage, encode_chunk
+from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage
 from headpond.wire.frame import FrameType
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
 from tests.broker.ledger_world import LedgerWorld
 from tests.broker.state_world import DAY_US, StateWorld
+from tests.fire.raw_client import encode_chunk
 
 STEPS = 90
 

@@ -18,11 +18,11 @@ from headpond.wire.control.codec import Operation, Request
 from headpond.wire.control.consuming import CreateSubscription, DeleteSubscription, Subscribe, Subscribed
 from headpond.wire.control.greeting import Control, Error
 from headpond.wire.control.producing import Ack, CreateProducer, DeleteProducer, OpenProducer
-from headpond.wire.control.staging import CommitBatch, DeleteWriter, FinishStage, OpenStage, encode_chunk
+from headpond.wire.control.staging import CommitBatch, DeleteWriter, FinishStage, OpenStage
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell
-from tests.fire.raw_client import segment_body, segment_frame
+from tests.fire.raw_client import encode_chunk, segment_body, segment_frame
 
 SECOND_US = 1_000_000
 

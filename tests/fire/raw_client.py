@@ -116,6 +116,14 @@ def segment_frame(values: list[bytes], *, shard: int = 0, segment: int = 0) -> b
     return encode(FrameType.SEGMENT, segment_body(values), shard=shard, segment=segment)
 
 
+def encode_chunk(stage: bytes, shard: int, number: int, segment: bytes) -> bytes:
+    return encode(FrameType.STAGE, stage + segment, shard=shard, segment=number)
+
+
+def encode_peer(topic: bytes, segment: int, record: bytes) -> bytes:
+    return encode(FrameType.PEER, topic + record, segment=segment)
+
+
 def segment_body(values: list[bytes]) -> bytes:
     batch: pa.RecordBatch = rows_to_batch(list(values), None, None, None, [1_700_000_000_000_000] * len(values))
     return encode_plain(batch)

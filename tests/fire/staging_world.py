@@ -24,13 +24,12 @@ from headpond.wire.control.staging import (
     CommitBatch,
     FinishStage,
     OpenStage,
-    encode_chunk,
 )
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES
 from tests.fire.core_shell import CoreShell
-from tests.fire.raw_client import segment_body
+from tests.fire.raw_client import encode_chunk, segment_body
 
 TOPICS = {"left": 2, "right": 1}
 WRITERS = ("north", "south")

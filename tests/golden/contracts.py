@@ -22,14 +22,14 @@ from headpond.wire.control.codec import Operation, Request, encode_control, read
 from headpond.wire.control.consuming import Settle, Subscribe
 from headpond.wire.control.links import AddPeer
 from headpond.wire.control.producing import BlockEnd, CreateProducer, Hole
-from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage, encode_chunk
+from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
 from tests.broker.guarded import samples as operations
 from tests.broker.typed_sender import TypedSender, row
 from tests.fire.core_shell import CoreClient, CoreShell
-from tests.fire.raw_client import segment_body, segment_frame, title_frame
+from tests.fire.raw_client import encode_chunk, segment_body, segment_frame, title_frame
 from tests.producer.refills import new_refill, save, snapshot_frame, write
 from tests.root import ROOT
 from tests.wire.samples import MESSAGES

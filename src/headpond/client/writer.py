@@ -29,9 +29,8 @@ from headpond.wire.control.staging import (
     FinishStage,
     OpenStage,
     StageOpened,
-    chunk_parts,
 )
-from headpond.wire.frame import SEGMENT_BYTES_MAX
+from headpond.wire.frame import SEGMENT_BYTES_MAX, FrameType, frame_parts
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.rows import messages_of, shard_column
@@ -88,7 +87,7 @@ class StageSender:
 
     async def send(self, shard: int, segment: bytes) -> None:
         """Sends the next chunk. Returns when it is written to the connection, or kept for the next one."""
-        parts = chunk_parts(self.stage, shard, self._chunks, segment)
+        parts = frame_parts(FrameType.STAGE, self.stage, segment, shard=shard, segment=self._chunks)
         self._chunks += 1
         self._kept.append(parts)
         self._kept_bytes += len(segment)

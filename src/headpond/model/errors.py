@@ -9,6 +9,7 @@ prints its docstring.
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import Any, ClassVar, Self
 
 
@@ -35,7 +36,7 @@ class HeadpondError(Exception):
 
     def again(self) -> Self:
         """The same error as a new exception, so that each place that raises it has a separate traceback."""
-        return type(self)(self.message, hint=self.hint)
+        return copy(self)
 
 
 # --- calls ------------------------------------------------------------------------------------------
@@ -125,11 +126,6 @@ class NodeStopping(HeadpondError):
     retryable = True
     successor: str = ""
     """The URL of the node that replaces it, if it names one."""
-
-    def again(self) -> NodeStopping:
-        twin = super().again()
-        twin.successor = self.successor
-        return twin
 
 
 class TlsFailed(HeadpondError):

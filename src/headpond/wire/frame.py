@@ -92,6 +92,12 @@ def encode(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> bytes
     return b"".join((header, body, TRAILER.pack(extend(value(header), body))))
 
 
+def frame_parts(type: int, lead: bytes, body: bytes, *, shard: int, segment: int) -> list[bytes]:
+    """A whole frame whose body is ``lead`` and ``body``, in pieces, so that ``body`` is not copied."""
+    start = HEADER.pack(type, shard, segment, len(lead) + len(body)) + lead
+    return [start, body, TRAILER.pack(extend(value(start), body))]
+
+
 def frame_of(type: int, body: bytes, *, shard: int = 0, segment: int = 0) -> Frame:
     """The frame that ``encode`` and ``decode_at`` would make, for a receiver in the same process."""
     crc: int = extend(value(HEADER.pack(type, shard, segment, len(body))), body)

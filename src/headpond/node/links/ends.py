@@ -23,9 +23,9 @@ from headpond.client.link.link import Link
 from headpond.model.bounds import check_fields
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, NodeStopping, ProtocolError
 from headpond.wire.control.codec import Operation, read_result
-from headpond.wire.control.links import AdmitRecords, Admitted, peer_parts
+from headpond.wire.control.links import AdmitRecords, Admitted
 from headpond.wire.control.reading import Fetched, FetchEntries
-from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame
+from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, frame_parts
 from headpond.wire.record import decode_record_header
 
 Answer = TypeVar("Answer")
@@ -168,7 +168,8 @@ class OtherNode:
     async def admit(self, ask: AdmitRecords, records: list[LogRecord]) -> Admitted:
         self._check_connected()
         for segment, record in records:
-            if not self._link.send_frames(peer_parts(ask.topic, ask.shard, segment, record)):
+            parts = frame_parts(FrameType.PEER, ask.topic, record, shard=ask.shard, segment=segment)
+            if not self._link.send_frames(parts):
                 raise ConnectionLost("the connection to the other node was lost")
         return await self.ask(ask, Admitted)
 

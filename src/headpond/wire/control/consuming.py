@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic
 
 import msgspec
 
@@ -37,7 +37,7 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.model.policy import Policy
-from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.greeting import Control, OperationOf, Result
 from headpond.wire.control.rule import ADMIN, CONSUME, Rule, any_topic_of, dead_letter_of_policy, topic_of
 
 Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
@@ -112,7 +112,16 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """The id of a node that promoted a copy of this active subscription: both nodes deliver messages."""
 
 
-class CreateSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="create_subscription"):
+class SubscriptionRequest(OperationOf[Result], Generic[Result], frozen=True):
+    """The base of operations on one subscription."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
+
+    topic: TopicText
+    subscription: Name
+
+
+class CreateSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="create_subscription"):
     """Creates a subscription without a consumer: the node keeps messages for it from now on."""
 
     repeatable: ClassVar[bool] = False
@@ -120,8 +129,6 @@ class CreateSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="create
         CONSUME, on=topic_of, subscription=True, also=dead_letter_of_policy, logged=True
     )
 
-    topic: TopicText
-    subscription: Name
     kind: Word = "unique"
     mode: Word = "non_resilient"
     start: Start = "earliest"
@@ -140,16 +147,12 @@ class ListSubscriptions(OperationOf[list[SubscriptionInfo]], frozen=True, tag="l
     """Empty: all topics."""
 
 
-class ShowSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="show_subscription"):
-    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
-
-    topic: TopicText
-    subscription: Name
+class ShowSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="show_subscription"):
+    """Shows one subscription."""
 
 
 PAGE_MAX = 1000
 """Entries or ranges in one answer to ``list_unacked`` and ``list_skipped``."""
-PageLimit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 
 
 class UnackedPage(msgspec.Struct, frozen=True):
@@ -158,17 +161,17 @@ class UnackedPage(msgspec.Struct, frozen=True):
     """Shard and entry where the next page starts; None: this is the last page."""
 
 
-class ListUnacked(OperationOf[UnackedPage], frozen=True, tag="list_unacked"):
-    """Lists entries that await redelivery: a consumer got them and did not settle them. ``UnackedPage``."""
+class PageRequest(SubscriptionRequest[Result], Generic[Result], frozen=True):
+    """The base of lists in pages."""
 
-    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
-
-    topic: TopicText
-    subscription: Name
     shard: Shard = 0
     entry: Entry = 0
     """The list starts at this entry of this shard."""
-    limit: PageLimit = PAGE_MAX
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+
+class ListUnacked(PageRequest[UnackedPage], frozen=True, tag="list_unacked"):
+    """Lists entries that await redelivery: a consumer got them and did not settle them."""
 
 
 class UnackedEntry(msgspec.Struct, frozen=True):
@@ -193,54 +196,38 @@ class SkippedPage(msgspec.Struct, frozen=True):
     next: tuple[int, int] | None = None
 
 
-class ListSkipped(OperationOf[SkippedPage], frozen=True, tag="list_skipped"):
-    """Lists the entries that consumers skipped, as ranges in a ``SkippedPage``."""
-
-    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
-
-    topic: TopicText
-    subscription: Name
-    shard: Shard = 0
-    entry: Entry = 0
-    limit: PageLimit = PAGE_MAX
+class ListSkipped(PageRequest[SkippedPage], frozen=True, tag="list_skipped"):
+    """Lists the entries that consumers skipped."""
 
 
-class DeleteSubscription(OperationOf[Any], frozen=True, tag="delete_subscription"):
+class DeleteSubscription(SubscriptionRequest[Any], frozen=True, tag="delete_subscription"):
     repeatable: ClassVar[bool] = False
     rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
-    topic: TopicText
-    subscription: Name
 
 
-class SeekSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="seek_subscription"):
+class SeekSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="seek_subscription"):
     """Entries before ``to`` count as settled; the node delivers later ones (again), as first attempts."""
 
     rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, logged=True)
 
-    topic: TopicText
-    subscription: Name
     to: Start
     """``earliest``, ``latest``, an entry or a time."""
     shard: Shard | None = None
     """None: every shard."""
 
 
-class PauseSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="pause_subscription"):
+class PauseSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="pause_subscription"):
     rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, logged=True)
 
-    topic: TopicText
-    subscription: Name
     paused: bool
 
 
-class Redrive(OperationOf[dict[str, int]], frozen=True, tag="redrive"):
+class Redrive(SubscriptionRequest[dict[str, int]], frozen=True, tag="redrive"):
     """Delivers dead entries again, only to their own subscription, as first attempts."""
 
     repeatable: ClassVar[bool] = False
     rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True, logged=True)
 
-    topic: TopicText
-    subscription: Name
     entries: ShardSpans | None = None
     """(shard, start, end); None: all dead entries."""
 

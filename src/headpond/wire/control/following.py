@@ -28,12 +28,11 @@ from headpond.model.bounds import (
     TimeUs,
     TopicText,
     Total,
-    Uuid,
     Word,
 )
 from headpond.model.policy import Policy
-from headpond.wire.control.consuming import SubscriptionInfo
-from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.consuming import SubscriptionInfo, SubscriptionRequest
+from headpond.wire.control.greeting import Control, SinkRequest, SourceRequest
 from headpond.wire.control.rule import ADMIN, CONSUME, Rule, topic_of
 
 SUBSCRIPTIONS_MAX = 1000
@@ -53,13 +52,10 @@ WholeSegments = tuple[Block, Segment, SegmentEnd]
 """Block, first segment, and one past the last: all their rows are settled."""
 
 
-class PromoteSubscription(OperationOf[SubscriptionInfo], frozen=True, tag="promote_subscription"):
-    """Makes the copy of another node's subscription active; the answer is ``SubscriptionInfo``."""
+class PromoteSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="promote_subscription"):
+    """Makes the copy of another node's subscription active."""
 
     rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
-
-    topic: TopicText
-    subscription: Name
 
 
 # --- requests to a source -----------------------------------------------------------------------------
@@ -92,12 +88,9 @@ class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
     """One per shard; a stamp changes with the shard's settlements."""
 
 
-class ReadSettled(Control, frozen=True, tag="read_settled"):
+class ReadSettled(SourceRequest, frozen=True, tag="read_settled"):
     """Asks for new settlements in a shard, of entries before ``upto``."""
 
-    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
-
-    topic: Uuid
     subscription: Name
     shard: Shard
     created_at_us: TimeUs
@@ -134,21 +127,15 @@ class Settlements(msgspec.Struct, frozen=True):
     """Whether to ask again at once."""
 
 
-class ReadDropped(Control, frozen=True, tag="read_dropped"):
+class ReadDropped(SourceRequest, frozen=True, tag="read_dropped"):
     """Asks for the segments that retention deleted from a shard, as a list of ``WholeSegments``."""
 
-    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
-
-    topic: Uuid
     shard: Shard
 
 
-class TellPromoted(Control, frozen=True, tag="tell_promoted"):
+class TellPromoted(SourceRequest, frozen=True, tag="tell_promoted"):
     """Another node promoted a copy of this subscription, which is active here."""
 
-    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
-
-    topic: Uuid
     subscription: Name
     created_at_us: TimeUs
     epoch: Epoch
@@ -158,12 +145,9 @@ class TellPromoted(Control, frozen=True, tag="tell_promoted"):
 # --- requests to a sink -------------------------------------------------------------------------------
 
 
-class OpenCopy(Control, frozen=True, tag="open_copy"):
+class OpenCopy(SinkRequest, frozen=True, tag="open_copy"):
     """Finds or creates the copy of a source's subscription; the answer is ``CopyOpened``."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
-
-    topic: Uuid
     node: Word
     """The source's id."""
     subscription: Name
@@ -186,18 +170,20 @@ class CopyOpened(msgspec.Struct, frozen=True):
     epoch: Epoch = 0
 
 
-class ApplySettled(Control, frozen=True, tag="apply_settled"):
-    """Applies the source's settlements to the copy; the answer is ``CopyApplied`` when they are durable."""
+class CopyRequest(SinkRequest, frozen=True):
+    """The base of requests that settle entries in a shard of a copy; the answer is ``CopyApplied``."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
-
-    topic: Uuid
     node: Word
     subscription: Name
     shard: Shard
     created_at_us: TimeUs
     epoch: Epoch
     generation: Epoch
+
+
+class ApplySettled(CopyRequest, frozen=True, tag="apply_settled"):
+    """Applies the source's settlements to the copy; the sink answers when they are durable."""
+
     whole: Annotated[list[WholeSegments], msgspec.Meta(max_length=SEGMENTS_MAX)]
     parts: Annotated[list[PartlySettled], msgspec.Meta(max_length=SEGMENTS_MAX)]
     floor: Entry
@@ -205,18 +191,9 @@ class ApplySettled(Control, frozen=True, tag="apply_settled"):
     consumers: Count
 
 
-class ApplyDropped(Control, frozen=True, tag="apply_dropped"):
-    """Settles in a copy the segments that the source deleted; the answer is ``CopyApplied``."""
+class ApplyDropped(CopyRequest, frozen=True, tag="apply_dropped"):
+    """Settles in a copy the segments that the source deleted."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
-
-    topic: Uuid
-    node: Word
-    subscription: Name
-    shard: Shard
-    created_at_us: TimeUs
-    epoch: Epoch
-    generation: Epoch
     ranges: Annotated[list[WholeSegments], msgspec.Meta(max_length=DROPPED_MAX)]
 
 

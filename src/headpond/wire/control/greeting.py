@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Word
+from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Uuid, Word
 from headpond.model.errors import HeadpondError, NodeStopping, from_code
-from headpond.wire.control.rule import UNDECLARED, Rule
+from headpond.wire.control.rule import ADMIN, CONSUME, UNDECLARED, Rule
 
 
 class Control(msgspec.Struct, array_like=True, frozen=True):
@@ -25,6 +25,22 @@ class OperationOf(Control, Generic[Result], frozen=True):
     """Whether a client may ask again after a lost connection: a second time changes nothing further."""
     rule: ClassVar[Rule] = UNDECLARED
     """What it needs of the client's token."""
+
+
+class SourceRequest(Control, frozen=True):
+    """The base of requests from one node to another that has messages of a topic."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
+
+    topic: Uuid
+
+
+class SinkRequest(Control, frozen=True):
+    """The base of requests from one node to another that stores copies for a topic."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
+
+    topic: Uuid
 
 
 LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]

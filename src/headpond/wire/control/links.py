@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from google_crc32c import extend, value
 
 from headpond.model.bounds import (
     SHARDS_MAX,
@@ -40,9 +39,8 @@ from headpond.model.bounds import (
 )
 from headpond.model.errors import BadFrame
 from headpond.wire.control.following import FollowOperation
-from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.greeting import Control, OperationOf, SinkRequest, SourceRequest
 from headpond.wire.control.rule import ADMIN, CONSUME, Rule, new_settings, topic_of, whole_node
-from headpond.wire.frame import HEADER, TRAILER, FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 
 UUID_BYTES = 16
@@ -183,12 +181,9 @@ class Followed(msgspec.Struct, frozen=True):
     """The first stored and the next durable entry of each."""
 
 
-class ReadHeads(Control, frozen=True, tag="read_heads"):
+class ReadHeads(SourceRequest, frozen=True, tag="read_heads"):
     """Lists the records of a shard, from the one of ``entry`` on, without their rows."""
 
-    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
-
-    topic: Uuid
     shard: Shard
     entry: Entry
 
@@ -271,23 +266,17 @@ class FeedOpened(msgspec.Struct, frozen=True):
     """By shard; None: unknown."""
 
 
-class OfferHeads(Control, frozen=True, tag="offer_heads"):
+class OfferHeads(SinkRequest, frozen=True, tag="offer_heads"):
     """Asks which of these records to send: a list of WANTED, KNOWN or CONFLICTING."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
-
-    topic: Uuid
     shard: Shard
     heads: HeadList
     blocks: BlockNames
 
 
-class AdmitRecords(Control, frozen=True, tag="admit_records"):
+class AdmitRecords(SinkRequest, frozen=True, tag="admit_records"):
     """Admits the PEER frames of a shard since the last request; ``Admitted`` once they are durable."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
-
-    topic: Uuid
     shard: Shard
     node: Word
     place: SourcePosition
@@ -319,12 +308,6 @@ PeerOperation = (
     | AdmitRecords
     | FollowOperation
 )
-
-
-def peer_parts(topic: bytes, shard: int, segment: int, record: bytes) -> list[bytes]:
-    """The PEER frame of a stored record, in pieces, so that the record is not copied."""
-    lead = HEADER.pack(FrameType.PEER, shard, segment, UUID_BYTES + len(record)) + topic
-    return [lead, record, TRAILER.pack(extend(value(lead), record))]
 
 
 def decode_peer(body: bytes) -> tuple[bytes, RecordHeader, bytes]:

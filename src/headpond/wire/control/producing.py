@@ -5,7 +5,7 @@ A producer sends TITLE, which names its block, and then SEGMENT frames; the node
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic
 
 import msgspec
 
@@ -24,7 +24,7 @@ from headpond.model.bounds import (
     Uuid,
     Word,
 )
-from headpond.wire.control.greeting import Control, OperationOf
+from headpond.wire.control.greeting import Control, OperationOf, Result
 from headpond.wire.control.rule import ADMIN, PRODUCE, Rule, any_topic_of, topic_of
 
 # --- registered producers -------------------------------------------------------------------------
@@ -49,11 +49,18 @@ class ProducerInfo(msgspec.Struct, frozen=True):
     """The names of the clients that have it open."""
 
 
-class CreateProducer(OperationOf[ProducerInfo], frozen=True, tag="create_producer"):
-    repeatable: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
+class ProducerRequest(OperationOf[Result], Generic[Result], frozen=True):
+    """The base of operations on one producer."""
+
+    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
+
     topic: TopicText
     producer: Name
+
+
+class CreateProducer(ProducerRequest[ProducerInfo], frozen=True, tag="create_producer"):
+    repeatable: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
     access: Word = "multiple"
     exist_ok: bool = False
 
@@ -65,18 +72,13 @@ class ListProducers(OperationOf[list[ProducerInfo]], frozen=True, tag="list_prod
     """Empty: all topics."""
 
 
-class ShowProducer(OperationOf[ProducerInfo], frozen=True, tag="show_producer"):
-    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
-
-    topic: TopicText
-    producer: Name
+class ShowProducer(ProducerRequest[ProducerInfo], frozen=True, tag="show_producer"):
+    """Shows one registered producer."""
 
 
-class DeleteProducer(OperationOf[Any], frozen=True, tag="delete_producer"):
+class DeleteProducer(ProducerRequest[Any], frozen=True, tag="delete_producer"):
     repeatable: ClassVar[bool] = False
     rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, logged=True)
-    topic: TopicText
-    producer: Name
 
 
 class ProducerOpened(msgspec.Struct, frozen=True):
@@ -90,16 +92,12 @@ class ProducerOpened(msgspec.Struct, frozen=True):
     registered: bool
 
 
-class OpenProducer(OperationOf[ProducerOpened], frozen=True, tag="open_producer"):
+class OpenProducer(ProducerRequest[ProducerOpened], frozen=True, tag="open_producer"):
     """A named producer starts sending over this connection; with single access, it asks for the lease.
 
     The producer asks again on each new connection, with the epoch that the node granted.
     """
 
-    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
-
-    topic: TopicText
-    producer: Name
     instance: Uuid
     """16 random bytes that identify one open producer across its connections."""
     access: Word = ""
@@ -110,14 +108,11 @@ class OpenProducer(OperationOf[ProducerOpened], frozen=True, tag="open_producer"
     """The lease is held at another node, the first destination: here the epoch is only raised to that one."""
 
 
-class CloseProducer(OperationOf[Any], frozen=True, tag="close_producer"):
+class CloseProducer(ProducerRequest[Any], frozen=True, tag="close_producer"):
     """The producer was closed in good order: its lease is free at once."""
 
     repeatable: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, producer=True)
 
-    topic: TopicText
-    producer: Name
     instance: Uuid
 
 

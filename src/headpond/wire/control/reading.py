@@ -31,8 +31,9 @@ from headpond.model.bounds import (
     Wait,
     Word,
 )
+from headpond.wire.control.consuming import SubscriptionRequest
 from headpond.wire.control.greeting import Control, OperationOf
-from headpond.wire.control.rule import CONSUME, Rule, each_topic, topic_of
+from headpond.wire.control.rule import CONSUME, Rule, each_topic
 
 TOPICS_MAX = 1024
 """Topics in one request."""
@@ -140,13 +141,9 @@ class Fetched(Control, frozen=True):
     """The incarnation of ``entry_next`` as a position."""
 
 
-class AdvanceSubscription(OperationOf[dict[str, list[int]]], frozen=True, tag="advance_subscription"):
+class AdvanceSubscription(SubscriptionRequest[dict[str, list[int]]], frozen=True, tag="advance_subscription"):
     """Acknowledges everything before these positions, one per shard; other settlements stay."""
 
-    rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, subscription=True)
-
-    topic: TopicText
-    subscription: Name
     positions: ShardEntries
     topic_uuid: Uuid | None = None
     """The node refuses another topic with the same name."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from google_crc32c import extend, value
 
 from headpond.model.bounds import NUMBER_MAX, Count, Name, Number, TimeUs, TopicText, Total, Uuid, Word
 from headpond.model.errors import BadFrame
 from headpond.wire.control.greeting import OperationOf
 from headpond.wire.control.rule import PRODUCE, Rule, topic_of
-from headpond.wire.frame import HEADER, SEGMENT_BYTES_MAX, TRAILER, FrameType
+from headpond.wire.frame import SEGMENT_BYTES_MAX
 
 STAGE_BYTES = 16
 """The length of a stage's uuid."""
@@ -151,17 +150,6 @@ class DeleteWriter(OperationOf[dict[str, Any]], frozen=True, tag="delete_writer"
     rule: ClassVar[Rule] = Rule(PRODUCE, writer=True, whole=True, logged=True)
 
     writer: Writer
-
-
-def chunk_parts(stage: bytes, shard: int, number: int, segment: bytes) -> list[bytes]:
-    """The STAGE frame of a segment, in pieces, so that the segment is not copied."""
-    lead = HEADER.pack(FrameType.STAGE, shard, number, STAGE_BYTES + len(segment)) + stage
-    return [lead, segment, TRAILER.pack(extend(value(lead), segment))]
-
-
-def encode_chunk(stage: bytes, shard: int, number: int, segment: bytes) -> bytes:
-    """The same as one piece."""
-    return b"".join(chunk_parts(stage, shard, number, segment))
 
 
 def decode_chunk(body: bytes) -> tuple[bytes, bytes]:
