@@ -61,8 +61,8 @@ MORE = {
     "log": "[access.md](access.md)",
     "ledger": "[ledger.md](ledger.md)",
     "spark": "[spark_pipelines.md](spark_pipelines.md), [spark_jobs.md](spark_jobs.md), [spark.md](spark.md)",
-    "explain": "[calculus.md](calculus.md)",
-    "lab": "[pipes.md](pipes.md), [spark.md](spark.md)",
+    "explain": "[pipes.md](pipes.md#predicting-a-route)",
+    "lab": "[pipes.md](pipes.md#measuring-a-route)",
 }
 """Pages that tell more about a command."""
 SAME_AS = {"product": "tenant", "component": "tenant"}

@@ -769,7 +769,7 @@ class SparkWorker(HeadpondError):
 
     default_hint = (
         "Install headpond[spark] for the workers' Python (PYSPARK_PYTHON), on every machine of a cluster, or "
-        "ship an environment with the job (docs/spark_cluster.md)."
+        "ship an environment with the job (docs/spark.md)."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headpond.pipes.calculus.declarations import DECLARATIONS
 from tests.root import ROOT
 
-PAGE = ROOT / "docs" / "calculus.md"
+PAGE = ROOT / "docs" / "pipes.md"
 
 
 def test_the_table_of_pipes_is_that_of_the_declarations() -> None:
