@@ -18,9 +18,9 @@ The order of steps in ``Batch.run`` makes a write safe:
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from headpond.storage.disk import Disk, DiskFile, is_disk_full
@@ -61,22 +61,6 @@ class Batch:
     A taken batch carries everything that its write needs, so a worker thread runs it.
     """
 
-    __slots__ = (
-        "bytes",
-        "creates",
-        "end",
-        "end_entry",
-        "file",
-        "offset",
-        "parts",
-        "path",
-        "removals",
-        "reserve_to",
-        "shard",
-        "status_owed",
-        "sync",
-    )
-
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.bytes = 0
@@ -116,7 +100,7 @@ class Batch:
                 self._write(file, self.parts)
             except OSError as error:
                 if is_disk_full(error):  # give the room back
-                    with contextlib.suppress(OSError):
+                    with suppress(OSError):
                         file.truncate(self.offset)
                 raise
             status = encode_status(self.end, self.end_entry, self.shard, synced=self.sync)
@@ -129,9 +113,7 @@ class Batch:
 
     def _create(self, disk: Disk) -> None:
         folder, path = self.path.rpartition("/")[0], self.path + NEW_SUFFIX
-        if disk.exists(path):
-            disk.remove(path)
-        file = disk.create(path)
+        file = create_new(disk, self.path)
         try:
             # A new file is synced whatever the durability: recovery depends on its head.
             self.sync = True
@@ -142,7 +124,7 @@ class Batch:
             disk.sync_folder(folder)
         except OSError:
             file.close()
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 disk.remove(path)
             raise
         self.file = file
@@ -157,7 +139,7 @@ class Batch:
     def _write(self, file: DiskFile, parts: Sequence[bytes]) -> None:
         if self.reserve_to:
             # Without reserved room a write is slower, not wrong; a full disk fails the write itself.
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 file.preallocate(self.reserve_to)
         file.write_at(self.offset, parts)
         if self.sync:
@@ -165,7 +147,7 @@ class Batch:
 
     def _remove(self, disk: Disk) -> None:
         for path in self.removals:
-            with contextlib.suppress(OSError):  # the next opening removes the rest
+            with suppress(OSError):  # the next opening removes the rest
                 disk.remove(path)
 
     # --- as part of a round, whose commit journal has the bytes -------------------------------------
@@ -326,14 +308,20 @@ class Appender(Generic[AnyBatch]):
         self.leave()
 
 
-def write_whole(disk: Disk, path: str, data: bytes) -> None:
-    """Replaces a file that can be derived again, in one step and without a sync."""
+def create_new(disk: Disk, path: str) -> DiskFile:
+    """Creates a file under the name that ``path`` has until its first write is durable."""
     new_path = path + NEW_SUFFIX
     if disk.exists(new_path):
         disk.remove(new_path)
-    file = disk.create(new_path)
-    try:
+    return disk.create(new_path)
+
+
+def write_whole(disk: Disk, path: str, data: bytes, *, sync: bool = False) -> None:
+    """Replaces a file in one step; without ``sync``, one that can be derived again."""
+    with closing(create_new(disk, path)) as file:
         file.write_at(0, [data])
-    finally:
-        file.close()
-    disk.rename(new_path, path)
+        if sync:
+            file.sync()
+    disk.rename(path + NEW_SUFFIX, path)
+    if sync:
+        disk.sync_folder(path.rpartition("/")[0])

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -169,31 +169,23 @@ def retire_generation(disk: Disk, generation: int, *, reuse: bool) -> None:
 
 def _sync(disk: Disk, path: str) -> bool:
     try:
-        file = disk.open(path)
-    except FileNotFoundError:
-        return True
-    try:
-        file.sync()
+        with suppress(FileNotFoundError), closing(disk.open(path)) as file:
+            file.sync()
     except OSError:
         return False
-    finally:
-        file.close()
     return True
 
 
 def _write_again(disk: Disk, generations: list[int], only: Collection[str] | None = None) -> ReplayReport:
     """Writes the commits of generations into their files again, and syncs these."""
     found = ReplayReport()
-    targets = _Targets(disk)
-    try:
+    with closing(_Targets(disk)) as targets:
         for generation in generations:
             with open_salvaged(disk, generation_path(generation)) as file:
                 for commit in commits_in(file, generation, found):
                     if only is None or commit.path in only:
                         found.writes += targets.put(commit)
         targets.sync()
-    finally:
-        targets.close()
     return found
 
 

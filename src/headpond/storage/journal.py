@@ -30,7 +30,7 @@ from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found
-from headpond.storage.recovery import FileDamage, Recovery
+from headpond.storage.recovery import DamageReport, FileDamage, Recovery
 from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.storage.seal import Seal, SealedFile
 from headpond.wire.frame import Frame, FrameType, encode
@@ -54,28 +54,10 @@ def encode_header(generation: int, epoch: int) -> bytes:
 
 
 @dataclass
-class JournalReport:
-    """Torn and damaged bytes that opening a journal found."""
-
-    torn: list[FileDamage] = field(default_factory=list)
-    """Bytes of writes that were never acknowledged."""
-    damaged: list[FileDamage] = field(default_factory=list)
-
-    @property
-    def lost(self) -> bool:
-        """Whether acknowledged records are lost."""
-        return any(damage.lost is None or damage.lost[0] < damage.lost[1] for damage in self.damaged)
-
-    def lines(self) -> list[str]:
-        """One line of text per fault."""
-        return [damage.line("record", "records") for damage in (*self.torn, *self.damaged)]
-
-
-@dataclass
 class JournalState:
     """The state from which a journal starts."""
 
-    report: JournalReport = field(default_factory=JournalReport)
+    report: DamageReport = field(default_factory=DamageReport)
     bodies: list[bytes] = field(default_factory=list)
     generation: int = 0
     epoch: int = 0
@@ -214,8 +196,6 @@ class _Replay:
 
 class JournalBatch(Batch):
     """Records for one write."""
-
-    __slots__ = ("bodies", "generation", "snapshot_bytes")
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ A STATUS frame says that its file was synced up to its own place when it was wri
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headpond.model.errors import BadFrame
@@ -59,6 +60,24 @@ class FileDamage(NamedTuple):
             first, end = self.lost
             lost = f"{many} {first} to {end - 1} are lost" if first < end else f"no {one} is lost"
         return f"{place}: {self.reason}; {lost}"
+
+
+@dataclass
+class DamageReport:
+    """Torn and damaged bytes that opening a log or a journal found."""
+
+    torn: list[FileDamage] = field(default_factory=list)
+    """Bytes of writes that were never acknowledged."""
+    damaged: list[FileDamage] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        """Whether acknowledged records are lost."""
+        return any(damage.lost is None or damage.lost[0] < damage.lost[1] for damage in self.damaged)
+
+    def lines(self, one: str = "record", many: str = "records") -> list[str]:
+        """One line of text per fault."""
+        return [damage.line(one, many) for damage in (*self.torn, *self.damaged)]
 
 
 class Recovery:

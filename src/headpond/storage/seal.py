@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from headpond.storage.append import NEW_SUFFIX
+from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk
 from headpond.storage.frame_file import Bad, scan
 from headpond.storage.salvage import open_salvaged
@@ -124,22 +124,12 @@ def read_seal(disk: Disk) -> Seal:
 
 def write_seal(disk: Disk, files: Sequence[SealedFile]) -> None:
     """Call it last: everything that ``files`` name is synced, and no write follows."""
-    new_path = SEAL_FILE + NEW_SUFFIX
-    if disk.exists(new_path):
-        disk.remove(new_path)
     head = _HEAD.pack(VERSION, len(files))
     bodies = [head, *map(_encoder.encode, files)]
     frames = [
         encode(FrameType.RECORD, body, shard=SHARD_SEAL, segment=number) for number, body in enumerate(bodies)
     ]
-    file = disk.create(new_path)
-    try:
-        file.write_at(0, [b"".join(frames)])
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(new_path, SEAL_FILE)
-    disk.sync_folder("")
+    write_whole(disk, SEAL_FILE, b"".join(frames), sync=True)
 
 
 def remove_seal(disk: Disk) -> None:

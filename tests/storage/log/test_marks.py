@@ -13,7 +13,7 @@ A, B = b"a" * 16, b"b" * 16
 
 
 def admit(marks: Marks, block: bytes, segment: int, at_us: int = 0, *, durable: bool = True) -> None:
-    marks.admit(block, segment, origin_crc=segment + 1, first_entry=segment * 10, count=2, at_us=at_us)
+    marks.admit(block, segment, (segment + 1, segment * 10, 2), at_us)
     if durable:
         marks.settle([block])
 

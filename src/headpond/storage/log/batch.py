@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -66,22 +66,6 @@ class LogOptions:
 
 class LogBatch(Batch):
     """Records and events for one write."""
-
-    __slots__ = (
-        "admitted",
-        "begun",
-        "closed_file",
-        "closes_us",
-        "ended",
-        "first",
-        "floor_us",
-        "kept_before",
-        "point_due",
-        "points",
-        "records",
-        "removed",
-        "tallied",
-    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,13 +147,10 @@ class ClosingFile(NamedTuple):
         """Frees reserved room, writes the index and the expiry name. Best effort: an opening can do it too."""
         first, place = self.contents.first, self.place
         with suppress(OSError):
-            file = disk.open(place.path(first), writable=self.sound)
-            try:
+            with closing(disk.open(place.path(first), writable=self.sound)) as file:
                 if self.sound:
                     file.truncate(self.contents.end_offset)
                 encoded = self.contents.encode_for(file, place.shard)
-            finally:
-                file.close()
             write_whole(disk, place.index_path(first), encoded)
             if self.expires_us is not None:
                 write_whole(disk, f"{place.folder}/{expiry_name(first, self.expires_us)}", b"")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from contextlib import closing, suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -73,21 +74,13 @@ def decode_index(body: bytes) -> FileIndex:
 
 def load_index(disk: Disk, path: str, file: DiskFile, first: int) -> FileIndex | None:
     """The index at ``path``, if it is valid and belongs to ``file``."""
-    try:
-        index_file = disk.open(path)
-    except OSError:
-        return None
-    try:
+    with suppress(BadFrame, OSError), closing(disk.open(path)) as index_file:
         frame = read_frame(index_file, 0).frame
-        if frame.type != FrameType.INDEX:
-            return None
-        index = decode_index(frame.body)
-        belongs = index.first == first and index.end_offset <= file.size()
-        return index if belongs and _proof(file, index.end_offset) == index.proof else None
-    except (BadFrame, OSError):
-        return None
-    finally:
-        index_file.close()
+        if frame.type == FrameType.INDEX:
+            index = decode_index(frame.body)
+            belongs = index.first == first and index.end_offset <= file.size()
+            return index if belongs and _proof(file, index.end_offset) == index.proof else None
+    return None
 
 
 def place_of(points: list[Point], entry: int) -> Point | None:

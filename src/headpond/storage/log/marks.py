@@ -79,15 +79,7 @@ class Marks:
         return 0 if known is None else known.admitted.end
 
     def admit(
-        self,
-        block: bytes,
-        segment: int,
-        *,
-        origin_crc: int,
-        first_entry: int,
-        count: int,
-        at_us: int,
-        code: str = "",
+        self, block: bytes, segment: int, stored: Stored, at_us: int, code: str = ""
     ) -> tuple[bool, int | None]:
         """Admits a new segment; call ``settle`` when it is durable. ``code`` is the reason of a refusal.
 
@@ -97,11 +89,11 @@ class Marks:
         if known is None:
             known = self._blocks[block] = BlockMarks()
         late = segment < known.admitted.end
-        self.book.admitted(block, count, code, late=late, at_us=at_us)
+        self.book.admitted(block, stored[2], code, late=late, at_us=at_us)
         known.admitted.add(segment, segment + 1)
         known.touched_us = at_us
         ended_us, known.ended_us = known.ended_us, None  # the producer continues a block that it had closed
-        known.recent[segment] = (origin_crc, first_entry, count)
+        known.recent[segment] = stored
         known.pending += 1
         return late, ended_us
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from google_crc32c import value
 
@@ -165,6 +165,16 @@ class ReadResult(NamedTuple):
     lost: list[Span]
 
 
+class LossyPart(Protocol):
+    """A part of a file that was read, and the spans that it lacks."""
+
+    @property
+    def lost(self) -> list[Span]: ...
+
+
+Part = TypeVar("Part", bound=LossyPart)
+
+
 class FileView(NamedTuple):
     first: int
     floor_us: int
@@ -291,24 +301,30 @@ class LogReader:
         self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
     ) -> int:
         """Adds the records of one file from ``at`` on; returns the entry to continue from."""
-        try:
-            file = self.open_file(view.files[number])
-        except FileNotFoundError:
-            self.check_replaced(view.files[number])
+        first = not records
+        part = self.visit(view, number, lambda file: self._read_part(view, number, file, at, room, first=first))
+        if part is None:
             limit = view.end_entry(number)
             if limit <= self._kept:  # dropped since the reader took its view, not damaged
                 lost.append((at, limit))
             else:
                 self._lose(at, limit, at, lost)
             return limit
-        with file:
-            part = self._read_part(view, number, file, at, room, first=not records)
-            if part.lost and self.index_was_wrong(view, number, file):
-                part = self._read_part(view, number, file, at, room, first=not records)
         records += part.records
         for start, end in part.lost:
             self._lose(start, end, at, lost)
         return max(part.next_entry, at)
+
+    def visit(self, view: View, number: int, take: Callable[[DiskFile], Part]) -> Part | None:
+        """The part of a file that ``take`` reads, again if the index was wrong; None if the file is gone."""
+        try:
+            file = self.open_file(view.files[number])
+        except FileNotFoundError:
+            self.check_replaced(view.files[number])
+            return None
+        with file:
+            part = take(file)
+            return take(file) if part.lost and self._index_was_wrong(view, number, file) else part
 
     def _read_part(
         self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool
@@ -366,7 +382,7 @@ class LogReader:
             self._keep(its_id, index)
         return index.points, index.end_offset
 
-    def index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
+    def _index_was_wrong(self, view: View, number: int, file: DiskFile) -> bool:
         """Builds the index of a closed file again, once; True if that changed it.
 
         Before the reader reports entries as lost, it must be certain that it looked in the right place.

@@ -50,7 +50,7 @@ from headpond.storage.log.index import Point, load_index
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import FileView, belongs, build_index
 from headpond.storage.log.rewrite import find_compacted
-from headpond.storage.recovery import FileDamage, Recovery
+from headpond.storage.recovery import DamageReport, FileDamage, Recovery
 from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import Frame, FrameType
@@ -62,12 +62,9 @@ _SEGMENT = int(FrameType.SEGMENT)
 
 
 @dataclass
-class RecoveryReport:
+class RecoveryReport(DamageReport):
     """Torn, damaged and missing parts that opening a log found."""
 
-    torn: list[FileDamage] = field(default_factory=list)
-    """Bytes of writes that were never acknowledged."""
-    damaged: list[FileDamage] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Entries of missing files."""
     new_incarnation: bool = False
@@ -75,9 +72,8 @@ class RecoveryReport:
     """Silent blocks left out of heads since the opening, because a head would have been too long."""
     files_read: int = 0
 
-    def lines(self) -> list[str]:
-        """One line of text per fault."""
-        found = [damage.line("entry", "entries") for damage in (*self.torn, *self.damaged)]
+    def lines(self, one: str = "entry", many: str = "entries") -> list[str]:
+        found = super().lines(one, many)
         found += [f"a file is missing: entries {first} to {end - 1} are lost" for first, end in self.missing]
         if self.blocks_forgotten:
             found.append(f"{self.blocks_forgotten:,} silent blocks were forgotten early: there were too many")
@@ -217,15 +213,8 @@ class Replay:
         segment = item.frame.body[RECORD_HEADER_BYTES:]
         unknown = header.count
         for number, crc, first, count in segments_of(header, item.frame.segment, segment):
-            state.marks.admit(
-                header.block,
-                number,
-                origin_crc=crc,
-                first_entry=first,
-                count=count,
-                at_us=header.stored_at_us,
-                code="" if count else refusal_code(segment),
-            )
+            code = "" if count else refusal_code(segment)
+            state.marks.admit(header.block, number, (crc, first, count), header.stored_at_us, code)
             state.marks.settle((header.block,))
             unknown -= count
         if unknown:  # a stub of forgotten blocks

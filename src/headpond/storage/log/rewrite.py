@@ -16,15 +16,15 @@ A damaged file stays as it is.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadSegment, SegmentTooLarge
-from headpond.storage.append import NEW_SUFFIX, encode_status, write_whole
+from headpond.storage.append import NEW_SUFFIX, create_new, encode_status, write_whole
 from headpond.storage.disk import Disk, DiskFile
 from headpond.storage.frame_file import Bad, Found, scan
 from headpond.storage.log.format import (
@@ -117,18 +117,13 @@ class Rewrite:
             self._steps.close()
 
     def _work(self, disk: Disk) -> Generator[bool, None, None]:
-        path = self.path + NEW_SUFFIX
-        if disk.exists(path):
-            disk.remove(path)
-        new = disk.create(path)
-        try:
-            yield from self._write(disk, new)
-        except (Unsound, BadFrame, BadSegment, SegmentTooLarge):
-            self.unsound = True
-        finally:
-            new.close()
+        with closing(create_new(disk, self.path)) as new:
+            try:
+                yield from self._write(disk, new)
+            except (Unsound, BadFrame, BadSegment, SegmentTooLarge):
+                self.unsound = True
         if self.unsound:
-            disk.remove(path)
+            disk.remove(self.path + NEW_SUFFIX)
 
     def _write(self, disk: Disk, new: DiskFile) -> Iterator[bool]:
         place, step_end = self._place, STEP_BYTES
@@ -244,13 +239,10 @@ class Rewrite:
     def swap(self, disk: Disk) -> None:
         """Gives the new file its name, durably."""
         new_path = self.path + NEW_SUFFIX
-        with contextlib.suppress(OSError):  # a reader can build the index again
+        with suppress(OSError):  # a reader can build the index again
             index = FileIndex(self.first, self.end, self.bytes, self._points)
-            file = disk.open(new_path)
-            try:
+            with closing(disk.open(new_path)) as file:
                 encoded = index.encode_for(file, self._place.shard)
-            finally:
-                file.close()
             write_whole(disk, self._place.index_path(*self.id), encoded)
         disk.rename(new_path, self.path)
         disk.sync_folder(self._place.folder)
@@ -266,7 +258,7 @@ class Rewrite:
     def _remove(self, disk: Disk, names: list[str]) -> None:
         """Removes files; the next opening removes those that it could not."""
         for name in names:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 disk.remove(f"{self._place.folder}/{name}")
 
 

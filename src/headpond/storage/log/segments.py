@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
 from headpond.model.entry_set import Span
 from headpond.model.errors import BadFrame
@@ -143,81 +145,68 @@ class SegmentFinder:
 
 def walk_heads(reader: LogReader, view: View, entry: int, heads: list[RecordHead]) -> ReadResult:
     """Adds the heads from the record that holds ``entry`` on; returns where to continue, and what is lost."""
-    return _HeadWalk(reader, view, heads).run(entry)
+    at = max(entry, view.entry_first)
+    lost = [(entry, at)] if entry < at else []
+    number, room = max(view.number_of(at), 0), SCAN_BYTES_MAX
+    while number < len(view.files) and room > 0 and len(heads) < HEADS_MAX:
+        heads_max = HEADS_MAX - len(heads)
+        part = reader.visit(view, number, partial(_heads_in, reader, view, number, at, room, heads_max))
+        if part is None:
+            part = _Heads([], view.end_entry(number), [(at, view.end_entry(number))], room)
+        heads += part.heads
+        lost += part.lost
+        at, room = part.next_entry, part.room
+        number += 1
+    return ReadResult([], at, lost)
 
 
-class _HeadWalk:
-    def __init__(self, reader: LogReader, view: View, heads: list[RecordHead]) -> None:
-        self._reader = reader
-        self._view = view
-        self._heads = heads
-        self._room = SCAN_BYTES_MAX
+class _Heads(NamedTuple):
+    """The heads of one file."""
 
-    def run(self, entry: int) -> ReadResult:
-        view = self._view
-        at = max(entry, view.entry_first)
-        lost = [(entry, at)] if entry < at else []
-        number = max(view.number_of(at), 0)
-        while number < len(view.files) and self._room > 0 and len(self._heads) < HEADS_MAX:
-            at, spans = self._walk_file(number, at)
-            lost += spans
-            number += 1
-        return ReadResult([], at, lost)
+    heads: list[RecordHead]
+    next_entry: int
+    lost: list[Span]
+    room: int
+    """Bytes that the rest of the answer may read; 0 if the answer is full."""
 
-    def _walk_file(self, number: int, at: int) -> tuple[int, list[Span]]:
-        """The entry to continue from, and the lost spans."""
-        view, reader = self._view, self._reader
-        try:
-            file = reader.open_file(view.files[number])
-        except FileNotFoundError:
-            reader.check_replaced(view.files[number])
-            return view.end_entry(number), [(at, view.end_entry(number))]
-        with file:
-            known, room = len(self._heads), self._room
-            end, lost = self._walk_open(number, file, at)
-            if lost and reader.index_was_wrong(view, number, file):
-                del self._heads[known:]
-                self._room = room
-                end, lost = self._walk_open(number, file, at)
-        return end, lost
 
-    def _walk_open(self, number: int, file: DiskFile, at: int) -> tuple[int, list[Span]]:
-        view, heads = self._view, self._heads
-        limit = view.end_entry(number)
-        points, end_offset = self._reader.points_of(view, number, file)
-        point = place_of(points, at) or Point(view.files[number].first, 0, 0)
-        bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
-        lost: list[Span] = []
-        expected, refusals = at, 0
-        for item in walk(file, bounds, self._reader.shard, CHUNK_BYTES):
-            header = item.header
-            if header.end_entry <= at and (header.count or header.first_entry < at):
+def _heads_in(
+    reader: LogReader, view: View, number: int, at: int, room: int, heads_max: int, file: DiskFile
+) -> _Heads:
+    limit = view.end_entry(number)
+    points, end_offset = reader.points_of(view, number, file)
+    point = place_of(points, at) or Point(view.files[number].first, 0, 0)
+    bounds = WalkBounds(point.offset, end_offset, point.entry, limit)
+    heads: list[RecordHead] = []
+    lost: list[Span] = []
+    expected, refusals = at, 0
+    for item in walk(file, bounds, reader.shard, CHUNK_BYTES):
+        header = item.header
+        if header.end_entry <= at and (header.count or header.first_entry < at):
+            continue
+        if header.count:
+            if len(heads) >= heads_max or room <= 0:
+                return _Heads(heads, expected, lost, 0)
+            if header.first_entry > expected:
+                lost.append((expected, header.first_entry))
+            expected, refusals = header.end_entry, 0
+        elif (refusals := refusals + 1) > REFUSALS_MAX:
+            continue
+        room -= len(item.raw)
+        body = item.raw[_LEAD_BYTES : -TRAILER.size]
+        if not is_stub(body):
+            heads.append(_head(item))
+            continue
+        for gone in segments_of(header, item.segment, body):
+            if gone.first_entry < at:
                 continue
-            if header.count:
-                if len(heads) >= HEADS_MAX or self._room <= 0:
-                    self._room = 0
-                    return expected, lost
-                if header.first_entry > expected:
-                    lost.append((expected, header.first_entry))
-                expected, refusals = header.end_entry, 0
-            elif (refusals := refusals + 1) > REFUSALS_MAX:
-                continue
-            self._room -= len(item.raw)
-            body = item.raw[_LEAD_BYTES : -TRAILER.size]
-            if not is_stub(body):
-                heads.append(_head(item))
-                continue
-            for gone in segments_of(header, item.segment, body):
-                if gone.first_entry < at:
-                    continue
-                if len(heads) >= HEADS_MAX:
-                    self._room = 0
-                    return gone.first_entry, lost
-                place = (gone.first_entry, 0, header.block, gone.segment)
-                heads.append(RecordHead(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
-        if expected < limit:
-            lost.append((expected, limit))
-        return max(expected, limit), lost
+            if len(heads) >= heads_max:
+                return _Heads(heads, gone.first_entry, lost, 0)
+            place = (gone.first_entry, 0, header.block, gone.segment)
+            heads.append(RecordHead(*place, gone.origin_crc, RECORD_HEADER_BYTES, refusal=COMPACTED_AWAY))
+    if expected < limit:
+        lost.append((expected, limit))
+    return _Heads(heads, max(expected, limit), lost, room)
 
 
 def _head(item: FramedRecord) -> RecordHead:

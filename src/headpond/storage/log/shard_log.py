@@ -320,9 +320,7 @@ class ShardLog:
         header = RecordHeader(first, count, block, stored_at_us, origin_crc)
         batch.add_record(header, self._shard, segment, body)
         code = "" if count else refusal_code(body)
-        late, ended_us = marks.admit(
-            block, segment, origin_crc=origin_crc, first_entry=first, count=count, at_us=stored_at_us, code=code
-        )
+        late, ended_us = marks.admit(block, segment, (origin_crc, first, count), stored_at_us, code)
         if ended_us is not None:
             batch.ended.append((block, ended_us))
         batch.admitted.append((block, segment, code, late))
