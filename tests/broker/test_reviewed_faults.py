@@ -93,8 +93,8 @@ def test_after_a_failed_write_nothing_is_due_any_more() -> None:
 
 def test_a_fault_in_one_who_waits_for_a_sync_does_not_keep_the_others_waiting() -> None:
     it = shell()
-    lane = it.core.stores.settlement_lane
-    it.core.stores.settlements.append(b"anything")
+    lane = it.core.stores.settlements.lane
+    it.core.stores.settlements.journal.append(b"anything")
     told: list[str] = []
 
     def faulty(error: HeadpondError | None) -> None:

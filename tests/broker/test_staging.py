@@ -10,17 +10,16 @@ import pytest
 
 from headpond.broker.settings import Limits, Settings, StagingSettings
 from headpond.broker.staging import compare as comparing
-from headpond.broker.staging.stage_file import ChunkLocation
-from headpond.broker.staging.stages import Chunk, StageMemory, Stages, StageState
+from headpond.broker.staging.stage_file import Chunk, ChunkLocation
+from headpond.broker.staging.stages import StageMemory, StageState
 from headpond.broker.staging.writers import (
     REMEMBERED,
     BatchRecorded,
-    Change,
-    Numbering,
+    WriterChange,
     WriterDeleted,
     Writers,
     block_of,
-    decode_change,
+    number_segments,
 )
 from headpond.model.errors import (
     BadRequest,
@@ -243,10 +242,10 @@ def test_a_batch_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_d
     assert node.commit(3, first, b"second".ljust(16, b".")).outcome == "duplicate", "the same call once more"
     fewer, other = node.stage("fewer", b"a"), node.stage("other", b"a", b"b", b"x")
     for batch, stage, error, words in (
-        (3, fewer, BatchDiffers, "comes again with 1 rows and was committed with 3"),
-        (3, other, BatchDiffers, "comes again with other rows, 3 as before"),
+        (3, fewer, BatchDiffers, "is a repeat with 1 rows and was committed with 3"),
+        (3, other, BatchDiffers, "is a repeat with other rows, 3 as before"),
         (2, other, BatchOutOfTurn, "batch 2 of writer 'w' is below batch 3"),
-        (0, fewer, BatchOutOfTurn, "none of the last 20"),
+        (0, fewer, BatchOutOfTurn, "not among the last 20"),
     ):
         with pytest.raises(error, match=words):
             node.commit(batch, stage)
@@ -276,7 +275,7 @@ def test_a_batch_whose_rows_are_gone_is_not_taken_for_a_repeat() -> None:
     node.commit(0, node.stage("first", b"a", b"b"))
     node.client.request(DeleteTopic("t"))
     node.client.request(CreateTopic("t"))
-    with pytest.raises(BatchOutOfTurn, match="of its 2 rows 0 are still in their topics"):
+    with pytest.raises(BatchOutOfTurn, match="only 0 of its 2 rows are still in their topics"):
         node.commit(0, node.stage("again", b"a", b"b"))
 
 
@@ -312,7 +311,7 @@ def test_the_last_batches_are_remembered_over_restarts_and_a_compacted_journal()
     node = Node(compact_bytes=4096)
     for batch in range(REMEMBERED + 6):
         node.commit(batch, node.stage(f"s{batch}", f"row {batch}".encode()))
-    (writer,) = node.shell.core.stores.staging.writers
+    (writer,) = node.shell.core.stores.writers
     assert len(writer.history) == REMEMBERED
     for again in (node.restarted(), node.restarted().restarted()):
         assert again.commit(6, again.stage("known", b"row 6")).outcome == "duplicate"
@@ -480,13 +479,13 @@ def test_marks_that_a_batch_needs_outlast_any_silence() -> None:
 def test_what_follows_a_snapshot_once_more_changes_nothing() -> None:
     old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0, "")
     new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0, "")
-    staged: list[Change] = [old, WriterDeleted("w", old.uuid), new]
+    staged: list[WriterChange] = [old, WriterDeleted("w", old.uuid), new]
     writers = Writers()
     for change in staged:
         writers.apply(change)
     replayed = Writers()
-    for body in writers.snapshot():
-        replayed.apply(decode_change(body))
+    for kept in writers.snapshot():
+        replayed.apply(kept)
     for change in staged:
         replayed.apply(change)
     assert list(replayed.snapshot()) == list(writers.snapshot())
@@ -496,8 +495,10 @@ def test_what_follows_a_snapshot_once_more_changes_nothing() -> None:
 def test_a_block_is_a_version_5_uuid_and_a_used_up_one_is_followed_by_another() -> None:
     writer, topic = uuid.uuid4(), uuid.uuid4()
     assert uuid.UUID(bytes=block_of(writer.bytes, topic.bytes)).version == 5
-    numbering = Numbering(writer.bytes, {(topic.bytes, 0): (b"b" * 16, 2**32 - 2)})
-    assert numbering.part(b"s", topic.bytes, {0: 1}).runs == [(0, b"b" * 16, 2**32 - 2, 1)]
-    ((_, block, first, count),) = numbering.part(b"s", topic.bytes, {0: 2}).runs
+    chunk = Chunk(0, 1, 0, 20, ChunkLocation(1, 0))
+    stages = [StageState(b"s", "w", topic.bytes, 0, 0, chunks) for chunks in ([chunk], [chunk, chunk])]
+    known = {(topic.bytes, 0): (b"b" * 16, 2**32 - 2)}
+    early, late = number_segments(writer.bytes, known, stages)
+    assert early.runs == [(0, b"b" * 16, 2**32 - 2, 1)]
+    ((_, block, first, count),) = late.runs
     assert (first, count) == (0, 2) and block not in (b"b" * 16, block_of(writer.bytes, topic.bytes))
-    assert Stages(file_bytes=1, preallocate_bytes=1).appender.take() is None

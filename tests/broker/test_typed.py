@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headpond.broker.catalog.topics import TopicCreated, decode_change
+from headpond.broker.catalog.changes import TopicCreated
+from headpond.broker.catalog.topics import Catalog
 from headpond.broker.settings import Limits
 from headpond.model.errors import LimitReached
 from headpond.storage.memory_disk import MemoryDisk
@@ -421,7 +422,8 @@ def test_a_topic_has_only_so_many_versions() -> None:
 
 
 def test_a_topic_that_an_earlier_version_wrote_down_is_plain() -> None:
-    change = decode_change(msgspec.msgpack.encode([1, "default/default/default/old", OTHER, 2, 5, "sync"]))
+    body = msgspec.msgpack.encode([1, "default/default/default/old", OTHER, 2, 5, "sync"])
+    change = Catalog.decoder.decode(body)
     assert change == TopicCreated("default/default/default/old", OTHER, 2, 5, "sync", None)
 
 

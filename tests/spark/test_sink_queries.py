@@ -115,7 +115,7 @@ def test_a_sink_that_has_a_name_outlives_its_checkpoint_as_long_as_its_batches_a
         with pytest.raises(StreamingQueryException) as ended:
             query.run()
         cause = cause_of(ended.value)
-        assert isinstance(cause, BatchDiffers) and "comes again with 120 rows" in cause.message
+        assert isinstance(cause, BatchDiffers) and "is a repeat with 120 rows" in cause.message
         assert "onRepeat" in cause.hint
         assert values(node.url, "t") == rows(2 * ROWS)
 

@@ -33,6 +33,8 @@ class Context:
         self.alarms = Alarms(clock_us)
         self.effects: list[Effect] = []
         """The effects that the shell carries out next."""
+        self.unacked_bytes = 0
+        """Bytes of segments that the node has received and not yet answered."""
 
     def add_effect(self, effect: Effect) -> None:
         self.effects.append(effect)

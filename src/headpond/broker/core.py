@@ -87,7 +87,7 @@ class NodeCore:
         watermark = self.watermark = Watermark(
             disk.free_bytes, settings.limits.free_bytes_min, context.clock_us, context.alarms
         )
-        quotas = self.quotas = Quotas(catalog, stores.staging.stages, context.counters, context.clock_us)
+        quotas = self.quotas = Quotas(catalog, stores.stages, context.counters, context.clock_us)
         guard = self._guard = Guard(context, sessions, stores, quotas)
         topics = self.topics = TopicRequests(context, stores, quotas, Compacting(context, stores))
         producing = self._producing = Producing(context, sessions, catalog, watermark, quotas)
@@ -116,7 +116,6 @@ class NodeCore:
             watermark,
             vitals=vitals,
             links=peering.infos,
-            unacked_bytes=lambda: self.unacked_bytes,
         )
         topics.listeners = (consuming, producing, peering, fetching)
         topics.before_deletion = peering.before_deletion
@@ -124,7 +123,7 @@ class NodeCore:
             context,
             sessions,
             guard,
-            AdminLogger(stores.admin_log, stores.admin_log_kept, now_us),
+            AdminLogger(stores.admin_log_journal, now_us),
             {
                 **topics.handlers,
                 **PlaceRequests(context, stores, quotas, topics).handlers,
@@ -175,8 +174,7 @@ class NodeCore:
 
     @property
     def unacked_bytes(self) -> int:
-        """Bytes of segments that the node has received and not yet answered."""
-        return self._producing.unacked_bytes + self._staging.unacked_bytes + self.peering.unacked_bytes
+        return self.context.unacked_bytes
 
     # --- connections --------------------------------------------------------------------------------
 

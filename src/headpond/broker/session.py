@@ -9,10 +9,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import HeadpondError
 from headpond.model.grant import NONE, Grant
+from headpond.storage.commit_lane import CommitLane
 from headpond.wire.connection import NodeSide
 from headpond.wire.control.consuming import Subscribe
 from headpond.wire.control.producing import Ack
@@ -95,3 +97,17 @@ class Session:
     """When bytes last came."""
     unread: bool = False
     """Whether the node does not read from it now; then its silence means nothing."""
+
+
+def hold_unacked(
+    context: Context, session: Session, size: int, lane: CommitLane, *, hurry: bool = True
+) -> None:
+    """Counts bytes as unanswered until a lane has them on disk, also against the connection's window."""
+    session.unacked_bytes += size
+    context.unacked_bytes += size
+
+    def durable(error: HeadpondError | None) -> None:
+        session.unacked_bytes -= size
+        context.unacked_bytes -= size
+
+    lane.wait(durable, hurry=hurry)

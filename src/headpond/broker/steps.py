@@ -11,8 +11,13 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headpond.model.errors import HeadpondError
+import msgspec
+
+from headpond.broker.context import Context
+from headpond.broker.effects import Commit
+from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.storage.commit_lane import CommitLane
+from headpond.storage.disk import Disk
 from headpond.storage.journal import JournalTable
 
 T = TypeVar("T")
@@ -76,10 +81,62 @@ def on_disk(lane: CommitLane) -> Wait[None]:
     return wait
 
 
-def journaled(table: JournalTable, bodies: list[bytes]) -> Wait[None]:
-    """Writes records to a table's journal and waits until they are on the disk."""
+def journaled(table: JournalTable, *changes: msgspec.Struct) -> Wait[None]:
+    """Writes changes to a table's journal and waits until they are on the disk."""
+    table.stage(*changes)
+    return on_disk(table.lane)
+
+
+def all_on_disk(lanes: Sequence[CommitLane]) -> Wait[None]:
+    """Waits until everything that is staged in several lanes is on the disk; an error comes when all ended."""
     wait: Wait[None] = Wait()
-    table.change(bodies, wait.ended)
+    left, fault = len(lanes), None
+
+    def ended(error: HeadpondError | None) -> None:
+        nonlocal left, fault
+        left, fault = left - 1, fault or error
+        if left == 0:
+            wait.ended(fault)
+
+    for lane in lanes:
+        lane.wait(ended)
+    if not lanes:
+        wait.ended(None)
+    return wait
+
+
+class Errand(Generic[T]):
+    """Work for a worker thread that belongs to no lane, such as a read. The shell runs it like a write."""
+
+    def __init__(self, name: str, work: Callable[[Disk], T], wait: Wait[T]) -> None:
+        self.name = name
+        self._work = work
+        self._wait = wait
+        self._result: T
+        self._error: HeadpondError | None = None
+
+    def take(self) -> Errand[T]:
+        return self
+
+    def run(self, disk: Disk) -> None:
+        try:
+            self._result = self._work(disk)
+        except HeadpondError as error:
+            self._error = error
+
+    def ended(self, error: OSError | None) -> None:
+        """Called in the owning thread after ``run``."""
+        fault = self._error if error is None else StorageFailed(str(error))
+        if fault is None:
+            self._wait.done(self._result)
+        else:
+            self._wait.failed(fault)
+
+
+def in_worker(context: Context, name: str, work: Callable[[Disk], T]) -> Wait[T]:
+    """Runs work in a worker thread, and waits for its result or error. The shell names it in its log."""
+    wait: Wait[T] = Wait()
+    context.add_effect(Commit(Errand(name, work, wait)))
     return wait
 
 

@@ -14,7 +14,6 @@ import msgspec
 
 from headpond.broker.access.admin_log import AdminLog
 from headpond.broker.access.tokens import Tokens, make_token
-from headpond.broker.access.tokens import encode_change as encode_token
 from headpond.broker.settings import Limits
 from headpond.model.grant import ALL
 from headpond.node.data_folder import lock_folder, open_error, open_identity
@@ -34,9 +33,9 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         now_us = time.time_ns() // 1000
         open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)
         text, made = make_token(ALL, name, lambda: uuid.uuid4().bytes, at_us=now_us, by=BY, expires_us=None)
-        _append(disk, "tokens", Tokens(lambda: now_us), encode_token(made))
+        _append(disk, "tokens", Tokens(lambda: now_us), made)
         record = AdminRecord(now_us, BY, name, BY, "create_token", name, "done", f"token {made.id}")
-        _append(disk, "admin_log", AdminLog(Limits().admin_records), msgspec.msgpack.encode(record))
+        _append(disk, "admin_log", AdminLog(Limits().admin_records), record)
         return made.id, text
     except OSError as error:
         raise open_error(folder, error) from error
@@ -44,10 +43,10 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
         disk.unlock()
 
 
-def _append(disk: OsDisk, folder: str, state: TableState, body: bytes) -> None:
+def _append(disk: OsDisk, folder: str, state: TableState, change: msgspec.Struct) -> None:
     """Adds a record as the node would: recovery of a damaged journal is the same."""
     table = JournalTable(disk, folder, state, {}, compact_bytes=0, seal=read_seal(disk))
     for line in table.recovered:
         logger.warning("%s", line)
-    table.journal.append(body)
+    table.stage(change)
     table.journal.close()  # writes and syncs it

@@ -20,12 +20,15 @@ one before it if that still exists.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar
 
-from headpond.model.errors import HeadpondError, StorageFailed
+import msgspec
+
+from headpond.model.errors import BadFrame, StorageFailed
 from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk, DiskFile
@@ -43,6 +46,7 @@ SHARD_HEADER = 1
 NUMBER_MASK = 0xFFFFFFFF
 RESERVE_BYTES = 1024 * 1024
 _HEADER = struct.Struct("<BIQ")
+encode_change = msgspec.msgpack.Encoder().encode
 
 
 def file_name(generation: int) -> str:
@@ -374,19 +378,26 @@ def _reserve_to(batch: JournalBatch, end: int) -> int:
     return -(-end // RESERVE_BYTES) * RESERVE_BYTES if batch.generation else 0
 
 
-class TableState(Protocol):
-    def replay(self, body: bytes) -> None:
-        """Applies a record; one whose effect is already there changes nothing."""
+class TableState(ABC):
+    """A small table in memory that a journal restores."""
 
-    def snapshot(self) -> Iterable[bytes]:
-        """The whole table as records."""
+    decoder: ClassVar[msgspec.msgpack.Decoder[Any]]
+    """Reads the changes that ``apply`` takes."""
 
-    def on_damage(self, *, lost: bool) -> None:
+    @abstractmethod
+    def apply(self, change: Any) -> object:
+        """Makes a change; one whose effect is already there changes nothing."""
+
+    @abstractmethod
+    def snapshot(self) -> Iterable[msgspec.Struct]:
+        """The whole table as changes."""
+
+    def on_damage(self, *, lost: bool) -> None:  # noqa: B027  (most tables do nothing)
         """Rot has destroyed records (``lost``), or a write was torn that was never acknowledged."""
 
 
 class JournalTable:
-    """A small table in memory with a journal behind it: replayed at opening, changed, compacted."""
+    """A table in memory with a journal behind it: replayed at opening, changed, compacted."""
 
     def __init__(
         self,
@@ -397,38 +408,56 @@ class JournalTable:
         *,
         compact_bytes: int,
         seal: Seal | None = None,
+        memory_first: bool = False,
     ) -> None:
+        """``memory_first``: the table has a change before the disk has it. A failed write is then repeated as a
+        snapshot, and its waiters keep waiting; otherwise they get the error, and the table stays as it was.
+        """
         self.journal = FileJournal.open(disk, folder, seal)
         bodies = list(self.journal.records)
         for body in bodies:
-            state.replay(body)
+            try:
+                state.apply(state.decoder.decode(body))
+            except msgspec.MsgspecError as error:
+                raise BadFrame(f"the journal {folder} has a record that cannot be read: {error}") from error
         self.recovered = [f"{folder}: {line}" for line in self.journal.report.lines()]
         self.journal.ensure_file()
         self.lane = CommitLane(f"the journal {folder}", self.journal.appender, self._wrote, dirty)
         self._state = state
         self._compact_bytes = compact_bytes
+        self._memory_first = memory_first
         nothing_left = bool(self.journal.size_bytes) and not bodies  # every file begins with a record
         self.lost = nothing_left or self.journal.report.lost
         """Whether acknowledged records are lost."""
         if self.recovered or nothing_left:
             state.on_damage(lost=self.lost)
-            self._compact()
+            self.compact()
 
-    def change(self, bodies: list[bytes], durable: Callable[[HeadpondError | None], None]) -> None:
-        """Stages records; calls ``durable`` once they are on the disk, or with the error that prevented it."""
-        for body in bodies:
-            self.journal.append(body)
-        self.lane.wait(durable)
+    def note(self, *changes: msgspec.Struct) -> None:
+        """Makes changes in memory and stages their records; nobody waits for the disk."""
+        for change in changes:
+            self._state.apply(change)
+        self.stage(*changes)
+
+    def stage(self, *changes: msgspec.Struct) -> None:
+        """Stages the records of changes."""
+        for change in changes:
+            self.journal.append(encode_change(change))
+        self.lane.mark()
+
+    def compact(self) -> None:
+        """Replaces the records with a snapshot of the table."""
+        self.journal.compact(self._snapshot())
+        self.lane.mark()
 
     def compact_if_long(self) -> None:
         """Call it after the waiters of a write: only then does the table agree with the journal."""
         if self.journal.is_long(self._compact_bytes):
-            self._compact()
+            self.compact()
 
-    def _compact(self) -> None:
-        self.journal.compact(self._state.snapshot())
-        self.lane.mark()
+    def _snapshot(self) -> Iterator[bytes]:
+        return map(encode_change, self._state.snapshot())
 
     def _wrote(self, write: JournalBatch, error: OSError | None) -> bool:
-        self.journal.done(write, error, self._state.snapshot)
-        return True
+        self.journal.done(write, error, self._snapshot)
+        return not self._memory_first

@@ -16,11 +16,10 @@ from headpond.broker.subscriptions.records import (
     Removed,
     Settlement,
     came_back,
-    decode_change,
-    encode_change,
 )
 from headpond.model.entry_set import EntrySet
 from headpond.model.policy import Policy
+from headpond.storage.journal import encode_change
 
 TOPIC = b"t" * 16
 END = 300
@@ -122,7 +121,7 @@ def test_replaying_the_journal_restores_what_is_settled(steps: list[Step]) -> No
     journal = run(steps, lived)
     replayed = empty()
     for change in journal:
-        replayed.apply(decode_change(encode_change(change)))
+        replayed.apply(Subscriptions.decoder.decode(encode_change(change)))
     assert settled(replayed) == settled(lived)
     assert counts(replayed) == counts(lived)
 
@@ -133,8 +132,8 @@ def test_a_snapshot_stands_for_the_whole_journal(steps: list[Step]) -> None:
     lived = empty()
     run(steps, lived)
     restored = empty()
-    for body in lived.snapshot():
-        restored.apply(decode_change(body))
+    for change in lived.snapshot():
+        restored.apply(Subscriptions.decoder.decode(encode_change(change)))
     assert settled(restored) == settled(lived)
     assert counts(restored) == counts(lived)
     before, after = lived.get(TOPIC, "s"), restored.get(TOPIC, "s")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headpond.broker.subscriptions.records import CameBack, Change, decode_change
+from headpond.broker.subscriptions.journal import Subscriptions
+from headpond.broker.subscriptions.records import CameBack, Change
 from headpond.model.errors import SubscriptionBusy, SubscriptionNotFound
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
@@ -264,13 +265,14 @@ def test_the_entries_of_a_lost_consumer_are_one_record_of_the_journal(kind: str)
         reader.settle(acked=[(entry, entry + 1) for entry in range(at, at + rows, 2)])
     cursor = next(it.core.stores.subscriptions.all()).cursors[0]
     noted: list[Change] = []
-    append = it.core.stores.settlements.append
+    journal = it.core.stores.settlements.journal
+    append = journal.append
 
     def note(body: bytes) -> None:
-        noted.append(decode_change(body))
+        noted.append(Subscriptions.decoder.decode(body))
         append(body)
 
-    it.core.stores.settlements.append = note  # type: ignore[method-assign]
+    journal.append = note  # type: ignore[method-assign]
     reader.vanish()
     assert [type(each) for each in noted].count(CameBack) == 1
     assert (len(cursor.ready), cursor.delivered.of(1)) == (rows * segments // 2, 1)

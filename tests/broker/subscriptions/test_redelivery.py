@@ -14,10 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headpond.broker.subscriptions.attachment import Attachment
 from headpond.broker.subscriptions.journal import Subscriptions, records_of
-from headpond.broker.subscriptions.records import Opened, decode_change, encode_change
+from headpond.broker.subscriptions.records import Opened
 from headpond.broker.subscriptions.subscription import Offer, Subscription
 from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.model.policy import AFTER_BACKLOG, AFTER_BACKOFF, Policy
+from headpond.storage.journal import encode_change
 from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.control.consuming import Settle
 from tests.broker.subscriptions.machine_world import record
@@ -71,7 +72,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     def read_journal(self) -> Subscription:
         self.subscriptions = Subscriptions(lambda: self.now_us, lambda: self.clock_us, lambda topic: None)
         for body in self.journal:
-            self.subscriptions.apply(decode_change(body))
+            self.subscriptions.apply(Subscriptions.decoder.decode(body))
         found = self.subscriptions.get(TOPIC, "s")
         assert found is not None
         found.cursors[0].begin()
@@ -172,7 +173,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     def restart(self, compact: bool, ahead_us: int) -> None:
         """The clock of the next run shows anything; the time of day goes on."""
         if compact:
-            self.journal = list(self.subscriptions.snapshot())
+            self.journal = list(map(encode_change, self.subscriptions.snapshot()))
             for its in self.entries:
                 its.journaled = (its.due_us, its.bound) if its.state == "refused" else None
         self.clock_us, self.ahead_us = self.now_us - ahead_us, ahead_us

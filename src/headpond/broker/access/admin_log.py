@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from headpond.broker.session import Session, shown
 from headpond.broker.steps import Wait
-from headpond.model.errors import BadFrame, HeadpondError
+from headpond.model.errors import HeadpondError
 from headpond.model.grant import redacted, without_secret
-from headpond.storage.journal import JournalTable
+from headpond.storage.journal import JournalTable, TableState
 from headpond.wire.control.access import AdminRecord, TokenCreated
 from headpond.wire.control.greeting import Control
 
@@ -47,12 +47,11 @@ DETAILS = (
 )
 """The fields that say how; none of them can hold a secret."""
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(AdminRecord)
 
-
-class AdminLog:
+class AdminLog(TableState):
     """The state: the latest records."""
+
+    decoder = msgspec.msgpack.Decoder(AdminRecord)
 
     def __init__(self, records_max: int) -> None:
         self._records_max = records_max
@@ -65,7 +64,7 @@ class AdminLog:
         """In order."""
         return list(self._records.values())
 
-    def add(self, record: AdminRecord) -> None:
+    def apply(self, record: AdminRecord) -> None:
         self._number += 1
         self._records[self._number] = record
         self._of_token.setdefault(record.token, deque()).append(self._number)
@@ -75,26 +74,15 @@ class AdminLog:
             if not self._of_token[most]:
                 del self._of_token[most]
 
-    def replay(self, body: bytes) -> None:
-        try:
-            record = _decoder.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadFrame(f"a record of administration that cannot be read: {error}") from error
-        self.add(record)
-
-    def snapshot(self) -> Iterator[bytes]:
-        return map(_encoder.encode, self.records)
-
-    def on_damage(self, *, lost: bool) -> None:
-        """What opening found says so."""
+    def snapshot(self) -> list[AdminRecord]:
+        return self.records
 
 
 class AdminLogger:
     """Writes the log."""
 
-    def __init__(self, log: AdminLog, kept: JournalTable, now_us: Callable[[], int]) -> None:
-        self._log = log
-        self._kept = kept
+    def __init__(self, journal: JournalTable, now_us: Callable[[], int]) -> None:
+        self._journal = journal
         self._now_us = now_us
         self._window_us = 0
         self._refusals = 0
@@ -132,8 +120,8 @@ class AdminLogger:
             record.client,
             record.result,
         )
-        self._log.add(record)
-        self._kept.change([_encoder.encode(record)], lambda failed: wait.done(None))
+        self._journal.note(record)
+        self._journal.lane.wait(lambda failed: wait.done(None))
         return wait
 
     def _room(self, now_us: int) -> bool:

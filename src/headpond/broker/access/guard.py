@@ -44,7 +44,7 @@ class Guard:
         self._sessions = sessions
         self._catalog = stores.catalog
         self._tokens = stores.tokens
-        self._stages = stores.staging.stages
+        self._stages = stores.stages
         self._quotas = quotas
         self._alarm = context.alarms.add(self._on_time)
 
@@ -118,7 +118,7 @@ class Guard:
 
     def check(self, session: Session, operation: Checked) -> None:
         try:
-            check(session.grant, operation, self._name_of)
+            check(session.grant, operation, self._catalog.name_of)
         except NotAllowed:
             self._context.counters["operations_not_allowed"] += 1
             raise
@@ -132,11 +132,7 @@ class Guard:
     def sees_stage(self, session: Session, uuid: bytes) -> bool:
         """Whether a stage is within the session's reach, or does not exist."""
         stage = self._stages.get(uuid)
-        return stage is None or reaches_stage(session.grant, stage.writer, self._name_of(stage.topic))
-
-    def _name_of(self, uuid: bytes) -> str | None:
-        topic = self._catalog.by_uuid(uuid)
-        return None if topic is None else topic.name
+        return stage is None or reaches_stage(session.grant, stage.writer, self._catalog.name_of(stage.topic))
 
     def visible(self, session: Session, operation: Checked, result: Any) -> Any:
         """The part of a result that the session's token may see."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headpond.broker.access.guard import Guard
-from headpond.broker.access.tokens import Token, TokenChange, TokenEnded, encode_change, make_token
+from headpond.broker.access.tokens import Token, TokenChange, TokenEnded, make_token
 from headpond.broker.context import Context
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import Session
@@ -120,7 +120,7 @@ class TokenRequests:
         return revoked
 
     def _write(self, changes: list[TokenChange]) -> Steps[None]:
-        yield journaled(self._stores.tokens_kept, [encode_change(change) for change in changes])
+        yield journaled(self._stores.tokens_journal, *changes)
         for change in changes:
             self._tokens.apply(change)
 

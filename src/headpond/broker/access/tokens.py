@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headpond.model.errors import BadFrame, LimitReached, TokenExpired, TokenRevoked, TokenUnknown
+from headpond.model.errors import LimitReached, TokenExpired, TokenRevoked, TokenUnknown
 from headpond.model.grant import ALL, PREFIX, Grant
+from headpond.storage.journal import TableState
 
 ID_BYTES = 6
 SECRET_BYTES = 32
@@ -71,11 +72,6 @@ class Guarded(msgspec.Struct, array_like=True, frozen=True, tag=4):
 
 TokenChange = TokenMade | TokenEnded | TokenForgotten | Guarded
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[TokenChange] = msgspec.msgpack.Decoder(TokenChange)
-
-encode_change = _encoder.encode
-
 
 @dataclass(slots=True)
 class Token:
@@ -97,7 +93,9 @@ class Token:
             raise TokenExpired(f"token {self.id} ({self.made.name}) has expired")
 
 
-class Tokens:
+class Tokens(TableState):
+    decoder = msgspec.msgpack.Decoder(TokenChange)
+
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
         self.guarded = False
@@ -127,13 +125,6 @@ class Tokens:
 
     # --- changes ------------------------------------------------------------------------------------
 
-    def replay(self, body: bytes) -> None:
-        try:
-            change = _decoder.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadFrame(f"a token record that cannot be read: {error}") from error
-        self.apply(change)
-
     def apply(self, change: TokenChange) -> None:
         self.guarded = True
         if isinstance(change, TokenMade):
@@ -151,11 +142,11 @@ class Tokens:
             for token in self:
                 token.revoked_at_us = token.revoked_at_us or self._now_us()
 
-    def snapshot(self) -> Iterator[bytes]:
+    def snapshot(self) -> Iterator[TokenChange]:
         if self.guarded:
-            yield encode_change(Guarded())
+            yield Guarded()
         for token in self:
-            yield encode_change(msgspec.structs.replace(token.made, revoked_at_us=token.revoked_at_us))
+            yield msgspec.structs.replace(token.made, revoked_at_us=token.revoked_at_us)
 
     def room(self, grant: Grant) -> list[TokenForgotten]:
         """The tokens to forget so that a client with this grant can make one more."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import msgspec
 
-from headpond.model.errors import BadFrame
 from headpond.model.topic_settings import Value
 
 
@@ -109,15 +108,3 @@ ProducerChange = ProducerRegistered | ProducerRemoved | ProducerGranted | Produc
 CatalogChange = (
     TopicCreated | TopicDeleted | TopicAltered | PlaceCreated | PlaceRemoved | SettingsChanged | ProducerChange
 )
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[CatalogChange] = msgspec.msgpack.Decoder(CatalogChange)
-
-encode_change = _encoder.encode
-
-
-def decode_change(body: bytes) -> CatalogChange:
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise BadFrame(f"a catalog record that cannot be read: {error}") from error

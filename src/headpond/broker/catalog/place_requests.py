@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headpond.broker.access.quotas import Quotas
-from headpond.broker.catalog.changes import PlaceCreated, SettingsChanged, encode_change
+from headpond.broker.catalog.changes import PlaceCreated, SettingsChanged
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import setting_infos
 from headpond.broker.catalog.tree import Holding
 from headpond.broker.context import Context
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps
+from headpond.broker.steps import Handler, Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import BadRequest, LimitReached, NotEmpty, PlaceExists, PlaceNotFound
 from headpond.model.names import LEVELS, Place
@@ -112,7 +112,7 @@ class PlaceRequests:
         have = sum(each.place.parts[0] == tenant for each in self._tree)
         self._quotas.create(session, tenant, "places", have)
         created = PlaceCreated(str(place), self._context.now_us(), settings)
-        yield self._stores.change_catalog(encode_change(created))
+        yield journaled(self._stores.catalog_journal, created)
         if self._tree.get(place) is None:  # else another client was faster, and its settings stand
             self._catalog.apply(created)
         elif not ask.exist_ok:
@@ -131,7 +131,7 @@ class PlaceRequests:
         else:
             name = str(self._find(ask.level, ask.place).place)
         changed = SettingsChanged(name, values, list(ask.unset))
-        yield self._stores.change_catalog(encode_change(changed))
+        yield journaled(self._stores.catalog_journal, changed)
         self._catalog.apply(changed)
         if ask.level == "topic":
             return self._topics.find(name).info(with_shards=True)

@@ -14,7 +14,7 @@ from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
-from headpond.broker.subscriptions.records import EXPIRED, RETENTION, Removed, encode_change
+from headpond.broker.subscriptions.records import EXPIRED, RETENTION, Removed
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import HeadpondError, SubscriptionNotFound
 from headpond.storage.log.retention import Drop, Rules, decide
@@ -146,7 +146,4 @@ class Retaining:
         self._counters["subscriptions_expired"] += 1
         gone = SubscriptionNotFound(f"the subscription {name!r} was removed: nobody was connected for too long")
         self._consuming.send_away(subscription, gone)
-        removed = Removed(topic.uuid, name)
-        self._stores.subscriptions.apply(removed)
-        self._stores.settlements.append(encode_change(removed))
-        self._stores.settlement_lane.mark()
+        self._stores.settlements.note(Removed(topic.uuid, name))

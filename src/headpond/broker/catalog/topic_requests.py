@@ -9,12 +9,12 @@ import msgspec
 import pyarrow as pa
 
 from headpond.broker.access.quotas import Quotas
-from headpond.broker.catalog.changes import PlaceRemoved
+from headpond.broker.catalog.changes import PlaceRemoved, TopicAltered, TopicCreated, TopicDeleted
 from headpond.broker.catalog.compact import Compacting
-from headpond.broker.catalog.topics import Topic, TopicAltered, TopicCreated, TopicDeleted, encode_change
+from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, Wait
+from headpond.broker.steps import Handler, Steps, Wait, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -167,7 +167,7 @@ class TopicRequests:
             others = self._creating[name] = []
             error: HeadpondError | None = None
             try:
-                yield self._stores.change_catalog(encode_change(created))
+                yield journaled(self._stores.catalog_journal, created)
                 topic = self._stores.topic_created(created)
                 for listener in self.listeners:
                     listener.topic_created(topic)
@@ -220,8 +220,8 @@ class TopicRequests:
         altered = TopicAltered(topic.uuid, topic.schemas.version + 1, ask.schema)
         others = self._altering[topic.uuid] = []
         try:
-            yield self._stores.change_catalog(encode_change(altered))
-            if self._stores.topic_altered(altered) is None:
+            yield journaled(self._stores.catalog_journal, altered)
+            if self._catalog.apply(altered) is None:
                 raise TopicNotFound(f"topic {topic.shown} was deleted")
             for listener in self.listeners:
                 listener.topic_altered(topic)
@@ -234,7 +234,7 @@ class TopicRequests:
     def _delete(self, session: Session, ask: DeleteTopic) -> Steps[dict[str, Any]]:
         topic = self.find(ask.topic)
         yield from self.before_deletion([topic])
-        yield self._stores.change_catalog(encode_change(TopicDeleted(topic.uuid)))
+        yield journaled(self._stores.catalog_journal, TopicDeleted(topic.uuid))
         self._deleted(topic)
         return {"topic": topic.name, "deleted": True}
 
@@ -242,7 +242,7 @@ class TopicRequests:
         """Deletes a place with everything below it; returns the names of those places and topics."""
         removed = PlaceRemoved(str(place))
         yield from self.before_deletion(self._catalog.below(place))
-        yield self._stores.change_catalog(encode_change(removed))
+        yield journaled(self._stores.catalog_journal, removed)
         places, topics = self._catalog.tree.below(place), self._catalog.below(place)
         for topic in topics:
             self._deleted(topic)

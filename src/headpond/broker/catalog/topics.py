@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headpond.broker.catalog.changes import CatalogChange as CatalogChange
-from headpond.broker.catalog.changes import PlaceCreated, PlaceRemoved, ProducerChange, SettingsChanged
-from headpond.broker.catalog.changes import TopicAltered as TopicAltered
-from headpond.broker.catalog.changes import TopicCreated as TopicCreated
-from headpond.broker.catalog.changes import TopicDeleted as TopicDeleted
-from headpond.broker.catalog.changes import decode_change as decode_change
-from headpond.broker.catalog.changes import encode_change as encode_change
+from headpond.broker.catalog.changes import (
+    CatalogChange,
+    PlaceCreated,
+    PlaceRemoved,
+    ProducerChange,
+    SettingsChanged,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+)
 from headpond.broker.catalog.tree import Tree, change_own
 from headpond.broker.ingest.admission import Admission
 from headpond.broker.ingest.lookup import SegmentLookup
@@ -22,6 +25,7 @@ from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
+from headpond.storage.journal import TableState
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.seal import Seal
@@ -209,13 +213,16 @@ def setting_infos(levels: list[Level]) -> list[SettingInfo]:
     return [SettingInfo(name, *origin) for name, origin in resolve(levels).items()]
 
 
-class Catalog:
+class Catalog(TableState):
     """Which topics exist, by name and by uuid, and the tree that they stand in."""
 
-    def __init__(self, node_values: dict[str, Value] | None = None, lost_us: int = 0) -> None:
+    decoder = msgspec.msgpack.Decoder(CatalogChange)
+
+    def __init__(self, node_values: dict[str, Value] | None = None, lost_us: int = 0, run: int = 0) -> None:
         """``node_values`` are the node's own settings for all topics.
 
-        ``lost_us`` is when this node began, by the clock that leases are measured with.
+        ``lost_us`` is when this node began, by the clock that leases are measured with; ``run`` is the number
+        of this run of the node.
         """
         self.tree = Tree(node_values)
         self.deleted: set[bytes] = set()
@@ -224,14 +231,17 @@ class Catalog:
         self._by_uuid: dict[bytes, Topic] = {}
         self._of_tenant: dict[str, dict[bytes, Topic]] = {}
         self._lost_us = lost_us
-        self.run = 0
-        """The number of this run of the node."""
+        self.run = run
 
     def by_name(self, name: str) -> Topic | None:
         return self._by_name.get(name)
 
     def by_uuid(self, uuid: bytes) -> Topic | None:
         return self._by_uuid.get(uuid)
+
+    def name_of(self, uuid: bytes) -> str | None:
+        topic = self._by_uuid.get(uuid)
+        return topic.name if topic is not None else None
 
     def of_tenant(self, tenant: str) -> Collection[Topic]:
         return self._of_tenant.get(tenant, {}).values()
@@ -308,20 +318,14 @@ class Catalog:
             topic.producers.apply(change)
         return topic
 
-    def snapshot(self) -> Iterator[bytes]:
-        """All of it, as records."""
-        for uuid in sorted(self.deleted):
-            yield encode_change(TopicDeleted(uuid))
-        for place in self.tree.snapshot():
-            yield encode_change(place)
+    def snapshot(self) -> Iterator[CatalogChange]:
+        yield from map(TopicDeleted, sorted(self.deleted))
+        yield from self.tree.snapshot()
         for topic in self:
-            settings = dict(topic.own)
-            yield encode_change(msgspec.structs.replace(topic.created, settings=settings, durability="sync"))
-            for version, schema in enumerate(topic.schemas.encoded if topic.schemas is not None else (), 1):
-                if version > 1:
-                    yield encode_change(TopicAltered(topic.uuid, version, schema))
-            for change in topic.producers.snapshot():
-                yield encode_change(change)
+            yield msgspec.structs.replace(topic.created, settings=dict(topic.own), durability="sync")
+            for version, schema in enumerate(topic.schemas.encoded[1:] if topic.schemas is not None else (), 2):
+                yield TopicAltered(topic.uuid, version, schema)
+            yield from topic.producers.snapshot()
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))

@@ -67,6 +67,7 @@ class Producing(TopicListener):
         self, context: Context, sessions: Sessions, catalog: Catalog, watermark: Watermark, quotas: Quotas
     ) -> None:
         limits = context.settings.limits
+        self._context = context
         self._sessions = sessions
         self._catalog = catalog
         self._counters = context.counters
@@ -79,8 +80,6 @@ class Producing(TopicListener):
         self._watermark = watermark
         self._quotas = quotas
         self._titles = Titles(catalog, context.counters)
-        self.unacked_bytes = 0
-        """Bytes of segments taken in and not answered yet, in all sessions."""
         self._answers: dict[tuple[int, bytes, int, str], list[AckItem]] = {}
 
     # --- context ------------------------------------------------------------------------------------
@@ -159,13 +158,13 @@ class Producing(TopicListener):
         """Answers an old segment that came again: only the files have its first copy."""
         size = len(frame.body) + FRAME_COST_BYTES
         session.unacked_bytes += size
-        self.unacked_bytes += size
+        self._context.unacked_bytes += size
         key = (context.block, frame.segment)
         try:
             found = yield shard.lookup.find([key])
         finally:
             session.unacked_bytes -= size
-            self.unacked_bytes -= size
+            self._context.unacked_bytes -= size
         self._answer_again(session, context, shard, frame, found[key])
 
     def _answer_again(
@@ -287,11 +286,11 @@ class Producing(TopicListener):
         assert context.topic is not None
         durability = context.topic.settings.durability
         session.unacked_bytes += size
-        self.unacked_bytes += size
+        self._context.unacked_bytes += size
 
         def durable(error: HeadpondError | None) -> None:
             session.unacked_bytes -= size
-            self.unacked_bytes -= size
+            self._context.unacked_bytes -= size
             if error is not None:
                 self._counters["segments_failed"] += 1
                 self._answer(session, context, frame.shard, _rejected(frame.segment, error))

@@ -26,7 +26,6 @@ from headpond.broker.catalog.changes import (
     ProducerRegistered,
     ProducerRemoved,
     ProducerSeen,
-    encode_change,
 )
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
@@ -44,7 +43,7 @@ from headpond.broker.ingest.producers import (
 )
 from headpond.broker.session import Session
 from headpond.broker.sessions import Sessions
-from headpond.broker.steps import Handler, Steps
+from headpond.broker.steps import Handler, Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -263,7 +262,7 @@ class ProducerRequests:
 
     def _write(self, topic: Topic, change: ProducerChange) -> Steps[None]:
         """Makes a change once it is on the disk."""
-        yield self._stores.change_catalog(encode_change(change))
+        yield journaled(self._stores.catalog_journal, change)
         if self._catalog.by_uuid(topic.uuid) is not topic:
             raise TopicNotFound(f"topic {topic.shown} was deleted")
         topic.producers.apply(change)
@@ -271,7 +270,8 @@ class ProducerRequests:
     def _seen(self, topic: Topic, known: Registration, instance: bytes, *, free: bool) -> None:
         known.seen_us = self._context.now_us()
         if not self._context.stopping:
-            self._stores.note_catalog(ProducerSeen(topic.uuid, known.producer, known.seen_us, instance, free))
+            seen = ProducerSeen(topic.uuid, known.producer, known.seen_us, instance, free)
+            self._stores.catalog_journal.stage(seen)
 
     def _info(self, topic: Topic, known: Registration) -> ProducerInfo:
         present = list(known.present.values())

@@ -37,7 +37,6 @@ class TopRequests:
         *,
         vitals: Callable[[], tuple[int | None, int | None]],
         links: Callable[[], list[PeerInfo]],
-        unacked_bytes: Callable[[], int],
     ) -> None:
         """``vitals`` are the CPU time and the memory of the process (node/process.py)."""
         self._context = context
@@ -47,7 +46,6 @@ class TopRequests:
         self._watermark = watermark
         self._vitals = vitals
         self._links = links
-        self._unacked_bytes = unacked_bytes
         self._began_us = context.clock_us()
         self.handlers: Mapping[type[Operation], Handler] = {ShowTop: self._top, ShowNode: self._show}
 
@@ -84,7 +82,7 @@ class TopRequests:
             subscriptions=len(self._stores.subscriptions),
             messages_stored=counters["messages_stored"],
             messages_delivered=counters["messages_delivered"],
-            unacked_bytes=self._unacked_bytes(),
+            unacked_bytes=self._context.unacked_bytes,
             disk_free_bytes=self._disk.free_bytes(),
             disk_full=self._watermark.lack() is not None,
             cpu_us=cpu_us,

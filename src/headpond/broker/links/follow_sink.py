@@ -34,7 +34,6 @@ from headpond.broker.subscriptions.records import (
     Removed,
     Returned,
     Settlement,
-    encode_change,
 )
 from headpond.broker.subscriptions.subscribe import Start, check_subscription, find_or_open
 from headpond.broker.subscriptions.subscription import Subscription, passive_error
@@ -104,7 +103,7 @@ class FollowSink:
         elif not here.copy.passive:
             self._demote(here, record, topic)
         self._write(self._begin(topic, here, record))
-        yield on_disk(self._stores.settlement_lane)
+        yield on_disk(self._stores.settlements.lane)
         return self._opened(topic, here, ask.node)
 
     def _make(self, topic: Topic, ask: OpenCopy) -> Subscription:
@@ -167,7 +166,7 @@ class FollowSink:
         if here is None:
             return CopyApplied(IGNORED)
         applied = self._settle(topic, here, ask, wanted, places)
-        yield on_disk(self._stores.settlement_lane)
+        yield on_disk(self._stores.settlements.lane)
         return applied
 
     def _followed(self, topic: Topic, ask: ApplySettled | ApplyDropped) -> Subscription | None:
@@ -232,7 +231,7 @@ class FollowSink:
             return CopyApplied(IGNORED)
         fresh = EntrySet.of(_unsettled(here, ask.shard, settled))
         self._write(self._settled(here, ask.shard, fresh, EntrySet()))
-        yield on_disk(self._stores.settlement_lane)
+        yield on_disk(self._stores.settlements.lane)
         return CopyApplied(FOLLOWING, len(fresh))
 
     def _settled(self, here: Subscription, shard: int, acked: EntrySet, buried: EntrySet) -> list[Change]:
@@ -297,9 +296,7 @@ class FollowSink:
         return change
 
     def _write(self, changes: list[Change]) -> None:
-        for change in changes:
-            self._stores.settlements.append(encode_change(change))
-        self._stores.settlement_lane.mark()
+        self._stores.settlements.stage(*changes)
 
 
 def _stands(here: Subscription, ask: OpenCopy, *, same: bool) -> str:

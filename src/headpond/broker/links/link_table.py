@@ -22,8 +22,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headpond.model.errors import BadFrame
 from headpond.model.names import TopicPatterns
+from headpond.storage.journal import TableState
 from headpond.storage.log.marks import DAY_US
 from headpond.wire.control.links import SourcePosition
 
@@ -92,14 +92,11 @@ class Lifted(msgspec.Struct, array_like=True, frozen=True, tag=6):
 
 PeerChange = LinkMade | LinkEnded | PlaceNoted | PlacesGone | Barred | Lifted
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[PeerChange] = msgspec.msgpack.Decoder(PeerChange)
 
-encode_change = _encoder.encode
+class PeerLinks(TableState):
+    """All of it in memory. Damage costs little: a lost position is found again by comparing."""
 
-
-class PeerLinks:
-    """All of it in memory."""
+    decoder = msgspec.msgpack.Decoder(PeerChange)
 
     def __init__(self) -> None:
         self.links: dict[str, LinkMade] = {}
@@ -127,13 +124,6 @@ class PeerLinks:
         return min(HOLD_US + max((0, *behind)), HOLD_US_MAX)
 
     # --- changes ------------------------------------------------------------------------------------
-
-    def replay(self, body: bytes) -> None:
-        try:
-            change = _decoder.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadFrame(f"a record of a link that cannot be read: {error}") from error
-        self.apply(change)
 
     def apply(self, change: PeerChange) -> None:
         if isinstance(change, LinkMade):
@@ -163,12 +153,9 @@ class PeerLinks:
                 del places[oldest.node, oldest.shard]
         places[key] = change
 
-    def on_damage(self, *, lost: bool) -> None:
-        """A place that was lost is found again by comparing; a link has to be made again."""
-
-    def snapshot(self) -> Iterator[bytes]:
-        yield from map(encode_change, self.links.values())
+    def snapshot(self) -> Iterator[PeerChange]:
+        yield from self.links.values()
         for places in self.places.values():
-            yield from map(encode_change, places.values())
+            yield from places.values()
         for topic, at_us in self.barred.items():
-            yield encode_change(Barred(topic, at_us))
+            yield Barred(topic, at_us)

@@ -6,7 +6,7 @@ import logging
 
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
-from headpond.broker.links.link_table import PeerChange, PlaceNoted, PlacesGone, encode_change
+from headpond.broker.links.link_table import PlaceNoted, PlacesGone
 from headpond.broker.stores import Stores
 from headpond.wire.control.links import SourcePosition
 
@@ -21,7 +21,7 @@ class LinkProgress:
     def __init__(self, context: Context, stores: Stores) -> None:
         self._context = context
         self._catalog = stores.catalog
-        self._journal = stores.peers_kept
+        self._journal = stores.peers_journal
         self._links = stores.peers
         self._dirty: set[tuple[bytes, str, int]] = set()
         self._noted_us = 0
@@ -58,16 +58,7 @@ class LinkProgress:
         dirty, self._dirty = self._dirty, set()
         self._noted_us = self._context.clock_us()
         found = (self._links.places.get(topic, {}).get((node, shard)) for topic, node, shard in dirty)
-        self._write([noted for noted in found if noted is not None])
-
-    def change(self, change: PeerChange) -> None:
-        """Makes a change that nobody waits for."""
-        self._links.apply(change)
-        self._write([change])
-
-    def _write(self, changes: list[PeerChange]) -> None:
-        if changes:
-            self._journal.change([encode_change(each) for each in changes], lambda error: None)
+        self._journal.stage(*(noted for noted in found if noted is not None))
 
     # --- what logs remember ---------------------------------------------------------------------------
 

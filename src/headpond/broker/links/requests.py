@@ -19,13 +19,13 @@ from headpond.broker.context import Context
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.links.follow_sink import FollowSink
 from headpond.broker.links.follow_source import FollowSource, check_names
-from headpond.broker.links.link_table import Barred, Lifted, LinkEnded, LinkMade, PlacesGone, encode_change
+from headpond.broker.links.link_table import Barred, Lifted, LinkEnded, LinkMade, PlacesGone
 from headpond.broker.links.progress import LinkProgress
 from headpond.broker.links.sink import PeerSink
 from headpond.broker.links.source import PeerSource
 from headpond.broker.links.status import LinkStatus
 from headpond.broker.reading.fetch import Fetching
-from headpond.broker.session import Session
+from headpond.broker.session import Session, hold_unacked
 from headpond.broker.steps import Handler, Steps, journaled, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
@@ -99,7 +99,6 @@ class Peering(TopicListener):
         """By direction, other node and topic: the link that carries it, so that two to one node do not both."""
         self.on_links: Callable[[], None] = lambda: None
         """Called when a link was created or removed."""
-        self.unacked_bytes = 0
         self.handlers: Mapping[type[Operation], Handler] = {
             AddPeer: self._add,
             ListPeers: lambda session, ask: self.infos(),
@@ -125,7 +124,7 @@ class Peering(TopicListener):
     def _promote(self, session: Session, ask: PromoteSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self._subscriptions.find(ask.topic, ask.subscription)
         self._follow_sink.promote(topic, subscription)
-        yield on_disk(self._stores.settlement_lane)
+        yield on_disk(self._stores.settlements.lane)
         return self._subscriptions.info(topic, subscription)
 
     def on_record(self, session: Session, frame: Frame) -> None:
@@ -136,15 +135,7 @@ class Peering(TopicListener):
         if topic is None or frame.shard >= len(topic.shards):
             return
         self._quotas.charge(session, topic, size=len(record))
-        size = len(record) + RECORD_COST_BYTES
-        session.unacked_bytes += size
-        self.unacked_bytes += size
-
-        def durable(error: HeadpondError | None) -> None:
-            session.unacked_bytes -= size
-            self.unacked_bytes -= size
-
-        topic.shards[frame.shard].lane.wait(durable)
+        hold_unacked(self._context, session, len(record) + RECORD_COST_BYTES, topic.shards[frame.shard].lane)
 
     def on_disconnect(self, connection: int) -> None:
         self.source.on_disconnect(connection)
@@ -205,7 +196,7 @@ class Peering(TopicListener):
         name = change.name
         self._coming[name] = change
         try:
-            yield journaled(self._stores.peers_kept, [encode_change(change)])
+            yield journaled(self._stores.peers_journal, change)
         finally:
             if self._coming.get(name) is change:
                 del self._coming[name]
@@ -226,13 +217,13 @@ class Peering(TopicListener):
             if self.links.concerns(topic.name, topic.uuid) or self.sink.is_fed(topic.uuid)
         ]
         if bars:
-            yield journaled(self._stores.peers_kept, [encode_change(bar) for bar in bars])
+            yield journaled(self._stores.peers_journal, *bars)
             for bar in bars:
                 self.links.apply(bar)
 
     def topic_created(self, topic: Topic) -> None:
         if topic.name in self.links.barred:
-            self.progress.change(Lifted(topic.name))
+            self._stores.peers_journal.note(Lifted(topic.name))
         self.source.touched([topic.name])
         self.progress.hold(topic)
 
@@ -241,7 +232,7 @@ class Peering(TopicListener):
 
     def topic_deleted(self, topic: Topic, error: HeadpondError) -> None:
         if topic.uuid in self.links.places:
-            self.progress.change(PlacesGone(topic.uuid))
+            self._stores.peers_journal.note(PlacesGone(topic.uuid))
         self.source.touched([topic.name])
 
 

@@ -2,12 +2,11 @@
 
 In reading order::
 
-    stage_file  The bytes of a stage file, and what is read from one when a node starts. Version 1
-    stages      Stages: rows that are on the disk and in no topic yet, and the files that they share
-    writers     Writers: which batches of each were recorded last, and what of the newest is still to be publi
-    stores      What staged writes keep on the disk: the stage files and the writers' journal, opened and comm
-    compare     Whether a batch that comes again has the rows that were committed under its number
-    publish     Publishing: what a recorded batch names goes from its stages into the topics' logs
-    staging     Staged writes at the door: stages are filled, finished, dropped; a batch of them is committed,
-    requests    Questions about writers, and their deletion
+    stage_file  The bytes of a stage file, and what a node reads from one when it starts. Version 1
+    stages      Stages: rows on disk that are in no topic yet, and the files that they share
+    writers     Writers: the last batches of each, and whether the newest is published
+    compare     Whether a repeated batch has the rows that were committed under its number
+    publish     Publishing: the segments of a recorded batch go into the logs of their topics
+    requests    Writers listed, shown, deleted
+    staging     Stages filled, finished, dropped; a batch of them committed
 """

@@ -1,14 +1,14 @@
-"""Whether a batch that comes again has the rows that were committed under its number.
+"""Whether a repeated batch has the rows that were committed under its number.
 
-The rows of the first time are read back from their topics, those of the repeat from their stages: a batch comes
-again once in a while, and nothing is kept or computed for that while batches are committed. Both are added up
-as a hash of every row, which does not depend on order, shards or stages. What the node or the client added by
-itself (``sent_at``, where a row stands) does not count.
+The rows of the first time are read back from their topics, those of the repeat from their stages. Repeats are
+rare, so commits store and compute nothing for this. Both sides are the sum of a hash of every row, which does
+not depend on order, shards or stages. What the node or the client added (``sent_at``, the position of a row)
+does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,84 +17,58 @@ import pyarrow.types as pt
 from xxhash import xxh3_64_intdigest
 
 from headpond.broker.catalog.topics import Catalog
-from headpond.broker.effects import Commit, Effect
 from headpond.broker.staging.stage_file import read_segment
 from headpond.broker.staging.stages import StageState
-from headpond.broker.staging.stores import Errand
 from headpond.broker.staging.writers import Committed
-from headpond.model.errors import BatchDiffers, BatchOutOfTurn, HeadpondError, StorageFailed
+from headpond.model.errors import BatchDiffers, BatchOutOfTurn
 from headpond.storage.disk import Disk
 from headpond.storage.log.read import segment_of
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.typed.record import decode_typed_record
 
 PORTION_BYTES = 8 * 1024 * 1024
-"""So much is read before others get their turn."""
+"""How much a worker thread reads before others get their turn."""
 _COLUMNS = ("value", "key", "id", "headers")
 _NOTHING, _NO_LENGTH = pa.scalar(b"", pa.binary()), pa.scalar(b"-", pa.binary())
 _SEPARATOR = pa.scalar(b"\x1f", pa.binary())
 
 
-class Comparison(Errand):
-    """Reads both, portion by portion, then calls ``done``, which asks ``check`` what came of it."""
+class Comparison:
+    """A worker thread calls ``read`` until it returns False; then ``check`` raises how the rows differ."""
 
-    name = "a batch that comes again"
-
-    def __init__(
-        self,
-        committed: Committed,
-        stages: list[StageState],
-        catalog: Catalog,
-        effect: Callable[[Effect], None],
-        done: Callable[[Comparison], None],
-    ) -> None:
+    def __init__(self, committed: Committed, stages: list[StageState], catalog: Catalog) -> None:
         self._committed = committed
         self._stages = stages
         topics = {*(stage.topic for stage in stages), *(run[0] for run in committed.runs)}
         self._topics = {uuid: catalog.by_uuid(uuid) for uuid in topics}
-        self._effect = effect
-        self._done = done
-        self._work: Iterator[int] | None = None
-        self._over = False
-        self._fault = ""
+        self._steps: Iterator[int] | None = None
         self._rows = [0, 0]
         """Found: of the first time, of the repeat."""
         self._sums = [0, 0]
 
+    def read(self, disk: Disk) -> bool:
+        """Reads one portion; returns whether there is more."""
+        self._steps = self._steps or self._read(disk)
+        size = 0
+        while size < PORTION_BYTES:
+            if (read_bytes := next(self._steps, None)) is None:
+                return False
+            size += read_bytes
+        return True
+
     def check(self, what: str) -> None:
-        """Raises unless the batch has the rows that it had; ``what`` is how it is called."""
-        if self._fault:
-            raise StorageFailed(f"{what} could not be compared: {self._fault}")
+        """Raises unless both sides have the same rows; ``what`` names the batch in the error."""
         if self._rows[0] != self._committed.rows:
             raise BatchOutOfTurn(
-                f"{what} comes again, and of its {self._committed.rows:,} rows {self._rows[0]:,} are still in "
-                "their topics, so it cannot be compared; nothing was committed"
+                f"{what} is a repeat, and only {self._rows[0]:,} of its {self._committed.rows:,} rows are "
+                "still in their topics, so it cannot be compared; nothing was committed"
             )
         if self._sums[0] != self._sums[1]:
             raise BatchDiffers(
-                f"{what} comes again with other rows, {self._rows[1]:,} as before; nothing was committed"
+                f"{what} is a repeat with other rows, {self._rows[1]:,} as before; nothing was committed"
             )
 
-    def run(self, disk: Disk) -> None:
-        self._work = self._work or self._steps(disk)
-        size = 0
-        try:
-            while size < PORTION_BYTES:
-                if (read_bytes := next(self._work, None)) is None:
-                    self._over = True
-                    return
-                size += read_bytes
-        except (OSError, HeadpondError) as error:
-            self._fault = str(error)
-
-    def ended(self, error: OSError | None) -> None:
-        self._fault = self._fault or ("" if error is None else str(error))
-        if self._fault or self._over:
-            self._done(self)
-        else:
-            self._effect(Commit(self))
-
-    def _steps(self, disk: Disk) -> Iterator[int]:
+    def _read(self, disk: Disk) -> Iterator[int]:
         """Yields bytes that were read."""
         for stage in self._stages:
             for number, chunk in enumerate(stage.chunks):
@@ -124,7 +98,7 @@ class Comparison(Errand):
         schemas = None if topic is None else topic.schemas
         rows = decode_plain(segment) if schemas is None else decode_typed_record(segment, schemas)
         self._rows[side] += rows.num_rows
-        if topic is not None and topic.is_state:  # where compaction leaves nulls for rows that it took out
+        if topic is not None and topic.is_state:  # compaction leaves nulls for the rows that it removed
             self._rows[side] -= rows.column("key").null_count
         self._sums[side] += rows_sum(rows) * (int.from_bytes(uuid) | 1)
 
@@ -132,7 +106,7 @@ class Comparison(Errand):
 def rows_sum(rows: pa.RecordBatch) -> int:
     """A number that is the same for the same messages in any order; sums of several batches are added."""
     columns = [_bytes(rows, name) for name in _COLUMNS]
-    # Their lengths stand behind them: else bytes could move from one to the next, and null be a value.
+    # The lengths follow: without them bytes could move from one column to the next, and null equal a value.
     lengths = [pc.binary_length(column).cast(pa.string()).cast(pa.binary()) for column in columns]
     joined = pc.binary_join_element_wise(
         *(column.fill_null(_NOTHING) for column in columns),

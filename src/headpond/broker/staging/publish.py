@@ -1,31 +1,31 @@
-"""Publishing: what a recorded batch names goes from its stages into the topics' logs.
+"""Publishing: the segments of a recorded batch go from its stages into the logs of their topics.
 
 It begins when the record is durable, and again when a node starts and finds a batch that was not published to
-its end. A portion at a time is read, as far as it is not in memory anyhow, and the next while that one is
-synced, so that a large batch takes little memory. A segment that the marks know is passed over, which makes all
-of this safe to repeat; a write that fails is made again.
+its end. One portion is read, unless it is in memory, while the portion before it is synced, so a large batch
+takes little memory. Segments that the admission marks know are passed over, so a failed attempt is repeated.
 
-What cannot be published is counted and named: rows of a topic that was deleted after the commit, and rows whose
-stage file rotted after it was synced. The number of such a segment is used up, like that of any refused one.
+Two kinds of rows are lost, and are counted and logged: rows of a topic that was deleted after the commit, and
+rows whose stage file rotted after it was synced. The number of such a segment is used up, like that of a
+refused one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from headpond.broker.catalog.topics import Catalog, Topic
+from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
-from headpond.broker.effects import Commit
-from headpond.broker.staging.stage_file import ChunkLocation, read_segment
-from headpond.broker.staging.stages import Chunk
-from headpond.broker.staging.stores import Errand, StagingStores
-from headpond.broker.staging.writers import BatchPublished, BatchRecorded, Writer
-from headpond.model.errors import BadFrame, HeadpondError
+from headpond.broker.staging.stage_file import Chunk, read_segment
+from headpond.broker.staging.writers import BatchPublished, BatchRecorded, WriterState
+from headpond.broker.steps import Steps, Wait, all_on_disk, in_worker, run
+from headpond.broker.stores import Stores
+from headpond.model.errors import BadFrame, HeadpondError, StorageFailed
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
 
@@ -33,14 +33,14 @@ logger = logging.getLogger("headpond.node")
 
 PORTION_BYTES = 8 * 1024 * 1024
 PORTIONS_MAX = 2
-"""So many may be on their way to the disk."""
+"""Portions that may be on their way to the disk at once."""
 AGAIN_US = 1_000_000
 READS_MAX = 5
-"""How often a segment that the disk fails to read is tried, before it counts as lost."""
+"""Failed reads of a segment before it counts as lost."""
 
 
-class Item(NamedTuple):
-    """One segment and where it is to go."""
+class StagedSegment(NamedTuple):
+    """One segment of a batch, and where it goes."""
 
     topic: bytes
     shard: int
@@ -48,235 +48,178 @@ class Item(NamedTuple):
     segment: int
     stage: bytes
     number: int
-    rows: int
-    origin_crc: int
-    bytes: int
-    place: ChunkLocation | None
-    """None where the stage is gone."""
     chunk: Chunk | None
+    """None where the stage is gone."""
+
+    @property
+    def rows(self) -> int:
+        return self.chunk.rows if self.chunk is not None else 0
+
+    @property
+    def in_memory(self) -> bytes | None:
+        return self.chunk.segment if self.chunk is not None else None
+
+    def stored_in(self, topic: Topic) -> bool:
+        """The block is the writer's alone, so the number tells."""
+        known = topic.shards[self.shard].log.marks.get(self.block)
+        return known is not None and self.segment in known.admitted
 
 
-class ReadPortion(Errand):
-    """Reads the segments of a portion; one that cannot be read is None."""
-
-    name = "a stage"
-
-    def __init__(self, items: list[Item], done: Callable[[ReadPortion], None]) -> None:
-        self.items = items
-        self.segments: list[bytes | None] = []
-        self.fault: str = ""
-        self._done = done
-
-    def run(self, disk: Disk) -> None:
-        for item in self.items:
-            try:
-                if (segment := _kept(item)) is None:
-                    if item.place is None:
-                        raise BadFrame("it is gone")
-                    segment = read_segment(disk, item.place, item.stage, item.number)
-                self.segments.append(segment)
-            except (OSError, BadFrame) as error:
-                self.fault = str(error)
-                self.segments.append(None)
-
-    def ended(self, error: OSError | None) -> None:
-        if error is not None:
-            self.segments, self.fault = [None] * len(self.items), str(error)
-        self._done(self)
-
-
-class Publication:
-    """One batch on its way."""
-
-    def __init__(self, writer: Writer, record: BatchRecorded) -> None:
-        self.writer = writer
-        self.record = record
-        self.left: deque[Item] = deque()
-        """What was not looked at since the start, or since the last failure."""
-        self.failed_reads = 0
-        self.reading = False
-        self.writing = 0
-        """Portions that are appended and not durable. Reads come one after the other, which keeps the order."""
-        self.fault = ""
-        """Why this round is given up, if it is."""
-        self.dropped: dict[bytes, int] = {}
-        """By topic that is gone: rows."""
-        self.again_us: int | None = None
-        """When to go on after a failure."""
-
-
-class Publishing:
-    def __init__(self, context: Context, stores: StagingStores, catalog: Catalog) -> None:
+class Publisher:
+    def __init__(self, context: Context, stores: Stores) -> None:
+        self._context = context
         self._stores = stores
-        self._catalog = catalog
+        self._catalog = stores.catalog
         self._counters = context.counters
-        self._now_us = context.now_us
-        self._clock_us = context.clock_us
-        self._effect = context.add_effect
-        self._all: list[Publication] = []
+        self._pauses: list[tuple[int, Wait[None]]] = []
+        """When each batch whose publication failed is tried again."""
         self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         for writer in stores.writers:
             if writer.pending is not None:  # recorded before the node ended
-                self.start(writer)
+                run(self.publish(writer), lambda done: None, lambda error: None)
 
-    def start(self, writer: Writer) -> None:
-        """The writer's newest batch is durably recorded: publishes it, then tells those who wait."""
-        assert writer.pending is not None
-        publication = Publication(writer, writer.pending)
-        self._all.append(publication)
-        self._begin(publication)
-
-    def _begin(self, publication: Publication) -> None:
-        """From the first segment on: what the topics have by now is passed over."""
-        publication.left = deque(self._items(publication.record))
-        publication.dropped.clear()
-        publication.fault = ""
-        self._go_on(publication)
-
-    def _on_time(self) -> None:
-        now_us = self._clock_us()
-        for publication in [each for each in self._all if each.again_us is not None]:
-            if publication.again_us is not None and publication.again_us <= now_us:
-                publication.again_us = None
-                self._begin(publication)
-        self._alarm.by(min((each.again_us for each in self._all if each.again_us is not None), default=None))
-
-    # --- a portion ----------------------------------------------------------------------------------
-
-    def _go_on(self, publication: Publication) -> None:
-        """Reads the next portion of what the topics do not have; when there is none, the batch is through."""
-        if publication.reading or publication.writing >= PORTIONS_MAX:
-            return
-        if publication.fault:
-            if not publication.writing:
-                self._fail(publication, publication.fault)
-            return
-        portion: list[Item] = []
-        size = 0
-        while publication.left and size < PORTION_BYTES:
-            item = publication.left.popleft()
-            topic = self._catalog.by_uuid(item.topic)
-            if topic is None:
-                publication.dropped[item.topic] = publication.dropped.get(item.topic, 0) + item.rows
-            elif not _is_there(topic, item):
-                portion.append(item)
-                size += item.bytes
-        if portion:
-            publication.reading = True
-            read = ReadPortion(portion, lambda read: self._read(publication, read))
-            kept = [_kept(item) for item in portion]
-            if None not in kept:
-                read.segments = kept
-                read.ended(None)
-            else:
-                self._effect(Commit(read))
-        elif not publication.writing:
-            self._end(publication)
-
-    def _items(self, record: BatchRecorded) -> Iterator[Item]:
-        for part in record.parts:
-            stage = self._stores.stages.get(part.stage)
-            for shard, block, first, count in part.runs:
-                chunks = []
-                if stage is not None:
-                    chunks = [each for each in enumerate(stage.chunks) if each[1].shard == shard]
-                for index in range(count):
-                    if index < len(chunks):
-                        number, chunk = chunks[index]
-                        known = (chunk.rows, chunk.origin_crc, chunk.bytes, chunk.place, chunk)
-                        yield Item(part.topic, shard, block, first + index, part.stage, number, *known)
-                    else:
-                        gone = (0, 0, 0, None, None)
-                        yield Item(part.topic, shard, block, first + index, part.stage, index, *gone)
-
-    def _read(self, publication: Publication, read: ReadPortion) -> None:
-        publication.reading = False
-        missing = any(segment is None for segment in read.segments)
-        if missing and publication.failed_reads < READS_MAX:
-            publication.failed_reads += 1
-            publication.fault = read.fault
-        if publication.fault:  # this read's, or that of a write which ended meanwhile
-            self._go_on(publication)
-            return
-        lanes: dict[CommitLane, None] = {}
-        for item, segment in zip(read.items, read.segments, strict=True):
-            topic = self._catalog.by_uuid(item.topic)
-            if topic is None:
-                publication.left.append(item)  # it is counted as dropped with the next portion
-            elif not _is_there(topic, item):
-                self._append(publication, topic, item, segment)
-                lanes[topic.shards[item.shard].lane] = None
-        self._when_durable(publication, list(lanes))
-
-    def _append(self, publication: Publication, topic: Topic, item: Item, segment: bytes | None) -> None:
-        shard = topic.shards[item.shard]
-        count, stored_at_us = item.rows, self._now_us()
-        if segment is None:
-            where = f"stage {item.stage.hex()}, chunk {item.number}"
-            batch = f"batch {publication.record.batch} of writer {publication.writer.name!r}"
-            logger.error("%s: %s is damaged; %d messages for %s are lost", batch, where, count, topic.shown)
-            self._counters["messages_lost_staged"] += count
-            segment, count = msgspec.msgpack.encode(["damaged", where]), 0
-        producer = publication.writer.name
-        shard.log.marks.book.tally(item.block, producer, self._catalog.run, stored_at_us, sparse=True)
-        shard.store(item.block, item.segment, count, item.origin_crc, stored_at_us, segment, topic.schemas)
-        if count:
-            self._counters["segments_stored"] += 1
-            self._counters["messages_stored"] += count
-
-    def _when_durable(self, publication: Publication, lanes: list[CommitLane]) -> None:
-        left = len(lanes)
-
-        def durable(error: HeadpondError | None) -> None:
-            nonlocal left
-            left -= 1
-            if error is not None:
-                publication.fault = error.message
-            if left == 0:
-                publication.writing -= 1
-                if not publication.fault:
-                    publication.failed_reads = 0
-                self._go_on(publication)
-
-        publication.writing += bool(lanes)
-        for lane in lanes:
-            lane.wait(durable)
-        self._go_on(publication)
-
-    # --- ends ---------------------------------------------------------------------------------------
-
-    def _fail(self, publication: Publication, why: str) -> None:
-        """It is tried again after a while; what was durable by then is passed over."""
-        self._counters["publications_failed"] += 1
-        writer, batch = publication.writer.name, publication.record.batch
-        logger.warning("batch %d of writer %r is tried again: %s", batch, writer, why)
-        publication.again_us = self._clock_us() + AGAIN_US
-        self._alarm.by(publication.again_us)
-
-    def _end(self, publication: Publication) -> None:
-        record, writer = publication.record, publication.writer
-        for rows in publication.dropped.values():
+    def publish(self, writer: WriterState) -> Steps[None]:
+        """Publishes the writer's newest batch, which is durably recorded; resumes those who wait for that."""
+        record = writer.pending
+        assert record is not None
+        batch = f"batch {record.batch} of writer {writer.name!r}"
+        dropped: Counter[bytes] = Counter()
+        reads_failed = 0
+        while True:
+            dropped.clear()
+            writes: deque[Wait[None]] = deque()
+            fault: HeadpondError | None = None
+            for portion in self._portions(record, dropped):
+                try:
+                    if len(writes) >= PORTIONS_MAX:
+                        yield writes.popleft()
+                        reads_failed = 0
+                    segments, why = yield from self._read(portion)
+                    if None in segments and reads_failed < READS_MAX:
+                        reads_failed += 1
+                        raise StorageFailed(why)
+                except HeadpondError as error:
+                    fault = error
+                    break
+                writes.append(self._store(writer.name, batch, portion, segments, dropped))
+            for write in writes:  # also after a failure: the next attempt passes over what is admitted
+                try:
+                    yield write
+                except HeadpondError as error:
+                    fault = fault or error
+            if fault is None:
+                break
+            self._counters["publications_failed"] += 1
+            logger.warning("%s is published again after a failure: %s", batch, fault.message)
+            yield self._pause()
+        for rows in dropped.values():
             self._counters["messages_dropped_topic_deleted"] += rows
-            logger.warning(
-                "batch %d of writer %r: %d messages were for a topic that was deleted since",
-                record.batch,
-                writer.name,
-                rows,
-            )
-        self._all.remove(publication)
-        self._stores.note(BatchPublished(writer.name, record.batch))
-        self._stores.drop_stages([part.stage for part in record.parts])
+            logger.warning("%s: %d messages were for a topic that was deleted since", batch, rows)
+        self._stores.writers_journal.note(BatchPublished(writer.name, record.batch))
+        self._stores.stages.drop([part.stage for part in record.parts])
         waiting, writer.waiting = writer.waiting, []
         for wait in waiting:
             wait.done(None)
 
+    def _pause(self) -> Wait[None]:
+        wait: Wait[None] = Wait()
+        self._pauses.append((self._context.clock_us() + AGAIN_US, wait))
+        self._alarm.by(self._pauses[-1][0])
+        return wait
 
-def _is_there(topic: Topic, item: Item) -> bool:
-    """Whether the topic has a segment already. The block is the writer's alone: its number is enough."""
-    known = topic.shards[item.shard].log.marks.get(item.block)
-    return known is not None and item.segment in known.admitted
+    def _on_time(self) -> None:
+        now_us = self._context.clock_us()
+        over = [wait for until_us, wait in self._pauses if until_us <= now_us]
+        self._pauses = [each for each in self._pauses if each[0] > now_us]
+        for wait in over:
+            wait.done(None)
+        self._alarm.by(min((until_us for until_us, _ in self._pauses), default=None))
+
+    # --- a portion ----------------------------------------------------------------------------------
+
+    def _portions(self, record: BatchRecorded, dropped: Counter[bytes]) -> Iterator[list[StagedSegment]]:
+        """What the topics do not have of a batch; counts the rows of topics that are gone."""
+        portion: list[StagedSegment] = []
+        size = 0
+        for item in self._segments(record):
+            topic = self._catalog.by_uuid(item.topic)
+            if topic is None:
+                dropped[item.topic] += item.rows
+            elif not item.stored_in(topic):
+                portion.append(item)
+                size += item.chunk.bytes if item.chunk is not None else 0
+                if size >= PORTION_BYTES:
+                    yield portion
+                    portion, size = [], 0
+        if portion:
+            yield portion
+
+    def _segments(self, record: BatchRecorded) -> Iterator[StagedSegment]:
+        for part in record.parts:
+            stage = self._stores.stages.get(part.stage)
+            for shard, block, first, count in part.runs:
+                chunks = stage.chunks if stage is not None else []
+                found = [each for each in enumerate(chunks) if each[1].shard == shard]
+                for index in range(count):
+                    number, chunk = found[index] if index < len(found) else (index, None)
+                    yield StagedSegment(part.topic, shard, block, first + index, part.stage, number, chunk)
+
+    def _read(self, portion: list[StagedSegment]) -> Steps[tuple[list[bytes | None], str]]:
+        """The segments, None for one that cannot be read, and why not."""
+        segments = [item.in_memory for item in portion]
+        if None not in segments:
+            return segments, ""
+        found: tuple[list[bytes | None], str] = yield in_worker(
+            self._context, "a stage", partial(_read_portion, portion)
+        )
+        return found
+
+    def _store(
+        self,
+        writer: str,
+        batch: str,
+        portion: list[StagedSegment],
+        segments: list[bytes | None],
+        dropped: Counter[bytes],
+    ) -> Wait[None]:
+        """Appends a portion to the logs; the wait is for the disk."""
+        lanes: dict[CommitLane, None] = {}
+        for item, segment in zip(portion, segments, strict=True):
+            topic = self._catalog.by_uuid(item.topic)
+            if topic is None:
+                dropped[item.topic] += item.rows
+            elif not item.stored_in(topic):
+                self._append(writer, batch, topic, item, segment)
+                lanes[topic.shards[item.shard].lane] = None
+        return all_on_disk(list(lanes))
+
+    def _append(
+        self, writer: str, batch: str, topic: Topic, item: StagedSegment, segment: bytes | None
+    ) -> None:
+        shard, count, now_us = topic.shards[item.shard], item.rows, self._context.now_us()
+        if segment is None:
+            where = f"stage {item.stage.hex()}, chunk {item.number}"
+            logger.error("%s: %s is damaged; %d messages for %s are lost", batch, where, count, topic.shown)
+            self._counters["messages_lost_staged"] += count
+            segment, count = msgspec.msgpack.encode(["damaged", where]), 0
+        shard.log.marks.book.tally(item.block, writer, self._catalog.run, now_us, sparse=True)
+        crc = item.chunk.origin_crc if item.chunk is not None else 0
+        shard.store(item.block, item.segment, count, crc, now_us, segment, topic.schemas)
+        if count:
+            self._counters["segments_stored"] += 1
+            self._counters["messages_stored"] += count
 
 
-def _kept(item: Item) -> bytes | None:
-    """The segment itself, where it is still in memory."""
-    return item.chunk.segment if item.chunk is not None else None
+def _read_portion(portion: list[StagedSegment], disk: Disk) -> tuple[list[bytes | None], str]:
+    segments: list[bytes | None] = []
+    why = ""
+    for item in portion:
+        segment = item.in_memory
+        try:
+            if item.chunk is None:
+                raise BadFrame(f"stage {item.stage.hex()} is gone")
+            segment = segment or read_segment(disk, item.chunk.place, item.stage, item.number)
+        except (OSError, BadFrame) as error:
+            why = str(error)
+        segments.append(segment)
+    return segments, why

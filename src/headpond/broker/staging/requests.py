@@ -1,15 +1,15 @@
-"""Questions about writers, and their deletion."""
+"""Writers: listed, shown, deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from headpond.broker.session import Session
 from headpond.broker.staging.stages import StageState
-from headpond.broker.staging.stores import StagingStores
-from headpond.broker.staging.writers import Writer, WriterDeleted
-from headpond.broker.steps import Handler, Steps, Wait
+from headpond.broker.staging.writers import WriterDeleted, WriterState
+from headpond.broker.steps import Handler, Steps, Wait, on_disk
+from headpond.broker.stores import Stores
 from headpond.model.errors import WriterNotFound
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, StageInfo, WriterInfo
@@ -18,9 +18,10 @@ STAGES_SHOWN_MAX = 1000
 
 
 class WriterRequests:
-    def __init__(self, stores: StagingStores, shown_topic: Callable[[bytes], str | None]) -> None:
+    def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._shown_topic = shown_topic
+        self._writers = stores.writers
+        self._stages = stores.stages
         self.handlers: Mapping[type[Operation], Handler] = {
             ListWriters: self._list,
             ShowWriter: self._show,
@@ -29,13 +30,13 @@ class WriterRequests:
 
     def idle(self, name: str) -> Steps[None]:
         """Waits until no batch of a writer is being published."""
-        while (writer := self._stores.writers.get(name)) is not None and writer.pending is not None:
+        while (writer := self._writers.get(name)) is not None and writer.pending is not None:
             wait: Wait[None] = Wait()
             writer.waiting.append(wait)
             yield wait
 
     def _list(self, session: Session, ask: ListWriters) -> list[WriterInfo]:
-        names = {writer.name for writer in self._stores.writers} | set(self._stores.stages.writers())
+        names = {writer.name for writer in self._writers} | set(self._stages.writers())
         return [self._info(name) for name in sorted(names)]
 
     def _show(self, session: Session, ask: ShowWriter) -> WriterInfo:
@@ -43,7 +44,7 @@ class WriterRequests:
         return self._info(ask.writer, with_stages=True)
 
     def _check_known(self, name: str) -> None:
-        if self._stores.writers.get(name) is None and not self._stores.stages.count_of(name):
+        if self._writers.get(name) is None and not self._stages.count_of(name):
             raise WriterNotFound(f"there is no writer {name!r}")
 
     def _delete(self, session: Session, ask: DeleteWriter) -> Steps[dict[str, Any]]:
@@ -51,17 +52,18 @@ class WriterRequests:
         self._check_known(name)
         yield from self.idle(name)
         self._check_known(name)
-        writer = self._stores.writers.get(name)
-        dropped = self._stores.drop_stages([stage.uuid for stage in self._stores.stages.of_writer(name)])
+        writer = self._writers.get(name)
+        dropped = self._stages.drop([stage.uuid for stage in self._stages.of_writer(name)])
         if writer is not None:
-            yield self._stores.recorded(WriterDeleted(name, writer.uuid))
-        return {"writer": name, "deleted": True, "stages": len(dropped)}
+            self._stores.writers_journal.note(WriterDeleted(name, writer.uuid))
+            yield on_disk(self._stores.writers_journal.lane)
+        return {"writer": name, "deleted": True, "stages": dropped}
 
     # --- showing ------------------------------------------------------------------------------------
 
     def _info(self, name: str, *, with_stages: bool = False) -> WriterInfo:
-        writer = self._stores.writers.get(name)
-        stages = [stage for stage in self._stores.stages.of_writer(name) if not stage.claimed]
+        writer = self._writers.get(name)
+        stages = [stage for stage in self._stages.of_writer(name) if not stage.claimed]
         return WriterInfo(
             writer=name,
             batch=writer.batch if writer is not None else None,
@@ -78,16 +80,15 @@ class WriterRequests:
             stage_list=[self.stage_info(stage) for stage in stages[:STAGES_SHOWN_MAX]] if with_stages else [],
         )
 
-    def _topics(self, writer: Writer | None) -> list[str]:
+    def _topics(self, writer: WriterState | None) -> list[str]:
         uuids = {topic for topic, _ in writer.next} if writer is not None else set()
-        names = (self._shown_topic(uuid) for uuid in uuids)
-        return sorted(name for name in names if name is not None)
+        return sorted(name for name in map(self._stores.catalog.name_of, uuids) if name is not None)
 
     def stage_info(self, stage: StageState) -> StageInfo:
         return StageInfo(
             stage=stage.uuid,
             writer=stage.writer,
-            topic=self._shown_topic(stage.topic) or "",
+            topic=self._stores.catalog.name_of(stage.topic) or "",
             rows=stage.rows,
             size_bytes=stage.bytes,
             chunks=len(stage.chunks),

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from google_crc32c import extend, value
@@ -71,14 +72,25 @@ class FoundEnd(NamedTuple):
     bytes: int
 
 
-class FoundChunk(NamedTuple):
-    stage: bytes
-    number: int
+Segment: TypeAlias = bytes
+
+
+@dataclass(slots=True)
+class Chunk:
     shard: int
     rows: int
     origin_crc: int
     bytes: int
     place: ChunkLocation
+    segment: Segment | None = None
+    """The segment, while it is in memory too (``StageMemory``)."""
+
+
+class FoundChunk(NamedTuple):
+    stage: bytes
+    number: int
+    """In its stage."""
+    chunk: Chunk
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -114,6 +126,18 @@ def read_segment(disk: Disk, place: ChunkLocation, stage: bytes, number: int) ->
     return frame.body[CHUNK_HEADER.size :]
 
 
+def remove_files(numbers: list[int], disk: Disk) -> bool:
+    """Removes unneeded files; returns whether they are durably gone. The next start removes the others."""
+    try:
+        for number in numbers:
+            if disk.exists(file_path(number)):
+                disk.remove(file_path(number))
+        disk.sync_folder(FOLDER)
+    except OSError:
+        return False
+    return True
+
+
 def list_files(disk: Disk) -> list[int]:
     """The numbers of the files, oldest first; removes unfinished files."""
     found = []
@@ -141,8 +165,8 @@ def read_file(
                 frame = item.frame
                 stage, rows, origin_crc = CHUNK_HEADER.unpack_from(frame.body)
                 size = len(frame.body) - CHUNK_HEADER.size
-                place = ChunkLocation(number, item.offset)
-                yield FoundChunk(stage, frame.segment, frame.shard, rows, origin_crc, size, place)
+                chunk = Chunk(frame.shard, rows, origin_crc, size, ChunkLocation(number, item.offset))
+                yield FoundChunk(stage, frame.segment, chunk)
             elif item.frame.type == FrameType.RECORD:
                 try:
                     yield _decoder.decode(item.frame.body)

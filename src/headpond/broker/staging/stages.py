@@ -1,7 +1,7 @@
 """Stages: rows that are on the disk and not yet in a topic, and the files that they share.
 
-Appending works as in a log (storage/append.py): frames are staged in memory, ``committed`` makes them count,
-``failed`` sets every stage back to its durable chunks. A node learns its stages from the files at its start.
+Appending works as in a log (storage/append.py): frames are staged in memory and count when their write ended; a
+failed write sets every stage back to its durable chunks. A node learns its stages from the files at its start.
 While it runs, everything but the segments is in memory; of the segments the newest are.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
+from headpond.broker.settings import Settings
 from headpond.broker.staging.stage_file import (
     FOLDER,
     SHARD_RECORD,
     STAGES_LOST,
+    Chunk,
     ChunkLocation,
     FoundChunk,
     FoundEnd,
@@ -29,21 +30,9 @@ from headpond.broker.staging.stage_file import (
 )
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.storage.append import Appender, Batch
+from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
 from headpond.storage.seal import Seal, SealedFile
-
-Segment: TypeAlias = bytes
-
-
-@dataclass(slots=True)
-class Chunk:
-    shard: int
-    rows: int
-    origin_crc: int
-    bytes: int
-    place: ChunkLocation
-    segment: Segment | None = None
-    """The segment, while it is in memory too (``StageMemory``)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,16 +121,20 @@ class StageBatch(Batch):
 
 
 class Stages:
-    """Filled by ``open``. One thread appends and takes, another may run the write meanwhile."""
+    """One thread appends and takes, another may run the write meanwhile."""
 
-    def __init__(self, *, file_bytes: int, preallocate_bytes: int, memory_bytes: int = 0) -> None:
+    def __init__(
+        self, disk: Disk, recovered: list[str], seal: Seal, dirty: dict[CommitLane, None], settings: Settings
+    ) -> None:
+        """Reads the stages of the run before; adds damage to ``recovered``. Does IO."""
         self.bytes = 0
         """Of all stages."""
-        self._memory = StageMemory(memory_bytes)
+        self._memory = StageMemory(settings.staging.memory_bytes)
         self._all: dict[bytes, StageState] = {}
         self._of_writer: dict[str, dict[bytes, StageState]] = {}
-        self._file_bytes = file_bytes
-        self._preallocate_bytes = preallocate_bytes
+        self._disk = disk
+        self._file_bytes = settings.staging.file_bytes
+        self._preallocate_bytes = settings.log.preallocate_bytes
         """The step in which a file reserves room; 0 for none."""
         self._files: dict[int, set[bytes]] = {}
         """By number of a file: the stages with frames in it."""
@@ -155,11 +148,14 @@ class Stages:
         self._number = 0
         """Of the file being written, or else of the last one."""
         self.appender = Appender(StageBatch, SHARD_RECORD, self._reserve_to)
+        self._recover(recovered, seal)
+        self.lane = CommitLane("the stage files", self.appender, self._wrote, dirty, lazy=True)
 
     # --- opening ------------------------------------------------------------------------------------
 
-    def open(self, disk: Disk, recovered: list[str], seal: Seal) -> None:
-        """Reads the stages of the run before; a stage with damaged chunks does not count as finished."""
+    def _recover(self, recovered: list[str], seal: Seal) -> None:
+        """A stage with damaged chunks does not count as finished."""
+        disk = self._disk
         numbers = list_files(disk)
         paths = set(map(file_path, numbers))
         recovered += [
@@ -194,15 +190,14 @@ class Stages:
         if stage is None or found.number > len(stage.chunks):
             return  # a chunk before it is damaged: the stage can never be finished
         del stage.chunks[found.number :]  # a repeat, after a write that was not acknowledged
-        chunk = Chunk(found.shard, found.rows, found.origin_crc, found.bytes, found.place)
-        stage.chunks.append(chunk)
+        stage.chunks.append(found.chunk)
         stage.durable = len(stage.chunks)
         stage.finished = stage.finish_durable = False
         self.bytes -= stage.bytes
         stage.rows = sum(each.rows for each in stage.chunks)
         stage.bytes = sum(each.bytes for each in stage.chunks)
         self.bytes += stage.bytes
-        self._touch_file(stage, found.place.file)
+        self._touch_file(stage, found.chunk.place.file)
 
     def _found_end(self, number: int, uuids: list[bytes]) -> None:
         noted = self._notes.setdefault(number, {})
@@ -274,15 +269,25 @@ class Stages:
         batch.add(encode_note(StageFinished(stage.uuid, len(stage.chunks), now_us)))
         batch.finishes.append(stage)
 
-    def drop(self, stages: Iterable[StageState]) -> None:
-        """Drops stages; a file can be removed when no other stage has a frame in it."""
-        gone = [stage for stage in stages if stage.uuid in self._all]
+    def claim(self, uuids: Iterable[bytes]) -> None:
+        """A recorded batch contains these stages, as far as they exist."""
+        for uuid in uuids:
+            if (stage := self._all.get(uuid)) is not None:
+                stage.claimed = True
+
+    def drop(self, uuids: Iterable[bytes]) -> int:
+        """Drops stages, as far as they exist; returns how many did.
+
+        A file can be removed when no other stage has a frame in it.
+        """
+        gone = [stage for uuid in uuids if (stage := self._all.get(uuid)) is not None]
         for stage in gone:
             self._remove(stage)
         if noted := {stage.uuid: set(stage.files) for stage in gone if stage.begun}:
             self._note_ends(noted)
+        return len(gone)
 
-    def removable(self) -> list[int]:
+    def take_unneeded(self) -> list[int]:
         """Takes the unneeded files, which the caller removes; call ``removed`` when that is durable.
 
         If a file notes the end of stages in files that stay, the notes are repeated first. The file is
@@ -338,6 +343,7 @@ class Stages:
         batch.add(encode_note(StagesDropped(list(ended))))
         batch.ended |= ended
         self._notes.setdefault(batch.number, {}).update(ended)
+        self.lane.mark()
         return batch
 
     def _note_begin(self, stage: StageState) -> None:
@@ -368,7 +374,14 @@ class Stages:
         step = self._preallocate_bytes
         return -(-end // step) * step if step else 0
 
-    def committed(self, write: StageBatch) -> None:
+    def _wrote(self, write: StageBatch, error: OSError | None) -> bool:
+        if error is None:
+            self._committed(write)
+        else:
+            self._failed(write)
+        return True
+
+    def _committed(self, write: StageBatch) -> None:
         self.appender.committed(write)
         self._number = write.number
         self._synced_bytes[write.number] = write.end
@@ -377,7 +390,7 @@ class Stages:
         for stage in write.finishes:
             stage.finish_durable = True
 
-    def failed(self, write: StageBatch) -> None:
+    def _failed(self, write: StageBatch) -> None:
         """Undoes the write and everything staged since; the file is not written to again."""
         staged = self.appender.staged
         for batch in (staged, write):
@@ -392,11 +405,11 @@ class Stages:
         if ended := write.ended | staged.ended:  # the drops must become durable all the same
             self._note_ends(ended)
 
-    def close(self, disk: Disk) -> list[SealedFile]:
+    def close(self) -> list[SealedFile]:
         """Leaves the files synced, without reserved room; returns their entries for the seal. Does IO."""
         if self.appender.under_way is None:
             if self.appender.end is not None:
                 self._synced_bytes[self._number] = self.appender.durable_end
-            self.appender.finish(disk)
+            self.appender.finish(self._disk)
         there = sorted(self._files.keys() & self._synced_bytes.keys())
         return [SealedFile(file_path(number), self._synced_bytes[number]) for number in there]

@@ -1,23 +1,23 @@
-"""Staged writes at the door: stages are filled, finished, dropped; a batch of them is committed, all or none.
+"""Staged writes: a client fills and finishes stages, then commits them as one batch, all or none.
 
-1. A chunk is checked as it comes, like a segment of a producer. The first fault of a stage is the answer to its
-   finish; one that can pass (a full disk) is forgotten when the stage is opened again.
-2. A batch is committed by one record in the writers' journal. Before it nothing of the batch is in any topic
-   and everything can be refused; behind it the batch is published, whatever happens to the node.
-3. A batch at or below the writer's newest one is held against what was committed under its number, once the
-   newest one is published. With the same rows it is a duplicate, and its stages are dropped; with other rows,
-   or if it cannot be compared, it is refused, and its stages stay.
-4. The holder of a writer, a query that has committed the newest batch, is followed by another one only where
-   that has repeated the newest batch, which shows that it does the same work, and not within
-   ``staging.lease_s`` of a commit.
-5. What a recorded batch has is out of reach for an abort, an expiry and another batch.
+1. The node checks a chunk when it comes, like a segment of a producer. The first fault of a stage is the answer
+   to its finish. Opening the stage again clears a fault that can pass, such as a full disk.
+2. One record in the journal of writers commits a batch. Before it, no topic has anything of the batch, and the
+   node may refuse it; after it, the node publishes the batch, whatever happens.
+3. A batch at or below the writer's newest one is compared with the batch of its number, once the newest one is
+   published. With the same rows it is a duplicate, and its stages are dropped; with other rows, or if it cannot
+   be compared, it is refused, and its stages stay.
+4. The holder of a writer is the query that committed the newest batch. Another query may follow only if it
+   repeats the newest batch, which shows that it does the same work, and not within ``staging.lease_s`` of a
+   commit.
+5. An abort, an expiry or another batch cannot touch the stages of a recorded batch.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 
 from headpond.broker.access.guard import Guard
 from headpond.broker.access.quotas import Quotas
@@ -25,24 +25,23 @@ from headpond.broker.access.rights import reaches_stage
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
-from headpond.broker.effects import Commit
 from headpond.broker.ingest.watermark import Watermark
-from headpond.broker.session import Session
+from headpond.broker.session import Session, hold_unacked
 from headpond.broker.staging.compare import Comparison
-from headpond.broker.staging.publish import Publishing
+from headpond.broker.staging.publish import Publisher
 from headpond.broker.staging.requests import WriterRequests
+from headpond.broker.staging.stage_file import remove_files
 from headpond.broker.staging.stages import StageState
-from headpond.broker.staging.stores import RemoveFiles
 from headpond.broker.staging.writers import (
     REMEMBERED,
     BatchRecorded,
-    Numbering,
-    Writer,
+    WriterState,
     WriterTaken,
     hash_of_stages,
+    number_segments,
     tenant_of,
 )
-from headpond.broker.steps import Handler, Steps, Wait, on_disk
+from headpond.broker.steps import Handler, Steps, in_worker, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -56,6 +55,7 @@ from headpond.model.errors import (
     StageMismatch,
     StageNotFound,
     StagingFull,
+    StorageFailed,
     TopicMismatch,
     TopicNotFound,
     WriterHeld,
@@ -82,7 +82,7 @@ logger = logging.getLogger("headpond.node")
 TICK_US = 10_000_000
 FRAME_COST_BYTES = 512
 WRITE_BYTES = 4 * 1024 * 1024
-"""Chunks that nobody asks for yet are written together, so many bytes at a time."""
+"""Chunks that no client waits for are written together, this many bytes at a time."""
 
 
 class Staging:
@@ -98,8 +98,9 @@ class Staging:
         self._context = context
         self._counters = context.counters
         self._catalog = stores.catalog
-        self._stores = stores.staging
-        self._stages = self._stores.stages
+        self._stages = stores.stages
+        self._writers = stores.writers
+        self._writers_journal = stores.writers_journal
         self._guard = guard
         self._quotas = quotas
         self._watermark = watermark
@@ -108,26 +109,20 @@ class Staging:
         self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         if self._stages.writers():
             self._alarm.by(context.clock_us())
-        self.unacked_bytes = 0
-        """Bytes of chunks that are taken in and not durable yet."""
         limits = context.settings.limits
         self._write_bytes = min(WRITE_BYTES, limits.window_bytes // 2, limits.staged_bytes // 4)
-        """Less than what a connection is stopped at: one that waits for the disk cannot ask for a write."""
+        """Below the limit at which the node stops reading from a connection, which then could not hurry it."""
         self._unwritten_bytes = 0
-        self._writers = WriterRequests(self._stores, self.shown_topic)
-        self._publishing = Publishing(context, self._stores, stores.catalog)
+        self._writer_requests = WriterRequests(stores)
+        self._publisher = Publisher(context, stores)
         self.handlers: Mapping[type[Operation], Handler] = {
             OpenStage: self._open,
             FinishStage: self._finish,
             CommitBatch: self._commit,
             AbortStages: self._abort,
-            **self._writers.handlers,
+            **self._writer_requests.handlers,
         }
         self._remove_files()
-
-    def shown_topic(self, uuid: bytes) -> str | None:
-        topic = self._catalog.by_uuid(uuid)
-        return topic.name if topic is not None else None
 
     # --- a stage ------------------------------------------------------------------------------------
 
@@ -153,7 +148,7 @@ class Staging:
             self._counters["stages_opened"] += 1
             self._alarm.by(self._context.clock_us() + TICK_US)
         elif stage.writer != ask.writer or stage.topic != topic.uuid:
-            raise StageMismatch(f"stage {ask.stage.hex()} is another writer's, or of another topic")
+            raise StageMismatch(f"stage {ask.stage.hex()} belongs to another writer or another topic")
         if stage.fault is not None:
             if not stage.fault.retryable:
                 raise stage.fault.again()
@@ -162,18 +157,21 @@ class Staging:
         return StageOpened(len(stage.chunks), stage.finished, topic.uuid)
 
     def on_chunk(self, session: Session, frame: Frame) -> None:
-        """The next piece of a stage; what is wrong with it is told when the stage is finished."""
+        """Takes the next chunk of a stage; the answer to its finish has the fault, if there is one."""
         uuid, segment = decode_chunk(frame.body)
         stage = self._stages.get(uuid)
-        mine = stage is None or reaches_stage(session.grant, stage.writer, self.shown_topic(stage.topic))
-        if stage is None or stage.fault is not None or not mine:
+        if (
+            stage is None
+            or stage.fault is not None
+            or not reaches_stage(session.grant, stage.writer, self._catalog.name_of(stage.topic))
+        ):
             self._counters["stage_chunks_ignored"] += 1
             return
         number = frame.segment
         try:
             if number < len(stage.chunks):
                 if stage.chunks[number].origin_crc != frame.crc:
-                    raise Conflict(f"chunk {number} of stage {uuid.hex()} came before with other content")
+                    raise Conflict(f"chunk {number} of stage {uuid.hex()} came before with different content")
                 return
             if number > len(stage.chunks):
                 raise Gap(f"chunk {number} of stage {uuid.hex()} came, {len(stage.chunks)} is expected")
@@ -186,12 +184,17 @@ class Staging:
             self._quotas.charge(session, topic, messages=rows)
         self._stages.append(stage, frame.shard, rows, frame.crc, segment, self._context.now_us())
         self._counters["stage_chunks"] += 1
-        self._count_unacked(session, len(segment) + FRAME_COST_BYTES)
+        size = len(segment) + FRAME_COST_BYTES
+        self._unwritten_bytes += size
+        hurry = self._unwritten_bytes >= self._write_bytes
+        if hurry:
+            self._unwritten_bytes = 0
+        hold_unacked(self._context, session, size, self._stages.lane, hurry=hurry)
 
     def _check(self, session: Session, stage: StageState, shard: int, segment: bytes) -> int:
-        """How many rows a chunk has, if it can be taken."""
+        """The number of rows of a chunk; raises why it cannot be taken."""
         if stage.finished:
-            raise StageMismatch(f"stage {stage.uuid.hex()} is finished; nothing can be added")
+            raise StageMismatch(f"stage {stage.uuid.hex()} is finished and takes no more chunks")
         topic = self._catalog.by_uuid(stage.topic)
         if topic is None:
             raise TopicNotFound("the stage's topic was deleted")
@@ -217,20 +220,6 @@ class Staging:
         bytes_max = topic.settings.message_bytes_max
         return check_state_rows(segment, state=topic.is_state, message_bytes_max=bytes_max)
 
-    def _count_unacked(self, session: Session, size: int) -> None:
-        session.unacked_bytes += size
-        self.unacked_bytes += size
-        self._unwritten_bytes += size
-        hurry = self._unwritten_bytes >= self._write_bytes
-        if hurry:
-            self._unwritten_bytes = 0
-
-        def durable(error: HeadpondError | None) -> None:
-            session.unacked_bytes -= size
-            self.unacked_bytes -= size
-
-        self._stores.stage_lane.wait(durable, hurry=hurry)
-
     def _finish(self, session: Session, ask: FinishStage) -> Steps[StageInfo]:
         self._guard.check_stages(session, [ask.stage])
         stage = self._stages.get(ask.stage)
@@ -238,7 +227,7 @@ class Staging:
             raise StageNotFound(f"there is no stage {ask.stage.hex()}")
         if stage.fault is not None:
             raise stage.fault.again()
-        # More may have come by now where the stage goes on: its client does not stop for the answer.
+        # More chunks may have come by now unless this is the end: the client does not stop for the answer.
         if len(stage.chunks) < ask.chunks or (ask.last and len(stage.chunks) > ask.chunks):
             kind: type[HeadpondError] = (
                 StageMismatch if stage.finished or ask.chunks < len(stage.chunks) else Gap
@@ -248,10 +237,10 @@ class Staging:
             self._stages.finish(stage, self._context.now_us())
 
         if not (stage.finish_durable or (not ask.last and stage.durable >= ask.chunks)):
-            yield on_disk(self._stores.stage_lane)
+            yield on_disk(self._stages.lane)
             if self._stages.get(ask.stage) is not stage:
                 raise StageNotFound(f"stage {ask.stage.hex()} was dropped")
-        return self._writers.stage_info(stage)
+        return self._writer_requests.stage_info(stage)
 
     def _abort(self, session: Session, ask: AbortStages) -> int:
         _check_writer(ask.writer)
@@ -260,22 +249,21 @@ class Staging:
 
     def _drop(self, writer: str, uuids: list[bytes], why: str) -> int:
         """Drops those of the writer's stages that no recorded batch has."""
-        known = [self._stages.get(uuid) for uuid in dict.fromkeys(uuids)]
-        gone = [stage for stage in known if stage is not None and stage.writer == writer and not stage.claimed]
-        self._stores.drop_stages([stage.uuid for stage in gone])
-        self._counters[f"stages_{why}"] += len(gone)
+        known = [(uuid, self._stages.get(uuid)) for uuid in uuids]
+        mine = [uuid for uuid, stage in known if stage and stage.writer == writer and not stage.claimed]
+        dropped = self._stages.drop(mine)
+        self._counters[f"stages_{why}"] += dropped
         self._remove_files()
-        return len(gone)
+        return dropped
 
     def _remove_files(self) -> None:
-        if numbers := self._stages.removable():
-            self._context.add_effect(Commit(RemoveFiles(numbers, self._removed)))
-        self._stores.stage_lane.mark()  # it may have noted something anew
+        if numbers := self._stages.take_unneeded():
+            run(self._remove(numbers), lambda done: None, lambda error: None)
 
-    def _removed(self, numbers: list[int]) -> None:
-        """They are gone for good: what noted the end of their stages may go too."""
-        self._stages.removed(numbers)
-        self._remove_files()
+    def _remove(self, numbers: list[int]) -> Steps[None]:
+        if (yield in_worker(self._context, "unneeded stage files", partial(remove_files, numbers))):
+            self._stages.removed(numbers)
+            self._remove_files()  # files that noted the end of their stages may go too
 
     # --- a batch ------------------------------------------------------------------------------------
 
@@ -289,12 +277,12 @@ class Staging:
                 f"on_repeat is {ask.on_repeat!r:.80}", hint=f"It is one of {', '.join(ON_REPEAT)}."
             )
         while True:
-            yield from self._writers.idle(ask.writer)  # one batch of a writer at a time
-            writer = self._stores.writers.get(ask.writer)
+            yield from self._writer_requests.idle(ask.writer)  # one batch of a writer at a time
+            writer = self._writers.get(ask.writer)
             if writer is None or ask.batch > writer.batch:
                 break
             yield from self._compare(ask, writer)
-            if self._stores.writers.get(ask.writer) is writer:
+            if self._writers.get(ask.writer) is writer:
                 return (yield from self._duplicate(ask, writer))
         if writer is not None and writer.holder not in ("", ask.holder):
             self._check_lease(ask, writer)
@@ -304,35 +292,37 @@ class Staging:
             )
         return (yield from self._record(ask, writer))
 
-    def _compare(self, ask: CommitBatch, writer: Writer) -> Steps[None]:
-        """A batch at or below the newest one is a duplicate if it has the rows that it had; else raises."""
+    def _compare(self, ask: CommitBatch, writer: WriterState) -> Steps[None]:
+        """Raises unless a batch at or below the newest one has the rows that were committed."""
         known = writer.remembered(ask.batch)
         call = (ask.batch, hash_of_stages(ask.stages))
         made_again = writer.repeated == call or (known is not None and (known.batch, known.stages) == call)
-        if made_again or ask.on_repeat == "drop":  # the answer to the same call was lost; or nobody asks
+        if made_again or ask.on_repeat == "drop":  # the answer to the same call was lost
             return
         what = f"batch {ask.batch} of writer {ask.writer!r}"
         if ask.holder != writer.holder:
             what += f", from {_shown(ask.holder)} where batch {writer.batch} was from {_shown(writer.holder)},"
         if known is None:
             raise BatchOutOfTurn(
-                f"{what} is below batch {writer.batch}, the newest, and none of the last {REMEMBERED} that "
+                f"{what} is below batch {writer.batch}, the newest, and not among the last {REMEMBERED} that "
                 "were committed, so it cannot be compared; nothing was committed"
             )
         stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
         rows = sum(stage.rows for stage in stages)
         if rows != known.rows:
             raise BatchDiffers(
-                f"{what} comes again with {rows:,} rows and was committed with {known.rows:,}; "
+                f"{what} is a repeat with {rows:,} rows and was committed with {known.rows:,}; "
                 "nothing was committed"
             )
-        wait: Wait[Comparison] = Wait()
-        add_effect = self._context.add_effect
-        add_effect(Commit(Comparison(known, stages, self._catalog, add_effect, wait.done)))
-        comparison = yield wait
+        comparison = Comparison(known, stages, self._catalog)
+        try:
+            while (yield in_worker(self._context, "a repeated batch", comparison.read)):
+                pass
+        except HeadpondError as error:
+            raise StorageFailed(f"{what} could not be compared: {error.message}") from error
         comparison.check(what)
 
-    def _duplicate(self, ask: CommitBatch, writer: Writer) -> Steps[BatchInfo]:
+    def _duplicate(self, ask: CommitBatch, writer: WriterState) -> Steps[BatchInfo]:
         takes_over = ask.batch == writer.batch and ask.holder != writer.holder
         if takes_over and writer.holder:
             self._check_lease(ask, writer)
@@ -341,65 +331,56 @@ class Staging:
         self._drop(ask.writer, ask.stages, "duplicate")
         info = BatchInfo(ask.writer, ask.batch, "duplicate", writer.batch, 0)
         if takes_over:
-            taken = WriterTaken(writer.name, writer.uuid, writer.batch, ask.holder)
-            yield self._stores.recorded(taken)
+            self._writers_journal.note(WriterTaken(writer.name, writer.uuid, writer.batch, ask.holder))
+            yield on_disk(self._writers_journal.lane)
         return info
 
-    def _check_lease(self, ask: CommitBatch, writer: Writer) -> None:
+    def _check_lease(self, ask: CommitBatch, writer: WriterState) -> None:
         since_s = abs(self._context.now_us() - writer.at_us) / 1e6
         if since_s < self._limits.lease_s:
             raise WriterHeld(
                 f"writer {writer.name!r} is in use by {_shown(writer.holder)}, which committed batch "
-                f"{writer.batch} {since_s:.0f} s ago; {_shown(ask.holder)} may follow when that one has been "
-                f"silent for {self._limits.lease_s:g} s"
+                f"{writer.batch} {since_s:.0f} s ago; {_shown(ask.holder)} may follow after "
+                f"{self._limits.lease_s:g} s without a commit"
             )
 
-    def _record(self, ask: CommitBatch, known: Writer | None) -> Steps[BatchInfo]:
-        """The commit point: everything is checked, then written down in one record."""
-        if known is None and len(self._stores.writers) >= self._limits.writers_max:
+    def _record(self, ask: CommitBatch, known: WriterState | None) -> Steps[BatchInfo]:
+        """Checks everything, commits it with one record, and publishes it."""
+        if known is None and len(self._writers) >= self._limits.writers_max:
             raise LimitReached(
                 f"this node knows at most {self._limits.writers_max:,} writers (staging.writers_max)"
             )
         if known is None and (tenant := tenant_of(ask.writer)):
-            self._quotas.create(None, tenant, "writers", self._stores.writers.of_tenant(tenant))
+            self._quotas.create(None, tenant, "writers", self._writers.of_tenant(tenant))
         stages = [self._wanted(ask.writer, uuid) for uuid in ask.stages]
         if len(set(ask.stages)) != len(ask.stages):
-            raise StageMismatch("a stage is named twice in one batch")
+            raise StageMismatch("the batch names a stage twice; nothing was committed")
         size = sum(stage.bytes for stage in stages)
         if (full := self._watermark.refusal(size)) is not None:
             raise full
         uuid = known.uuid if known is not None else self._context.new_uuid()
-        numbering = Numbering(uuid, known.next if known is not None else {})
-        parts = []
-        for stage in stages:
-            counts = Counter(chunk.shard for chunk in stage.chunks)
-            parts.append(numbering.part(stage.uuid, stage.topic, dict(counts)))
+        parts = number_segments(uuid, known.next if known is not None else {}, stages)
         rows = sum(stage.rows for stage in stages)
         now_us = self._context.now_us()
         record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, ask.holder)
-        for stage in stages:
-            stage.claimed = True
-
-        wait = self._stores.recorded(record)
-        writer = self._stores.writers.get(ask.writer)
+        self._stages.claim(ask.stages)
+        self._writers_journal.note(record)
+        writer = self._writers.get(ask.writer)
         assert writer is not None
-        published: Wait[None] = Wait()
-        writer.waiting.append(published)
-        yield wait  # the writers' journal is written until that succeeds
+        yield on_disk(self._writers_journal.lane)  # the journal repeats a write that failed
         assert writer.pending is record
-        self._publishing.start(writer)
-        yield published
+        yield from self._publisher.publish(writer)
         self._counters["batches_committed"] += 1
         self._remove_files()
         return BatchInfo(ask.writer, ask.batch, "committed", ask.batch, rows)
 
     def _wanted(self, writer: str, uuid: bytes) -> StageState:
-        """A stage that a batch may have."""
+        """A stage; raises why a batch cannot contain it."""
         stage = self._stages.get(uuid)
         if stage is None or stage.claimed:
             raise StageNotFound(f"there is no stage {uuid.hex()} of writer {writer!r}; nothing was committed")
         if stage.writer != writer:
-            raise StageMismatch(f"stage {uuid.hex()} is writer {stage.writer!r}'s; nothing was committed")
+            raise StageMismatch(f"stage {uuid.hex()} belongs to writer {stage.writer!r}; nothing was committed")
         if not stage.finish_durable:
             raise StageMismatch(f"stage {uuid.hex()} is not finished; nothing was committed")
         if self._catalog.by_uuid(stage.topic) is None:
@@ -422,14 +403,14 @@ class Staging:
                     stage.uuid.hex(),
                     stage.writer,
                     stage.rows,
-                    self.shown_topic(stage.topic) or "a deleted topic",
+                    self._catalog.name_of(stage.topic) or "a deleted topic",
                 )
                 self._counters["messages_expired_staged"] += stage.rows
                 self._drop(stage.writer, [stage.uuid], "expired")
 
 
 def _shown(holder: str) -> str:
-    return holder or "someone without a name"
+    return holder or "a client without a name"
 
 
 def _check_writer(name: str) -> None:

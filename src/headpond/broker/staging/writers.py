@@ -1,44 +1,45 @@
-"""Writers: which batches of each were recorded last, and what of the newest is still to be published.
+"""Writers: the last batches that each committed, and whether the newest is published.
 
-Their journal's records are msgpack by position, the tag first, version 1:
+The records of their journal are msgpack by position, the tag first, version 1:
 
 === ============== ==========================================================================================
 tag record         says
 === ============== ==========================================================================================
-1   BatchRecorded  the commit point: these stages count, under these segment numbers; it is to be published
-2   BatchPublished all of it is in its topics, durably
+1   BatchRecorded  the commit point: these stages count, under these segment numbers
+2   BatchPublished all of the batch is in its topics, durably
 3   WriterDeleted  a writer is forgotten
-4   WriterKept     of a snapshot: a writer as it stood
-5   WriterTaken    another holder repeated the newest batch, and goes on behind it
+4   WriterKept     of a snapshot: a writer and its state
+5   WriterTaken    another holder repeated the newest batch, and continues behind it
 === ============== ==========================================================================================
 
-A record whose effect is there already changes nothing. A recorded batch stays in memory when its write fails
-and goes with the next one: nobody is told anything before it is durable, so it is never in doubt.
+A record whose effect is there already changes nothing. When its write fails, a recorded batch stays in memory
+and goes with the next write: no client is answered before it is durable, so it is never in doubt.
 
-Of the last ``REMEMBERED`` batches a writer knows how many rows they had and where these went, so that one that
-comes again is held against what it was.
+A writer remembers its last ``REMEMBERED`` batches, how many rows they had and where the rows are, so that a
+repeated batch can be compared.
 
-What a writer publishes to a topic stands in one block, made of the writer's own uuid and the topic's, and its
-segments are numbered on from batch to batch; publishing once more is then a repeat, told by the admission
-marks. The uuid is the writer's for as long as it is known: after a deletion the same name writes other blocks.
+A writer publishes to a topic in one block, whose uuid is made of the writer's and the topic's, and numbers its
+segments on from batch to batch; the admission marks then recognize a segment that is published again. A writer
+keeps its uuid until it is deleted: after that, the same name writes other blocks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha1
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from headpond.broker.staging.stages import StageState
 from headpond.broker.steps import Wait
-from headpond.model.errors import BadFrame
 from headpond.model.identity import SEGMENT_NUMBER_MAX
+from headpond.storage.journal import TableState
 
 REMEMBERED = 20
-"""Batches of a writer that can be compared when they come again; Spark repeats the last one."""
+"""Batches of a writer that can be compared when they are repeated; Spark repeats the last one."""
 
 
 class Committed(msgspec.Struct, array_like=True, frozen=True):
@@ -48,12 +49,12 @@ class Committed(msgspec.Struct, array_like=True, frozen=True):
     at_us: int
     rows: int
     stages: int
-    """A hash of their names: a commit that is asked for again, after a lost answer, names the same."""
+    """A hash of their names: a client that lost the answer and commits again names the same ones."""
     runs: list[tuple[bytes, int, bytes, int, int]]
     """Where its rows are: (topic, shard, block, first segment, how many)."""
 
 
-class Part(msgspec.Struct, array_like=True, frozen=True):
+class BatchPart(msgspec.Struct, array_like=True, frozen=True):
     """One stage of a batch."""
 
     stage: bytes
@@ -67,7 +68,7 @@ class BatchRecorded(msgspec.Struct, array_like=True, frozen=True, tag=1):
     uuid: bytes
     batch: int
     at_us: int
-    parts: list[Part]
+    parts: list[BatchPart]
     rows: int
     size_bytes: int
     holder: str
@@ -106,23 +107,11 @@ class WriterTaken(msgspec.Struct, array_like=True, frozen=True, tag=5):
     holder: str
 
 
-Change = BatchRecorded | BatchPublished | WriterDeleted | WriterKept | WriterTaken
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
-
-encode_change = _encoder.encode
-
-
-def decode_change(body: bytes) -> Change:
-    try:
-        return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise BadFrame(f"a writers' record that cannot be read: {error}") from error
+WriterChange = BatchRecorded | BatchPublished | WriterDeleted | WriterKept | WriterTaken
 
 
 @dataclass(slots=True, eq=False)
-class Writer:
+class WriterState:
     name: str
     uuid: bytes
     created_us: int
@@ -137,45 +126,46 @@ class Writer:
     pending: BatchRecorded | None = None
     """Recorded and not known to be published."""
     waiting: list[Wait[None]] = field(default_factory=list)
-    """Called when nothing is pending."""
+    """They end when nothing is pending."""
     holder: str = ""
-    """Who committed the newest batch."""
+    """The client that committed the newest batch."""
     history: list[Committed] = field(default_factory=list)
     """The last batches, oldest first."""
     repeated: tuple[int, int] | None = None
-    """The batch that was last found to be a duplicate, and a hash of its stages, which are gone since."""
+    """The last batch that was a duplicate, and a hash of its stages, which were dropped."""
 
     def remembered(self, batch: int) -> Committed | None:
-        """What was committed under this number, if that is known."""
+        """The batch of this number, if it is one of the last."""
         return next((each for each in self.history if each.batch == batch), None)
 
 
 def tenant_of(writer: str) -> str:
-    """The tenant that a writer's name stands below; empty for none."""
+    """The tenant above a writer's name; empty for none."""
     tenant, slash, _ = writer.partition("/")
     return tenant if slash else ""
 
 
-class Writers:
+class Writers(TableState):
+    decoder = msgspec.msgpack.Decoder(WriterChange)
+
     def __init__(self) -> None:
-        self._all: dict[str, Writer] = {}
+        self._all: dict[str, WriterState] = {}
         self._of_tenant: Counter[str] = Counter()
 
     def of_tenant(self, tenant: str) -> int:
-        """How many have a name below a tenant's; an empty name is that of writers that stand below none."""
+        """How many writers have a name below a tenant's; empty: below none."""
         return self._of_tenant[tenant]
 
-    def get(self, name: str) -> Writer | None:
+    def get(self, name: str) -> WriterState | None:
         return self._all.get(name)
 
-    def __iter__(self) -> Iterator[Writer]:
+    def __iter__(self) -> Iterator[WriterState]:
         return iter(sorted(self._all.values(), key=lambda writer: writer.name))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def apply(self, change: Change) -> None:
-        """Makes a change that is in the journal, or on its way there."""
+    def apply(self, change: WriterChange) -> None:
         if isinstance(change, BatchRecorded):
             self._record(change)
         elif isinstance(change, BatchPublished):
@@ -193,7 +183,7 @@ class Writers:
                 self._of_tenant[tenant_of(change.writer)] -= 1
         else:
             self._of_tenant[tenant_of(change.writer)] += change.writer not in self._all
-            self._all[change.writer] = Writer(
+            self._all[change.writer] = WriterState(
                 change.writer,
                 change.uuid,
                 change.created_us,
@@ -211,7 +201,7 @@ class Writers:
     def _record(self, record: BatchRecorded) -> None:
         writer = self._all.get(record.writer)
         if writer is None:
-            writer = Writer(record.writer, record.uuid, record.at_us, -1, record.at_us)
+            writer = WriterState(record.writer, record.uuid, record.at_us, -1, record.at_us)
             self._all[record.writer] = writer
             self._of_tenant[tenant_of(record.writer)] += 1
         if record.batch <= writer.batch or record.uuid != writer.uuid:
@@ -234,54 +224,57 @@ class Writers:
                 del writer.next[key]
 
     def held_blocks(self) -> frozenset[bytes]:
-        """Blocks that are being published to: their marks are needed, however long ago they were written."""
-        parts = [part for writer in self._all.values() if writer.pending for part in writer.pending.parts]
-        return frozenset(block for part in parts for _, block, _, _ in part.runs)
+        """Blocks that are being published to: their marks are needed, however old they are."""
+        return frozenset(block for part in self._pending_parts() for _, block, _, _ in part.runs)
 
-    def snapshot(self) -> Iterator[bytes]:
+    def pending_stages(self) -> list[bytes]:
+        """The stages of batches that are recorded and not published."""
+        return [part.stage for part in self._pending_parts()]
+
+    def _pending_parts(self) -> Iterator[BatchPart]:
+        for writer in self._all.values():
+            yield from writer.pending.parts if writer.pending is not None else ()
+
+    def snapshot(self) -> Iterator[WriterKept]:
         for writer in self:
-            places = [(topic, shard, *place) for (topic, shard), place in writer.next.items()]
-            yield encode_change(
-                WriterKept(
-                    writer.name,
-                    writer.uuid,
-                    writer.created_us,
-                    writer.batch,
-                    writer.at_us,
-                    writer.batches,
-                    writer.rows,
-                    writer.size_bytes,
-                    places,
-                    writer.pending,
-                    writer.holder,
-                    writer.history,
-                )
+            yield WriterKept(
+                writer.name,
+                writer.uuid,
+                writer.created_us,
+                writer.batch,
+                writer.at_us,
+                writer.batches,
+                writer.rows,
+                writer.size_bytes,
+                [(topic, shard, *place) for (topic, shard), place in writer.next.items()],
+                writer.pending,
+                writer.holder,
+                writer.history,
             )
 
 
-class Numbering:
-    """Gives the segments of a writer's next batch their numbers."""
+def number_segments(
+    uuid: bytes, next_: Mapping[tuple[bytes, int], tuple[bytes, int]], stages: Iterable[StageState]
+) -> list[BatchPart]:
+    """Numbers the segments of a writer's next batch. A block whose numbers are used up is followed by another.
 
-    def __init__(self, uuid: bytes, known: dict[tuple[bytes, int], tuple[bytes, int]]) -> None:
-        self._uuid = uuid
-        self._known = known
-        self._next: dict[tuple[bytes, int], tuple[bytes, int]] = {}
-
-    def part(self, stage: bytes, topic: bytes, counts: dict[int, int]) -> Part:
-        """``counts``: by shard, how many segments the stage has. Behind a used-up block comes another."""
+    ``next_`` is by topic and shard: the block, and the number of its next segment.
+    """
+    next_, parts = dict(next_), []
+    for stage in stages:
         runs = []
-        for shard, count in sorted(counts.items()):
-            place = self._next.get((topic, shard)) or self._known.get((topic, shard))
-            block, first = place or (block_of(self._uuid, topic), 0)
+        for shard, count in sorted(Counter(chunk.shard for chunk in stage.chunks).items()):
+            block, first = next_.get((stage.topic, shard)) or (block_of(uuid, stage.topic), 0)
             if first + count > SEGMENT_NUMBER_MAX:
-                block, first = block_of(block, topic), 0
+                block, first = block_of(block, stage.topic), 0
             runs.append((shard, block, first, count))
-            self._next[topic, shard] = (block, first + count)
-        return Part(stage, topic, runs)
+            next_[stage.topic, shard] = (block, first + count)
+        parts.append(BatchPart(stage.uuid, stage.topic, runs))
+    return parts
 
 
 def committed_by(record: BatchRecorded) -> Committed:
-    """What is remembered of a batch. Its stages are numbered one behind the other in each shard."""
+    """What a writer remembers of a batch. The segments of its stages follow each other in each shard."""
     runs: dict[tuple[bytes, int, bytes], tuple[int, int]] = {}
     for part in record.parts:
         for shard, block, first, count in part.runs:

@@ -23,9 +23,9 @@ from headpond.broker.steps import Steps, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment, Confirmation
 from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
-from headpond.broker.subscriptions.journal import records_of
+from headpond.broker.subscriptions.journal import records_of, unnoted
 from headpond.broker.subscriptions.losses import EntryLosses
-from headpond.broker.subscriptions.records import encode_change
+from headpond.broker.subscriptions.records import LastAttached
 from headpond.broker.subscriptions.subscribe import (
     StartFinder,
     attach,
@@ -39,6 +39,7 @@ from headpond.broker.subscriptions.subscribe import (
 from headpond.broker.subscriptions.subscription import Offer, ReadRequest, Subscription
 from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError, LeaseLost, NodeStopping, ProtocolError
+from headpond.storage.journal import encode_change
 from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.wire.control.codec import Misfit, encode_control, encode_refusal
 from headpond.wire.control.consuming import (
@@ -120,8 +121,8 @@ class Consuming(TopicListener):
         self._send = sessions.send
         self._stores = stores
         self._catalog = stores.catalog
-        self._journal = stores.settlements
-        self._lane = stores.settlement_lane
+        self._journal = stores.settlements.journal
+        self._lane = stores.settlements.lane
         self._guard = guard
         self._quotas = quotas
         self._topics = topics
@@ -217,7 +218,7 @@ class Consuming(TopicListener):
         for subscription in dropped:
             self.send_away(subscription, error)
         if dropped:
-            self._stores.forget_settlements()
+            self._stores.settlements.compact()  # without the records of the deleted topic
 
     def topic_altered(self, topic: Topic) -> None:
         for subscription in self._stores.subscriptions.of_topic(topic.uuid):
@@ -288,7 +289,10 @@ class Consuming(TopicListener):
     def _note_deserted(self, subscription: Subscription) -> None:
         """If the last consumer is gone, the journal gets the time."""
         if not subscription.attachments:
-            self._stores.note_seen(subscription)
+            if self._stores.subscriptions.get(subscription.topic_uuid, subscription.name) is subscription:
+                names = (subscription.topic_uuid, subscription.name)
+                self._stores.settlements.note(LastAttached(*names, self._context.now_us()))
+                self._stores.settlements.stage(*unnoted(subscription))
             awake = self._awake.get(subscription.topic_uuid, {})
             awake.pop(subscription, None)
             if not awake:
@@ -298,9 +302,7 @@ class Consuming(TopicListener):
         """Writes the consequences of the machine's last steps to the journal, and sends them to consumers."""
         if (consequences := subscription.consequences) is None:
             return
-        for record in records_of(subscription):
-            self._journal.append(encode_change(record))
-            self._lane.mark()
+        self._stores.settlements.stage(*records_of(subscription))
         subscription.consequences = None
         for attachment in consequences.detached:
             text = f"the lease on subscription {subscription.name!r} went to another consumer"

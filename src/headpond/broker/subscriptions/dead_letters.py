@@ -23,7 +23,7 @@ from headpond.broker.effects import Fetch
 from headpond.broker.ingest.admission import Admit, Early
 from headpond.broker.steps import Steps, Wait, on_disk, run
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.records import Settlement, encode_change
+from headpond.broker.subscriptions.records import Settlement
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.bounds import Span
 from headpond.model.errors import (
@@ -211,9 +211,7 @@ class DeadLetters:
         buried = [span for span in spans if subscription.bury(shard, *span) > 0]
         if buried:
             topic, name = subscription.topic_uuid, subscription.name
-            change = Settlement(topic, name, shard, [], [], [], [], buried)
-            self._stores.settlements.append(encode_change(change))
-            self._stores.settlement_lane.mark()
+            self._stores.settlements.stage(Settlement(topic, name, shard, [], [], [], [], buried))
         subscription.burying = False
         subscription.bury_fault = ""
         self._done(subscription, shard, buried)

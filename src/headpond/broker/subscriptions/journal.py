@@ -7,8 +7,10 @@ that is gone is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+
+import msgspec
 
 from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.key_shared import KeyShared
@@ -39,7 +41,6 @@ from headpond.broker.subscriptions.records import (
     Totals,
     Unacked,
     came_back,
-    encode_change,
 )
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.broker.subscriptions.unacked_log import Keyed, due_step_up
@@ -47,6 +48,7 @@ from headpond.model.bounds import SECONDS_MAX
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame
 from headpond.model.policy import Policy
+from headpond.storage.journal import TableState
 from headpond.wire.typed.versions import SchemaVersions
 
 KINDS: dict[str, type[Subscription]] = {
@@ -66,8 +68,10 @@ def make_subscription(
     return made(*names, cursors, opened.created_at_us, opened.policy, schemas)
 
 
-class Subscriptions:
+class Subscriptions(TableState):
     """The journal has times of day (``now_us``), the unacked log those of a clock that is never set back."""
+
+    decoder = msgspec.msgpack.Decoder(Change)
 
     def __init__(
         self,
@@ -241,29 +245,29 @@ class Subscriptions:
             self.apply(change)
         return changes
 
-    def release(self, subscription: Subscription) -> Iterator[bytes]:
-        """The node stops, and the leases of disconnected consumers end: what they hold comes back."""
-        for attachment in list(subscription.attachments):
-            subscription.leave(attachment)
-        yield from map(encode_change, records_of(subscription))
-
-    def unnoted(self, subscriptions: Iterable[Subscription]) -> Iterator[bytes]:
-        """Journal records of totals that no record has yet."""
-        for subscription in subscriptions:
-            for shard, cursor in enumerate(subscription.cursors):
-                if (copies := cursor.tally.copies) != cursor.noted or cursor.unsure:
-                    cursor.noted, unsure = copies, cursor.unsure.encode()
-                    names = (subscription.topic_uuid, subscription.name, shard)
-                    yield encode_change(CopiesDelivered(*names, copies, unsure))
-
-    def snapshot(self) -> Iterator[bytes]:
-        """Journal records of every subscription as it is now."""
+    def snapshot(self) -> Iterator[Change]:
+        """Every subscription as it is now."""
         for subscription in self.all():
-            yield from map(encode_change, _snapshot(subscription, self._now_us() - self._clock_us()))
+            yield from _snapshot(subscription, self._now_us() - self._clock_us())
             history = self.history(subscription)
             if history.lost or history.expired or history.seen_us or history.compacted:
                 missed = (history.lost, history.expired, history.seen_us, history.compacted)
-                yield encode_change(MissedBefore(subscription.topic_uuid, subscription.name, *missed))
+                yield MissedBefore(subscription.topic_uuid, subscription.name, *missed)
+
+
+def release(subscription: Subscription) -> list[CameBack | Unacked]:
+    """The node stops, and the leases of disconnected consumers end: the records of what they held."""
+    for attachment in list(subscription.attachments):
+        subscription.leave(attachment)
+    return list(records_of(subscription))
+
+
+def unnoted(subscription: Subscription) -> Iterator[CopiesDelivered]:
+    """Totals that no journal record has yet."""
+    for shard, cursor in enumerate(subscription.cursors):
+        if (copies := cursor.tally.copies) != cursor.noted or cursor.unsure:
+            cursor.noted, unsure = copies, cursor.unsure.encode()
+            yield CopiesDelivered(subscription.topic_uuid, subscription.name, shard, copies, unsure)
 
 
 def records_of(subscription: Subscription) -> Iterator[CameBack | Unacked]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, Missed, encode_change
+from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, Missed
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet, Span
 from headpond.storage.log.read import ReadResult, StoredRecord
@@ -52,9 +52,8 @@ class EntryLosses:
 
     def _pass_over(self, subscription: Subscription, shard: int, gone: EntrySet) -> None:
         """Settles rows of a state topic that compaction removed on another node, before they came here."""
-        for passed in self._stores.subscriptions.pass_compacted(subscription, shard, gone):
-            self._stores.settlements.append(encode_change(passed))
-            self._stores.settlement_lane.mark()
+        passed = self._stores.subscriptions.pass_compacted(subscription, shard, gone)
+        self._stores.settlements.stage(*passed)
 
     def lose(self, subscription: Subscription, shard: int, start: int, end: int, reason: str) -> int:
         """Settles entries that will not be delivered; returns how many of them were unread."""
@@ -68,12 +67,9 @@ class EntryLosses:
         topic, name, now_us = subscription.topic_uuid, subscription.name, self._now_us()
         for at in range(0, len(spans), SPANS_MAX):
             part = spans[at : at + SPANS_MAX]
-            missed = Missed(topic, name, shard, part, reason, now_us)
-            self._stores.subscriptions.miss(subscription, missed)
-            self._stores.settlements.append(encode_change(missed))
+            self._stores.settlements.note(Missed(topic, name, shard, part, reason, now_us))
             if reason != EXPIRED or subscription.strict:
                 self._notify(subscription, shard, part, reason)
-        self._stores.settlement_lane.mark()
         return count
 
     def _expired(self, topic: Topic, record: StoredRecord) -> list[Span]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 
 from headpond.model.entry_set import EntrySet, Span
-from headpond.model.errors import BadFrame
 from headpond.model.policy import Policy
 
 ACKED = "acked"
@@ -354,9 +353,6 @@ Change = (
     | CopyPlace
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
-
 RETURNED_MAX = 4096
 """Spans of entries that came back, per record of a snapshot."""
 UNACKED_MAX = 1 << 20
@@ -364,18 +360,9 @@ UNACKED_MAX = 1 << 20
 PASSED_MAX = 1 << 26
 """How many entries one bitmap in a record spans: 8 MiB at most."""
 
-encode_change = _encoder.encode
-
 
 def came_back(topic: bytes, name: str, shard: int, returned: Iterable[ReturnedSet]) -> Iterator[CameBack]:
     """The journal records of entries that came back."""
     for deliveries, entries in returned:
         for part in entries.parts(PASSED_MAX):
             yield CameBack(topic, name, shard, [], [(deliveries, part.encode())])
-
-
-def decode_change(body: bytes) -> Change:
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise BadFrame(f"a settlement that cannot be read: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,7 +13,7 @@ from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
 from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, Wait, on_disk
+from headpond.broker.steps import Handler, Steps, Wait, journaled, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.records import (
@@ -24,7 +24,6 @@ from headpond.broker.subscriptions.records import (
     Redriven,
     Removed,
     Settlement,
-    encode_change,
 )
 from headpond.broker.subscriptions.subscribe import check_positions, check_subscription, find_or_open
 from headpond.broker.subscriptions.subscription import Subscription, copy_fields
@@ -79,6 +78,7 @@ class SubscriptionRequests:
         self._context = context
         self._stores = stores
         self._subscriptions = stores.subscriptions
+        self._settlements = stores.settlements
         self._topics = topics
         self._consuming = consuming
         self._fetching = fetching
@@ -162,7 +162,7 @@ class SubscriptionRequests:
         asked = (ask.subscription, ask.kind, ask.mode, found, ask.policy)
         may_make = partial(self._consuming.check_quota, session)
         made = find_or_open(self._stores, topic, *asked, self._context.now_us(), may_make=may_make)
-        yield on_disk(self._stores.settlement_lane)
+        yield on_disk(self._settlements.lane)
         return self.info(topic, made)
 
     def _delete(self, session: Session, ask: DeleteSubscription) -> Steps[dict[str, Any]]:
@@ -170,9 +170,8 @@ class SubscriptionRequests:
         if any(attachment.connected for attachment in subscription.attachments):
             raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
         self._consuming.send_away(subscription, SubscriptionNotFound("the subscription was deleted"))
-        change = Removed(topic.uuid, ask.subscription)
-        self._subscriptions.apply(change)
-        yield self._written([change])
+        self._settlements.note(Removed(topic.uuid, ask.subscription))
+        yield on_disk(self._settlements.lane)
         return {"subscription": ask.subscription, "deleted": True}
 
     def _seek(self, session: Session, ask: SeekSubscription) -> Steps[SubscriptionInfo]:
@@ -197,14 +196,14 @@ class SubscriptionRequests:
             changes.append(Moved(topic.uuid, subscription.name, shard, entry, run, generation))
             gone = topic.shards[shard].log.compacted
             changes += self._subscriptions.pass_compacted(subscription, shard, gone)
-        yield self._written(changes)
+        yield journaled(self._settlements, *changes)
         return self.info(topic, subscription)
 
     def _pause(self, session: Session, ask: PauseSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         changed = subscription.paused != ask.paused
         subscription.paused = ask.paused
-        wait = self._written([Paused(topic.uuid, subscription.name, ask.paused)])
+        wait = journaled(self._settlements, Paused(topic.uuid, subscription.name, ask.paused))
         if changed:
             self._consuming.announce(subscription)
             self._consuming.pump(subscription)
@@ -228,9 +227,8 @@ class SubscriptionRequests:
             subscription.redrives += 1
             subscription.copy.generation += 1
         numbers = (subscription.redrives, subscription.copy.generation)
-        wait = self._written(
-            [Redriven(topic.uuid, subscription.name, *item, *numbers) for item in spans.items()]
-        )
+        names = (topic.uuid, subscription.name)
+        wait = journaled(self._settlements, *(Redriven(*names, *item, *numbers) for item in spans.items()))
         self._consuming.pump(subscription)
         yield wait
         return {"redriven": sum(end - start for found in spans.values() for start, end in found)}
@@ -253,16 +251,11 @@ class SubscriptionRequests:
                 cursor.noted = copies = cursor.tally.copies
                 names = (topic.uuid, subscription.name, shard)
                 changes.append(Settlement(*names, [], [], [], [], upto=position, copies=copies))
-        wait = self._written(changes)
+        wait = journaled(self._settlements, *changes)
         self._consuming.apply(subscription)
         self._consuming.pump(subscription)  # messages behind a settled entry may go out now
         yield wait
         return {"positions": [cursor.cursor for cursor in subscription.cursors]}
-
-    def _written(self, changes: Sequence[Change]) -> Wait[None]:
-        for change in changes:
-            self._stores.settlements.append(encode_change(change))
-        return on_disk(self._stores.settlement_lane)
 
     def _browse(self, session: Session, ask: Browse) -> Steps[Browsed]:
         topic = self._topics.find(ask.topic)

@@ -15,7 +15,7 @@ from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment
 from headpond.broker.subscriptions.dead_letters import check_dead_letter
 from headpond.broker.subscriptions.journal import KINDS
-from headpond.broker.subscriptions.records import Opened, encode_change
+from headpond.broker.subscriptions.records import Opened
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import (
@@ -272,13 +272,11 @@ def find_or_open(
     opened = Opened(
         topic.uuid, name, kind, mode, start.entries, now_us, effective, stores.runs.number, list(start.state)
     )
-    stores.subscriptions.apply(opened)
-    stores.settlements.append(encode_change(opened))
+    stores.settlements.note(opened)
     made = stores.subscriptions.get(topic.uuid, name)
     assert made is not None
     for number, shard in enumerate(topic.shards):
-        for passed in stores.subscriptions.pass_compacted(made, number, shard.log.compacted):
-            stores.settlements.append(encode_change(passed))
+        stores.settlements.stage(*stores.subscriptions.pass_compacted(made, number, shard.log.compacted))
     return made
 
 
