@@ -7,10 +7,10 @@ import errno
 import pytest
 
 from headpond.storage.append import STATUS_BYTES, Appender, Batch
+from headpond.storage.disk import open_salvaged
 from headpond.storage.frame_file import Found
 from headpond.storage.memory_disk import MemoryDisk, Operation
 from headpond.storage.recovery import Recovery
-from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import FrameType, encode
 
 SHARD = 3

@@ -33,7 +33,7 @@ from headpond.storage.append import Batch
 from headpond.storage.commit_journal import replay
 from headpond.storage.commit_lane import CommitLane, Committer, Write
 from headpond.storage.commit_rounds import WRITE_AGAIN_US, CheckpointWrite, CommitRounds, RoundWrite
-from headpond.storage.disk import Disk
+from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import read_frame
 from headpond.storage.journal import JournalTable, TableState
 from headpond.storage.log.batch import LogOptions
@@ -41,7 +41,6 @@ from headpond.storage.log.format import parse_name
 from headpond.storage.log.read import StoredRecord
 from headpond.storage.log.shard_log import OpenLogs
 from headpond.storage.long_work import LongJob, LongWork
-from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile, read_seal, remove_seal, write_seal
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Title, decode_title

@@ -4,11 +4,10 @@
 
 In reading order::
 
-    disk            the Disk protocol: everything that the node asks of storage
+    disk            the Disk protocol: everything that the node asks of storage; reads around bad sectors
     os_disk         the real disk: a folder of the machine
     memory_disk     the disk in memory: knows which bytes are durable, and fails on request
     folder_lock     lets one process at a time use a folder
-    salvage         reads a file around the sectors that its disk can no longer read
     frame_file      scans a file of frames, and finds the next frame behind bad bytes
     append          the append engine: a batch of frames, its write and sync, the durable end, failure
     recovery        the recovery rule of every frame file: what is damaged, what is a torn tail

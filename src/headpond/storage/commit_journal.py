@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headpond.model.errors import BadFrame
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import Disk, DiskFile, open_salvaged
 from headpond.storage.frame_file import claimed_end, read_frame
-from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import OVERHEAD_BYTES, Frame, FrameType, encode
 
 FOLDER = "commits"

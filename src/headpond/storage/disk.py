@@ -2,16 +2,16 @@
 
 ``os_disk.py`` is the real disk; ``memory_disk.py`` is the one for tests, which can lose, tear and flip bytes.
 Paths are relative, ``/``-separated text below the disk's root. Errors are ``OSError`` with the errno a real
-disk gives.
+disk gives. ``SalvagedFile`` reads a file around the places that its disk can no longer read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from errno import EDQUOT, EIO, ENOSPC
 from typing import Protocol
 
-ENOSPC = 28
-EDQUOT = 122
+from headpond.model.ranges import RangeSet
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -75,3 +75,79 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int:
         """Free space."""
+
+
+SALVAGE_BYTES = 4096
+"""A disk reads a sector whole or not at all."""
+
+
+class SalvagedFile:
+    """A ``DiskFile`` whose reads do not fail at a bad sector.
+
+    A read that fails with ``EIO`` is repeated sector by sector. A sector that fails again reads as bytes of
+    ones: no frame begins with them and they contain no zeros, so a reader that checks frames finds damage
+    there, never a clean end and never a torn write. ``unreadable`` names those bytes. Other errors go to the
+    caller.
+    """
+
+    def __init__(self, file: DiskFile) -> None:
+        self.inner = file
+        self.unreadable = RangeSet()
+
+    @property
+    def path(self) -> str:
+        return self.inner.path
+
+    def size(self) -> int:
+        return self.inner.size()
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if not self.unreadable:
+            try:
+                return self.inner.read_at(offset, size)
+            except OSError as error:
+                if error.errno != EIO:
+                    raise
+        return self._read_around(offset, min(offset + size, self.inner.size()))
+
+    def _read_around(self, offset: int, end: int) -> bytes:
+        """The bytes up to ``end``, sector by sector; a sector that failed once is not read again."""
+        found = bytearray(b"\xff" * max(0, end - offset))
+        for start, stop in self.unreadable.missing(offset, end):
+            at = start
+            while at < stop:
+                upto = min((at // SALVAGE_BYTES + 1) * SALVAGE_BYTES, stop)
+                try:
+                    found[at - offset : upto - offset] = self.inner.read_at(at, upto - at)
+                except OSError as error:
+                    if error.errno != EIO:
+                        raise
+                    self.unreadable.add(at, upto)
+                at = upto
+        return bytes(found)
+
+    def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
+        return self.inner.write_at(offset, parts)
+
+    def preallocate(self, size: int) -> None:
+        self.inner.preallocate(size)
+
+    def truncate(self, size: int) -> None:
+        self.inner.truncate(size)
+
+    def sync(self) -> None:
+        self.inner.sync()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __enter__(self) -> SalvagedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.inner.close()
+
+
+def open_salvaged(disk: Disk, path: str, *, writable: bool = False) -> SalvagedFile:
+    """Opens a file so that reads return whatever its disk can still read."""
+    return SalvagedFile(disk.open(path, writable=writable))

@@ -87,26 +87,18 @@ def read_frame(file: DiskFile, offset: int, body_bytes_max: int = FILE_BODY_BYTE
     return Found(offset, frame, OVERHEAD_BYTES + len(frame.body))
 
 
-def scan(
-    file: DiskFile,
-    *,
-    start: int = 0,
-    end: int | None = None,
-    body_bytes_max: int = FILE_BODY_BYTES_MAX,
-    shard: int | None = None,
-    accept: Accept | None = None,
-) -> Iterator[Found | Bad]:
-    """Every frame from ``start``, and the bad ranges between and behind them.
+def scan(file: DiskFile, *, shard: int | None = None, accept: Accept | None = None) -> Iterator[Found | Bad]:
+    """Every frame of a file, and the bad ranges between and behind them.
 
     ``shard`` and ``accept`` narrow what counts as a frame of this file when the scan has to search; a frame
     directly behind a valid one is not checked against them. The search behind a bad place runs when the
     caller asks for the next item, so ``accept`` may use what the caller learned from all items before.
     """
-    end = file.size() if end is None else end
+    end = file.size()
     last: int | None = None
-    at = start
+    at = 0
     while at < end:
-        for offset, raw in frames_from(file, at, end, body_bytes_max):
+        for offset, raw in frames_from(file, at, end):
             type_, its_shard, segment, _ = HEADER.unpack_from(raw)
             crc = int.from_bytes(raw[-4:], "little")
             at = offset + len(raw)
@@ -114,7 +106,7 @@ def scan(
         last = _last_nonzero(file, end) if last is None else last
         if last <= at:
             return
-        following = following_frame(file, at, end, body_bytes_max=body_bytes_max, shard=shard, accept=accept)
+        following = following_frame(file, at, end, shard=shard, accept=accept)
         if following is None:
             yield Bad(at, last)
             return
@@ -123,11 +115,7 @@ def scan(
 
 
 def frames_from(
-    file: DiskFile,
-    offset: int,
-    end: int,
-    body_bytes_max: int = FILE_BODY_BYTES_MAX,
-    chunk_bytes: int = CHUNK_BYTES,
+    file: DiskFile, offset: int, end: int, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[tuple[int, bytes]]:
     """The consecutive valid frames from ``offset`` on: the offset and all bytes of each."""
     data, start = b"", offset
@@ -138,7 +126,7 @@ def frames_from(
             if len(data) < OVERHEAD_BYTES:
                 return
         total = OVERHEAD_BYTES + _SIZE.unpack_from(data, at + HEADER_BYTES - 4)[0]
-        if data[at] == 0 or total > end - offset or total > body_bytes_max + OVERHEAD_BYTES:
+        if data[at] == 0 or total > end - offset or total > FILE_BODY_BYTES_MAX + OVERHEAD_BYTES:
             return
         if total > len(data) - at:
             data, start, at = file.read_at(offset, min(max(total, chunk_bytes), end - offset)), offset, 0
@@ -168,7 +156,7 @@ class _Pages:
         self._end = end
         self._pages: dict[int, bytes] = {}
 
-    def plausible_at(self, offset: int, body_bytes_max: int, shard: int | None) -> bool:
+    def plausible_at(self, offset: int, shard: int | None) -> bool:
         """Whether a header could stand at ``offset``, or the frames could end there."""
         number, at = divmod(offset, PAGE_BYTES)
         page = self._pages.get(number)
@@ -181,8 +169,7 @@ class _Pages:
             return True
         if len(header) < HEADER_BYTES:
             return False
-        type_, its_shard, _, size = HEADER.unpack(header)
-        return type_ in FILE_TYPES and size <= body_bytes_max and shard in (None, its_shard)
+        return _is_plausible(header, shard)
 
     def _load(self, number: int) -> bytes:
         if len(self._pages) >= PAGES_MAX:
@@ -194,24 +181,23 @@ class _Pages:
         return page
 
 
+def _is_plausible(header: bytes, shard: int | None) -> bool:
+    type_, its_shard, _, size = HEADER.unpack(header)
+    return type_ in FILE_TYPES and size <= FILE_BODY_BYTES_MAX and shard in (None, its_shard)
+
+
 def _total(data: bytes, at: int) -> int:
     return OVERHEAD_BYTES + int(HEADER.unpack_from(data, at)[3])
 
 
 def following_frame(
-    file: DiskFile,
-    bad_at: int,
-    end: int,
-    *,
-    body_bytes_max: int = FILE_BODY_BYTES_MAX,
-    shard: int | None = None,
-    accept: Accept | None = None,
+    file: DiskFile, bad_at: int, end: int, *, shard: int | None = None, accept: Accept | None = None
 ) -> int | None:
     """The offset of the next valid frame of this file behind the bad bytes at ``bad_at``, or None."""
 
     def valid(offset: int) -> bool:
         try:
-            frame = read_frame(file, offset, min(body_bytes_max, end - offset)).frame
+            frame = read_frame(file, offset, min(FILE_BODY_BYTES_MAX, end - offset)).frame
         except BadFrame:
             return False
         if frame.type not in FILE_TYPES or shard not in (None, frame.shard):
@@ -221,16 +207,16 @@ def following_frame(
     head = file.read_at(bad_at, min(HEADER_BYTES, end - bad_at))
     claimed = bad_at + _total(head, 0) if len(head) == HEADER_BYTES else end
     claim_valid = claimed < end and valid(claimed)
-    search_end = min(claimed if claim_valid else end, bad_at + OVERHEAD_BYTES + body_bytes_max)
-    real_end = _real_end(file, bad_at, search_end, end, body_bytes_max, shard)
+    search_end = min(claimed if claim_valid else end, bad_at + OVERHEAD_BYTES + FILE_BODY_BYTES_MAX)
+    real_end = _real_end(file, bad_at, search_end, end, shard)
     if real_end is not None and valid(real_end):
         return real_end
     if claim_valid:
         return claimed
     pages = _Pages(file, end)
     bytes_left, count_left = _CHECKED_BYTES_MAX, _CHECKED_COUNT_MAX
-    for offset, total in _candidates(file, bad_at + 1, end, body_bytes_max, shard):
-        if not pages.plausible_at(offset + total, body_bytes_max, shard):
+    for offset, total in _candidates(file, bad_at + 1, end, shard):
+        if not pages.plausible_at(offset + total, shard):
             if bytes_left < total or count_left <= 0:
                 continue
             bytes_left -= total
@@ -240,9 +226,7 @@ def following_frame(
     return None
 
 
-def _real_end(
-    file: DiskFile, bad_at: int, search_end: int, end: int, body_bytes_max: int, shard: int | None
-) -> int | None:
+def _real_end(file: DiskFile, bad_at: int, search_end: int, end: int, shard: int | None) -> int | None:
     """The end of a bad frame of which only the size rotted; None if more did.
 
     A candidate is the next frame if the bad frame passes its checksum with the size that leads there. For
@@ -251,7 +235,7 @@ def _real_end(
     """
     data = b""
     bytes_left = _CHECKED_BYTES_MAX
-    for offset, _ in _candidates(file, bad_at + OVERHEAD_BYTES, end, body_bytes_max, shard):
+    for offset, _ in _candidates(file, bad_at + OVERHEAD_BYTES, end, shard):
         size = offset - bad_at
         bytes_left -= size
         if offset >= search_end or bytes_left < 0:
@@ -264,13 +248,11 @@ def _real_end(
     return None
 
 
-def _candidates(
-    file: DiskFile, start: int, end: int, body_bytes_max: int, shard: int | None
-) -> Iterator[tuple[int, int]]:
+def _candidates(file: DiskFile, start: int, end: int, shard: int | None) -> Iterator[tuple[int, int]]:
     """Offsets from ``start`` on that could be a header, each with the frame size that it claims."""
     types = b"[" + b"".join(re.escape(bytes((type_,))) for type_ in sorted(FILE_TYPES)) + b"]"
     shards = b".." if shard is None else re.escape(shard.to_bytes(2, "little"))
-    top = re.escape(bytes((min(255, body_bytes_max >> 24),)))
+    top = re.escape(bytes((FILE_BODY_BYTES_MAX >> 24,)))
     # Looking ahead finds headers that overlap one another.
     pattern = re.compile(b"(?=" + types + shards + b".{7}[\\x00-" + top + b"])", re.DOTALL)
     at = start
@@ -279,7 +261,7 @@ def _candidates(
         for match in pattern.finditer(data):
             found = match.start()
             total = OVERHEAD_BYTES + int.from_bytes(data[found + 7 : found + 11], "little")
-            if total <= body_bytes_max + OVERHEAD_BYTES and at + found + total <= end:
+            if total <= FILE_BODY_BYTES_MAX + OVERHEAD_BYTES and at + found + total <= end:
                 yield at + found, total
         if len(data) < CHUNK_BYTES:
             return
@@ -311,8 +293,6 @@ def looks_torn(file: DiskFile, bad: Bad, *, shard: int | None = None, last: bool
 def claimed_end(file: DiskFile, offset: int, shard: int | None) -> int | None:
     """The end that a header claims for its frame; None if it is no header of this file."""
     head = file.read_at(offset, HEADER_BYTES)
-    if len(head) < HEADER_BYTES:
+    if len(head) < HEADER_BYTES or not _is_plausible(head, shard):
         return None
-    type_, its_shard, _, size = HEADER.unpack(head)
-    plausible = type_ in FILE_TYPES and size <= FILE_BODY_BYTES_MAX and shard in (None, its_shard)
-    return offset + OVERHEAD_BYTES + int(size) if plausible else None
+    return offset + _total(head, 0)

@@ -31,10 +31,9 @@ import msgspec
 from headpond.model.errors import BadFrame, StorageFailed
 from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
 from headpond.storage.commit_lane import CommitLane
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import Disk, DiskFile, SalvagedFile, open_salvaged
 from headpond.storage.frame_file import Bad, Found
 from headpond.storage.recovery import DamageReport, FileDamage, Recovery
-from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.storage.seal import Seal, SealedFile
 from headpond.wire.frame import Frame, FrameType, encode
 

@@ -50,9 +50,6 @@ class FileImage:
         self.spoilt = RangeSet()
         """Bytes that cannot be read until they are written again."""
 
-    def is_spoilt(self, start: int, end: int) -> bool:
-        return start < end and self.spoilt.missing(start, end) != [(start, end)]
-
     def read(self, offset: int, size: int) -> bytes:
         size = max(0, min(size, self.size - offset))
         found = bytes(self.data[offset : offset + size])
@@ -119,12 +116,13 @@ class _Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of names that is not durable yet. ``old`` is the former name of a renamed file."""
+    """A change of names that is not durable yet."""
 
-    kind: Literal["create", "rename", "remove"]
     path: str
-    node: FileImage | None = None
+    node: FileImage | None
+    """None if the file was removed."""
     old: str = ""
+    """The former name of a renamed file."""
 
 
 class MemoryDisk:
@@ -150,9 +148,9 @@ class MemoryDisk:
         with self._lock:
             self.note("create", path)
             if path in self._names:
-                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+                raise _error(errno.EEXIST, path)
             node = self._names[path] = FileImage()
-            self._changes.append(_Change("create", path, node))
+            self._changes.append(_Change(path, node))
             return MemoryFile(self, node, path, writable=True)
 
     def open(self, path: str, *, writable: bool = False) -> MemoryFile:
@@ -178,14 +176,14 @@ class MemoryDisk:
             node = self._node(path)
             del self._names[path]
             self._names[new_path] = node
-            self._changes.append(_Change("rename", new_path, node, path))
+            self._changes.append(_Change(new_path, node, path))
 
     def remove(self, path: str) -> None:
         with self._lock:
             self.note("remove", path)
             self._node(path)
             del self._names[path]
-            self._changes.append(_Change("remove", path))
+            self._changes.append(_Change(path, None))
 
     def remove_tree(self, folder: str) -> None:
         with self._lock:
@@ -200,7 +198,7 @@ class MemoryDisk:
             folder = folder.strip("/")
             waiting = []
             for change in self._changes:
-                if _folder_of(change.path) == folder:
+                if change.path.rpartition("/")[0] == folder:
                     _apply(self._durable_names, change)
                 else:
                     waiting.append(change)
@@ -285,26 +283,13 @@ class MemoryDisk:
     def note(self, operation: str, path: str, *rest: str | int) -> None:
         """Records an operation, and fails it if that was requested."""
         self._check_power()
-        self._remember(operation, path, *rest)
-        if operation in _CHANGES and self.spend_power():
-            raise _power_is_off(path)
-        fault = self.due_fault(operation, path)
-        if fault is not None:
-            raise fault
-
-    def _remember(self, operation: str, path: str, *rest: str | int) -> None:
         self.operations.append((operation, path, *rest))
         if len(self.operations) > OPERATIONS_MAX:
             del self.operations[: OPERATIONS_MAX // 2]
-
-    def spend_power(self) -> bool:
-        """Counts one change; True if the power goes off at it."""
-        if self._power_left is None:
-            return False
-        self._power_left -= 1
-        return self._power_left < 0
-
-    def due_fault(self, operation: str, path: str) -> OSError | None:
+        if operation in _CHANGES and self._power_left is not None:
+            self._power_left -= 1
+            if self._power_left < 0:
+                raise _PowerIsOff(path)
         for fault in self._faults:
             if fault.operation == operation and path.startswith(fault.path_prefix):
                 if fault.after > 0:
@@ -313,17 +298,16 @@ class MemoryDisk:
                 fault.count -= 1
                 if fault.count <= 0:
                     self._faults.remove(fault)
-                return OSError(fault.errno, os.strerror(fault.errno), path)
-        return None
+                raise _error(fault.errno, path)
 
     def _check_power(self) -> None:
         if self._power_left is not None and self._power_left < 0:
-            raise _power_is_off("")
+            raise _PowerIsOff
 
     def _node(self, path: str) -> FileImage:
         node = self._names.get(path)
         if node is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         return node
 
     def _used_bytes(self) -> int:
@@ -362,8 +346,8 @@ class MemoryFile:
         with self._disk._lock:
             self._check()
             self._disk.note("read", self.path, offset, size)
-            if self._node.is_spoilt(offset, offset + size):
-                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+            if self._node.spoilt.overlap(offset, offset + size):
+                raise _error(errno.EIO, self.path)
             return self._node.read(offset, size)
 
     def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
@@ -371,16 +355,15 @@ class MemoryFile:
             self._check(writing=True)
             disk, data = self._disk, b"".join(parts)
             disk._check_power()
-            disk._remember("write", self.path, offset, len(data))
-            fault: OSError | None = _power_is_off(self.path) if disk.spend_power() else None
-            fault = fault or disk.due_fault("write", self.path)
-            if fault is not None:
+            try:
+                disk.note("write", self.path, offset, len(data))
+            except OSError:
                 self._node.write(offset, data[: disk.part_of(len(data))])
-                raise fault
+                raise
             room = disk.room_for(self._node, offset + len(data)) - offset
             self._node.write(offset, data[: max(0, room)])
             if room < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+                raise _error(errno.ENOSPC, self.path)
             return len(data)
 
     def preallocate(self, size: int) -> None:
@@ -388,7 +371,7 @@ class MemoryFile:
             self._check(writing=True)
             self._disk.note("preallocate", self.path, size)
             if self._disk.room_for(self._node, size) < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+                raise _error(errno.ENOSPC, self.path)
             self._node.size = max(self._node.size, size)
 
     def truncate(self, size: int) -> None:
@@ -421,22 +404,15 @@ class MemoryFile:
 
 
 class _PowerIsOff(OSError):
-    pass
+    def __init__(self, path: str = "") -> None:
+        super().__init__(errno.ENODEV, "the power is off", path)
 
 
-def _power_is_off(path: str) -> _PowerIsOff:
-    return _PowerIsOff(errno.ENODEV, "the power is off", path)
-
-
-def _folder_of(path: str) -> str:
-    return path.rpartition("/")[0]
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
 
 
 def _apply(names: dict[str, FileImage], change: _Change) -> None:
-    if change.kind == "remove":
-        names.pop(change.path, None)
-        return
-    assert change.node is not None
-    if change.kind == "rename":
-        names.pop(change.old, None)
-    names[change.path] = change.node
+    names.pop(change.old or change.path, None)
+    if change.node is not None:
+        names[change.path] = change.node

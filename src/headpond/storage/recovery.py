@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from headpond.model.errors import BadFrame
 from headpond.storage.append import PLACE_MASK, STATUS_BYTES, decode_status, encode_status
-from headpond.storage.disk import DiskFile
+from headpond.storage.disk import DiskFile, SalvagedFile
 from headpond.storage.frame_file import (
     CHUNK_BYTES,
     FILE_TYPES,
@@ -36,7 +36,6 @@ from headpond.storage.frame_file import (
     read_frame,
     scan,
 )
-from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 
 _STATUS = int(FrameType.STATUS)

@@ -22,9 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from headpond.storage.append import write_whole
-from headpond.storage.disk import Disk
+from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import Bad, scan
-from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import Frame, FrameType, encode
 
 SEAL_FILE = "SEAL"

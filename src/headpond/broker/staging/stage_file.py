@@ -25,10 +25,9 @@ from google_crc32c import extend, value
 
 from headpond.model.errors import BadFrame
 from headpond.storage.append import NEW_SUFFIX
-from headpond.storage.disk import Disk
+from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import Bad, read_frame
 from headpond.storage.recovery import Recovery
-from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import HEADER, TRAILER, FrameType, encode
 

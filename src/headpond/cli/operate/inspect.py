@@ -24,7 +24,7 @@ from headpond.producer.refill.form import SUFFIX, Rejections, decode_body, read_
 from headpond.producer.refill.form import Status as RefillStatus
 from headpond.producer.refill.scan import Damage, RefillImage, scan_refill
 from headpond.storage.append import decode_status
-from headpond.storage.disk import DiskFile
+from headpond.storage.disk import DiskFile, SalvagedFile
 from headpond.storage.frame_file import Bad, Found, looks_torn, scan
 from headpond.storage.log.format import (
     Began,
@@ -38,7 +38,6 @@ from headpond.storage.log.format import (
 from headpond.storage.log.index import decode_index
 from headpond.storage.log.marks import Marks
 from headpond.storage.os_disk import OsDisk
-from headpond.storage.salvage import SalvagedFile
 from headpond.storage.seal import SealedFile, decode_sealed, read_seal
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, is_stub

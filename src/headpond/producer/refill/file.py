@@ -17,9 +17,8 @@ from headpond.model.identity import SegmentKey
 from headpond.producer.refill.form import NOTE_SUFFIX
 from headpond.producer.refill.index import FrameSpan
 from headpond.storage.append import NEW_SUFFIX
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import Disk, DiskFile, SalvagedFile
 from headpond.storage.frame_file import CHUNK_BYTES, CRC_RESIDUE
-from headpond.storage.salvage import SalvagedFile
 from headpond.wire.frame import HEADER, OVERHEAD_BYTES
 
 _READ_BYTES_MAX = 4 * 1024 * 1024

@@ -39,8 +39,8 @@ from headpond.producer.refill.form import (
     rows_of,
 )
 from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
+from headpond.storage.disk import SALVAGE_BYTES, SalvagedFile
 from headpond.storage.frame_file import Bad, Found, looks_torn, read_frame, scan
-from headpond.storage.salvage import SALVAGE_BYTES, SalvagedFile
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, Frame, FrameType
 from headpond.wire.title import Title
 

@@ -20,12 +20,11 @@ from headpond.model.entry_set import Span
 from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.append import write_whole
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import Disk, DiskFile, SalvagedFile, open_salvaged
 from headpond.storage.frame_file import CRC_RESIDUE, Accept, Bad, following_frame, frames_from, scan
 from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name, index_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
-from headpond.storage.salvage import SalvagedFile, open_salvaged
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
 from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
 

@@ -23,7 +23,7 @@ from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadData, BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.append import NEW_SUFFIX, decode_status
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import Disk, DiskFile, open_salvaged
 from headpond.storage.frame_file import Bad, Found
 from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
@@ -51,7 +51,6 @@ from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import FileView, belongs, build_index
 from headpond.storage.log.rewrite import find_compacted
 from headpond.storage.recovery import DamageReport, FileDamage, Recovery
-from headpond.storage.salvage import open_salvaged
 from headpond.storage.seal import SealedFile
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.plain.expiry import last_us

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadSegment, SegmentTooLarge
 from headpond.storage.append import NEW_SUFFIX, create_new, encode_status, write_whole
-from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.disk import Disk, DiskFile, open_salvaged
 from headpond.storage.frame_file import Bad, Found, scan
 from headpond.storage.log.format import (
     NO_BLOCK,
@@ -44,7 +44,6 @@ from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.latest_rows import keyless_rows
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import ClosedFile
-from headpond.storage.salvage import open_salvaged
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import UNFOLDED_BYTES_MAX, encode_plain
 from headpond.wire.record import (

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from headpond.storage.disk import SALVAGE_BYTES, open_salvaged
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.storage.salvage import SALVAGE_BYTES, open_salvaged
 
 DATA = random.Random(1).randbytes(5 * SALVAGE_BYTES + 123)
 
