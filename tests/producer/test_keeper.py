@@ -146,6 +146,33 @@ def test_a_block_continues_after_a_clean_end() -> None:
     assert {stored.block for stored in world.routes[0].node.stored} == {block}
 
 
+def test_a_shutdown_rejects_all_that_is_open_and_takes_nothing_more() -> None:
+    world = quiet(destinations=2, shards=1)
+    world.up(0)
+    world.up(1)
+    parcel = world.send()
+    world.pump(0)
+    world.hear(0)
+    world.close()
+    assert [str(fate.outcome) for fate in parcel.fates if fate is not None] == ["stored", "spilled"]
+    with pytest.raises(AssertionError):
+        world.send()
+
+
+def test_a_producer_that_closes_while_a_delivered_file_is_removed_still_spills_what_is_in_memory() -> None:
+    world = quiet(destinations=1, shards=1)
+    world.send()
+    world.run_job()
+    world.up(0)
+    world.pump(0)
+    world.run_job()  # reads the segment from the file
+    world.pump(0)
+    world.hear(0)  # all of the file is delivered: the job that removes it waits
+    parcel = world.send()
+    world.close()
+    assert parcel.safe and len(files(world)) == 1
+
+
 def test_a_block_does_not_continue_after_a_kill() -> None:
     world = quiet(destinations=1)
     world.send()

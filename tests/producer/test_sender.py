@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from headpond.producer.sender import GO_BACKS_FREE, HOLD_MAX_S, PATIENCE_S, InFlight, SegmentHole, Sender, Step
@@ -189,7 +191,7 @@ def test_a_new_connection_begins_at_the_first_unconfirmed_and_waits_for_no_old_a
     send(sender, 3)
     sender.answer(stored(0), 1.0)
     sender.disconnected()
-    assert (sender.wanted, sender.wake_at, flight.segments, flight.bytes) == (None, None, 0, 0)
+    assert (sender.wanted, sender.wake_at, flight.segments, flight.bytes) == (None, inf, 0, 0)
     sender.connected()
     assert (sender.wanted, sender.fresh) == (1, True)
     send(sender)

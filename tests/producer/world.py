@@ -24,9 +24,8 @@ from headpond.model.receipt import Fate, Outcome
 from headpond.producer.assign import assigned_block
 from headpond.producer.blocks import Blocks, Form, RefillFolder
 from headpond.producer.keeper import Burst, Keeper, Rotation
-from headpond.producer.manager import Manager, SendPolicy
+from headpond.producer.manager import SendPolicy
 from headpond.producer.numbers import Numbers
-from headpond.producer.refill_sender import Open
 from headpond.producer.sender import SegmentHole
 from headpond.producer.sharder import Sharder
 from headpond.producer.spills import Budget, Job
@@ -145,7 +144,7 @@ class World:
         self._refill_max = refill_max
         self._schema = encode_schema(SCHEMA) if typed else None
         self._policy = SendPolicy(window_bytes=window_bytes, spill_after_s=SPILL_AFTER_S)
-        self._jobs: list[tuple[Manager | None, Job]] = []
+        self._jobs: list[Job] = []
         self._blocks = 0
         self._keys = _keys(shards)
         self._numbers: Numbers | None = None
@@ -358,18 +357,9 @@ class World:
         self._take_jobs()
         if not self._jobs:
             return False
-        manager, job = self._jobs.pop(0)
-        try:
-            if isinstance(job, Open):
-                job.run()
-            else:
-                assert manager is not None and manager.store is not None
-                job.run(manager.store)
-        except HeadpondError as error:
-            job.error = error
-        except OSError as error:
-            job.error = StorageFailed(str(error))
-        self.keeper.job_ended(manager, job, self.now)
+        job = self._jobs.pop(0)
+        job.work()
+        self.keeper.job_ended(job, self.now)
         self._take_jobs()
         return True
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from headpond.producer.encoder import Encoder, PlainEncoder, TypedEncoder
 from headpond.producer.keeper import Keeper, Rotation
 from headpond.producer.manager import Manager, SendPolicy
 from headpond.producer.numbers import Numbers
+from headpond.producer.outlet import DestinationState
 from headpond.producer.refill.folder import FileName, file_name, files, read_title, size_bytes
 from headpond.producer.refill.refill import Refill
 from headpond.producer.refill_sender import OpenedFile, RefillSender
@@ -109,6 +111,8 @@ class Blocks:
         self._schema: pa.Schema | None = None
         self._place = place
         self._policy = policy
+        spill_after_s = inf if place is None else policy.spill_after_s
+        self._states = [DestinationState(name, policy.window_bytes, spill_after_s) for name in destinations]
         self._budget = budget
         self._jitter = jitter
         self._new_block = new_block
@@ -149,7 +153,7 @@ class Blocks:
         if last is not None:
             last.release()
         return Keeper(
-            self.destinations,
+            self._states,
             self.new,
             current or self.new(None),
             RefillSender(paths, self.destinations, self._open, self._left),
@@ -247,7 +251,7 @@ class Blocks:
         block = self._new_block() if numbers is None else numbers.block
         return Manager(
             block,
-            self.destinations,
+            self._states,
             self._encoder,
             shards=self._form.shards,
             policy=self._policy,
@@ -299,7 +303,7 @@ class Blocks:
                     owed[name].setdefault(shard, start)
         return Manager(
             refill.block,
-            self.destinations,
+            self._states,
             make_encoder,
             shards=self._form.shards,
             policy=self._policy,

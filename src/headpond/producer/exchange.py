@@ -17,7 +17,6 @@ call           the segment is                              outcome
 ``keep``       open at the destination                     as ``reject``, but its promise is settled as refused
 ``written``    rejected                                    memory is free; spilled where it was rejected
 ``withdraw``   in memory                                   gone; the caller sends its rows another way
-``shutdown``   any                                         rejected wherever it is open; nothing is put later
 ``forget``     spilled                                     its promise will not be settled again
 =============  ==========================================  ====================================================
 
@@ -29,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import takewhile
+from math import inf
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -91,10 +91,13 @@ class Exchange:
         destinations: tuple[str, ...],
         first: dict[int, int] | None = None,
         why: Callable[[int], HeadpondError | None] = lambda destination: None,
+        durability: Durability = Durability.SYNC,
     ) -> None:
-        """``why`` says why a destination does not take a segment that is spilled for it."""
+        """``why`` says why a destination does not take a segment that is spilled for it; ``durability`` is that
+        of the refill."""
         self.destinations = destinations
         self._why = why
+        self._durability = durability
         self.bytes = 0
         """Bytes of frames in memory."""
         self.next: dict[int, int] = dict(first or {})
@@ -107,13 +110,11 @@ class Exchange:
         self._redundants: dict[int, dict[int, Any]] = {}
         self._spilled: WeakValueDictionary[tuple[SegmentKey, int], SegmentPromise] = WeakValueDictionary()
         """By key and destination: promises of segments that are spilled and not delivered."""
-        self._closed = False
 
     def __len__(self) -> int:
         return len(self._held)
 
     def put(self, key: SegmentKey, frame: bytes, redundant: Any, promise: SegmentPromise, now: float) -> None:
-        assert not self._closed, "nothing is put after a shutdown"
         shard, segment = key
         assert segment == self.next.get(shard, 0), "segments of a shard are put one after the other"
         self.next[shard] = segment + 1
@@ -151,25 +152,24 @@ class Exchange:
                 self.to_write.pop(key, None)
         self._through(key, held, destination, fate)
 
-    def reject(self, key: SegmentKey, destination: int, durability: Durability) -> bool:
-        """A destination does not take it now; whether it was open there."""
+    def reject(self, key: SegmentKey, destination: int) -> None:
+        """A destination does not take it now."""
         held = self._held.get(key)
         if held is None or destination not in held.open:
-            return False
+            return
         if held.frame is None:
-            self._spill(key, held, destination, durability)
+            self._spill(key, held, destination)
         else:
             held.rejected.add(destination)
             self.to_write[key] = None
-        return True
 
-    def keep(self, key: SegmentKey, destination: int, fate: Fate, durability: Durability) -> None:
+    def keep(self, key: SegmentKey, destination: int, fate: Fate) -> None:
         """A destination refuses it from this producer: its promise is settled so, and the refill keeps it."""
         held = self._held.get(key)
         if held is not None and destination in held.open:
             held.refused.add(destination)
             held.promise.settle(destination, fate)
-            self.reject(key, destination, durability)
+            self.reject(key, destination)
 
     def rejected(self) -> list[SegmentKey]:
         """The segments to write to the refill, by shard and segment."""
@@ -181,8 +181,8 @@ class Exchange:
         through = [index for index in range(len(self.destinations)) if index not in held.open]
         return sorted(held.rejected), through
 
-    def written(self, keys: Iterable[SegmentKey], durability: Durability) -> None:
-        """The refill has them, as durable as ``durability`` says, and they leave memory."""
+    def written(self, keys: Iterable[SegmentKey]) -> None:
+        """The refill has them, and they leave memory."""
         for key in keys:
             held = self._held.get(key)
             if held is None or held.frame is None:
@@ -190,7 +190,7 @@ class Exchange:
             self.to_write.pop(key, None)
             self._release(key, held)
             for destination in sorted(held.rejected):
-                self._spill(key, held, destination, durability)
+                self._spill(key, held, destination)
             held.rejected.clear()
 
     def open_at(self, destination: int) -> list[SegmentKey]:
@@ -209,18 +209,17 @@ class Exchange:
         return found
 
     @property
-    def oldest_at(self) -> float | None:
+    def oldest_at(self) -> float:
         """When the oldest segment was put that a destination neither answered nor rejected."""
         for held in self._held.values():
             if len(held.open) > len(held.rejected):  # a destination that rejected it is open
                 return held.put_at
-        return None
+        return inf
 
-    def redundants(self, key: SegmentKey) -> list[Any] | None:
-        """Those of this segment and all after it; None if one of them is gone."""
-        known = self._redundants.get(key.shard, {})
-        wanted = range(key.segment, self.next.get(key.shard, 0))
-        return [known[segment] for segment in wanted] if all(s in known for s in wanted) else None
+    def redundants(self, key: SegmentKey) -> list[Any]:
+        """Those of a segment in memory and of all after it."""
+        known = self._redundants[key.shard]
+        return [known[segment] for segment in range(key.segment, self.next[key.shard])]
 
     def give_up(self, key: SegmentKey, fate: Fate) -> None:
         """Refuses it at every destination that is open."""
@@ -240,13 +239,6 @@ class Exchange:
                 self.bytes -= len(held.frame)
                 del self._held[key], self._in_memory[key.shard][key.segment]
         return found
-
-    def shutdown(self, durability: Durability) -> None:
-        """Rejects all that is open; nothing is put later."""
-        self._closed = True
-        for key, held in list(self._held.items()):
-            for destination in list(held.open):
-                self.reject(key, destination, durability)
 
     # --- promises of spilled segments ---------------------------------------------------------------------
 
@@ -277,13 +269,13 @@ class Exchange:
 
     # --- through ------------------------------------------------------------------------------------------
 
-    def _spill(self, key: SegmentKey, held: _Held, destination: int, durability: Durability) -> None:
+    def _spill(self, key: SegmentKey, held: _Held, destination: int) -> None:
         if destination in held.refused:
             self._through(key, held, destination, None)
             return
         self._spilled[key, destination] = held.promise
         name = self.destinations[destination]
-        fate = Fate(Outcome.SPILLED, name, None, durability, reason=self._why(destination))
+        fate = Fate(Outcome.SPILLED, name, None, self._durability, reason=self._why(destination))
         self._through(key, held, destination, fate)
 
     def _through(self, key: SegmentKey, held: _Held, destination: int, fate: Fate | None) -> None:

@@ -29,11 +29,12 @@ import pyarrow as pa
 from headpond.model.errors import HeadpondError
 from headpond.producer.exchange import SegmentPromise
 from headpond.producer.manager import Manager
+from headpond.producer.outlet import DestinationState
 from headpond.producer.refill.index import SEGMENTS_MAX
-from headpond.producer.refill_sender import Open, RefillSender
+from headpond.producer.refill_sender import RefillSender
 from headpond.producer.sender import Jitter, SegmentHole, refusal
 from headpond.producer.sharder import Sharder
-from headpond.producer.spills import Job, RollBack
+from headpond.producer.spills import Job
 from headpond.wire.control.producing import Ack
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.plain.segment import decode_plain
@@ -66,7 +67,7 @@ class Burst(NamedTuple):
 class Keeper:
     def __init__(
         self,
-        destinations: tuple[str, ...],
+        states: Sequence[DestinationState],
         make_manager: Callable[[Predecessor | None], Manager],
         current: Manager,
         left: RefillSender,
@@ -78,7 +79,8 @@ class Keeper:
         now: float,
     ) -> None:
         """``known``: a node has said how many shards the topic has, and ``current`` is for them."""
-        self.destinations = destinations
+        self.states = states
+        """Of the destinations, in their order."""
         self.current = current
         self.draining: list[Manager] = []
         """Managers of earlier blocks, oldest first."""
@@ -88,27 +90,18 @@ class Keeper:
         self._known = known
         self._renews = False
         """Whether a new block, for another number of shards, is to begin."""
-        self._rolls_back = False
         self._sharder: Sharder | None = None
         """For rows that were gathered before the number of shards was known."""
         self._rotation = rotation
         self._ordered = ordered
-        self._up: dict[int, int | None] = {}
-        """Destinations that are there, with the window that each granted."""
         self._rotate_at = inf if rotation.after_s is None else now + rotation.after_s * jitter()
         self._bytes_due = min(rotation.block_bytes_max or UNSHARDED_BYTES_MAX, UNSHARDED_BYTES_MAX)
         """From this size on, the rules of the rotation are looked at."""
         self._closing = False
-        self._refusals: dict[int, HeadpondError] = {}
-        """Destinations that take nothing, and why."""
-        self._hindrances: dict[int, HeadpondError] = {}
-        """Destinations that did not open the topic, and why, until they take a segment."""
         self._ended: list[Manager] = []
         self._ended_resent = 0
         self._ended_holes: list[tuple[str, bytes, SegmentHole]] = []
         self._ended_lost: list[str] = []
-        for index in range(len(destinations)):
-            current.disconnected(index, now, waited_for=False)
 
     # --- in -----------------------------------------------------------------------------------------
 
@@ -133,8 +126,8 @@ class Keeper:
                 self.current.send(part, piece, now)
             except HeadpondError as error:
                 part.free()
-                for index, name in enumerate(self.destinations):
-                    part.settle(index, refusal(name, error))
+                for index, state in enumerate(self.states):
+                    part.settle(index, refusal(state.name, error))
 
     def _rotate_if_due(self, now: float) -> None:
         current = self.current
@@ -150,7 +143,7 @@ class Keeper:
         by_size = bytes_max is not None and (
             current.bytes_put >= bytes_max or current.segments_put >= BLOCK_SEGMENTS_MAX
         )
-        by_rejects = rule.after_rejects and current.spills.count > 0 and len(self._up) == len(self.destinations)
+        by_rejects = rule.after_rejects and current.spills.count > 0 and all(each.up for each in self.states)
         if by_time or by_size or by_rejects:
             named = self._ordered and current.shards is not None
             self._begin_block(Predecessor(current.block, current.segments_next) if named else None, now)
@@ -159,10 +152,9 @@ class Keeper:
                 self._rotate_at = now + rule.after_s
 
     def _begin_block(self, predecessor: Predecessor | None, now: float) -> None:
-        old = self.current
-        self.draining.append(old)
+        self.draining.append(self.current)
         self.current = self._make_manager(predecessor)
-        self._introduce(self.current, now, lambda index: old.outlets[index].gone)
+        self.current.begin(now)
 
     # --- the topic ----------------------------------------------------------------------------------
 
@@ -179,11 +171,10 @@ class Keeper:
     def _renew(self, now: float) -> None:
         """Begins a block for the right number of shards, as soon as it is certain which rows the file has."""
         old = self.current
-        if not self._renews or self._rolls_back or old.spills.writing:
+        if not self._renews or old.spills.rolling_back or old.spills.writing:
             return
         if old.spills.uncertain:
             if (job := old.spills.roll_back()) is not None:
-                self._rolls_back = True
                 old.jobs.append(job)
             return
         self._renews = False
@@ -203,43 +194,25 @@ class Keeper:
         return [*self.left.managers.values(), *self.draining, self.current]
 
     def connected(self, destination: int, now: float, window_bytes: int | None = None) -> None:
-        self._up[destination] = window_bytes
-        self._refusals.pop(destination, None)
+        self.states[destination].connected(window_bytes)
         for manager in self.managers:
-            if manager is not self.current or not self._renews:
-                manager.outlets[destination].connected(now, window_bytes)
+            manager.outlets[destination].connected(now)
 
     def disconnected(self, destination: int, now: float) -> None:
-        self._up.pop(destination, None)
-        self._hindrances.pop(destination, None)
+        self.states[destination].disconnected(now)
         for manager in self.managers:
-            manager.disconnected(destination, now)
+            manager.outlets[destination].disconnected()
 
     def hinder(self, destination: int, error: HeadpondError) -> None:
         """The node is there, but does not open the topic for now."""
-        self._hindrances[destination] = error
-        for manager in self.managers:
-            manager.outlets[destination].hindrance = error
-            manager.outlets[destination].unopened = True
+        state = self.states[destination]
+        state.hindrance, state.unopened = error, True
 
     def refuse(self, destination: int, error: HeadpondError) -> None:
         """The destination takes nothing until it is connected again."""
-        self._refusals[destination] = error
+        self.states[destination].refusal = error
         for manager in self.managers:
             manager.refuse(destination, error)
-
-    def _introduce(self, manager: Manager, now: float, gone: Callable[[int], bool]) -> None:
-        """Gives a new manager the state of the destinations."""
-        for index in range(len(self.destinations)):
-            outlet = manager.outlets[index]
-            if index in self._up:
-                outlet.connected(now, self._up[index])
-            else:
-                manager.disconnected(index, now, waited_for=not gone(index))
-            if index in self._hindrances:
-                outlet.hindrance, outlet.unopened = self._hindrances[index], index not in self._up
-            if index in self._refusals:
-                manager.refuse(index, self._refusals[index])
 
     def is_eager(self, segments_max: int) -> bool:
         """Whether a small segment would leave at once; if not, rows had better wait and share one."""
@@ -263,8 +236,10 @@ class Keeper:
                 lost = manager.declare_predecessor(destination)
                 if lost:
                     bursts.append(Burst(manager.predecessor.block, None, manager.schema, lost))
-            # The segments that a closing manager still owes are sent from its file.
-            frames = [] if manager.closing else outlet.take(bytes_max, now, manager.jobs)
+            # The segments that a closing manager still owes are sent from its file; those of a block for
+            # another number of shards are not sent at all.
+            held = manager.closing or (self._renews and manager is self.current)
+            frames = [] if held else outlet.take(bytes_max, now, manager.jobs)
             if frames:
                 predecessor = manager.predecessor if self._ordered else None
                 bursts.append(Burst(manager.block, predecessor, manager.schema, frames))
@@ -301,24 +276,24 @@ class Keeper:
         for manager in (*self.left.managers.values(), *self.draining):
             if manager.block == ack.block:  # that all runs may share
                 manager.outlets[destination].answer(ack, now)
-        if self._hindrances and any(manager.outlets[destination].takes_again for manager in self.managers):
-            self._hindrances.pop(destination, None)
-            for manager in self.managers:
-                manager.outlets[destination].hindrance = None
 
     @property
-    def wake_at(self) -> float | None:
-        soonest = self.current.wake_at
-        if self.left.again_at is not None and (soonest is None or self.left.again_at < soonest):
-            soonest = self.left.again_at
+    def wake_at(self) -> float:
+        """When ``wake`` is due; infinite while nothing waits for time to pass."""
+        soonest = min(self.current.wake_at, self.left.again_at)
+        for state in self.states:
+            soonest = min(soonest, state.spill_at)
         for manager in (*self.left.managers.values(), *self.draining):
-            at = manager.wake_at
-            if at is not None and (soonest is None or at < soonest):
-                soonest = at
+            soonest = min(soonest, manager.wake_at)
         return soonest
 
     def wake(self, now: float) -> list[tuple[int, Burst]]:
         """Time has passed: by destination, the frames to write again."""
+        for index, state in enumerate(self.states):
+            if state.spill_at <= now:
+                state.give_up()
+                for manager in self.managers:
+                    manager.reject_all(index)
         again: list[tuple[int, Burst]] = []
         for manager in self.managers:
             predecessor = manager.predecessor if self._ordered else None
@@ -336,9 +311,9 @@ class Keeper:
 
     # --- the disk -----------------------------------------------------------------------------------
 
-    def take_jobs(self) -> list[tuple[Manager | None, Job]]:
-        """The work for the disk, in order, each with its manager."""
-        found: list[tuple[Manager | None, Job]] = []
+    def take_jobs(self) -> list[Job]:
+        """The work for the disk, in order; ``job_ended`` follows for each."""
+        found: list[Job] = []
         if self.draining:
             found += self._drain()  # first, because it may leave a file
         if self._known and (self.left.managers or min(self.left.at) < len(self.left.paths)):
@@ -350,14 +325,14 @@ class Keeper:
             jobs, self.current.jobs = self.current.jobs, []
         else:
             jobs = self.current.take_jobs()
-        return found + [(self.current, job) for job in jobs] if jobs else found
+        return found + jobs if found else jobs
 
-    def _drain(self) -> list[tuple[Manager | None, Job]]:
-        found: list[tuple[Manager | None, Job]] = []
+    def _drain(self) -> list[Job]:
+        found: list[Job] = []
         for manager in self.draining:
             if not manager.closing and (manager.shards is None or manager.is_drained()):
                 manager.shutdown()
-            found += [(manager, job) for job in manager.take_jobs()]
+            found += manager.take_jobs()
         while self.draining and self.draining[0].finished:  # in order, so that files are left in order
             manager = self.draining.pop(0)
             self._retire(manager)
@@ -370,16 +345,9 @@ class Keeper:
         self._ended_holes += manager.holes
         self._ended_lost += _lost_of(manager)
 
-    def job_ended(self, manager: Manager | None, job: Job, now: float) -> None:
-        if manager is not None:
-            manager.job_ended(job, now)
-            self._rolls_back = self._rolls_back and not isinstance(job, RollBack)
-            self._renew(now)
-            return
-        assert isinstance(job, Open)
-        opened = self.left.opened(job, now)
-        if opened is not None:
-            self._introduce(opened, now, lambda index: True)
+    def job_ended(self, job: Job, now: float) -> None:
+        job.on_end(job, now)
+        self._renew(now)
 
     def take_ended(self) -> list[Manager]:
         """The managers that ended since the last call."""
@@ -391,7 +359,8 @@ class Keeper:
         return not self._renews and all(
             self.left.stream(index) is None
             and all(manager.outlets[index].through for manager in (*self.draining, self.current))
-            for index in self._up
+            for index, state in enumerate(self.states)
+            if state.up
         )
 
     # --- the end ------------------------------------------------------------------------------------
@@ -431,8 +400,7 @@ class Keeper:
     @property
     def hindrances(self) -> dict[str, HeadpondError]:
         """By destination: why it takes nothing for now."""
-        outlets = (outlet for manager in self.managers for outlet in manager.outlets)
-        return {outlet.name: outlet.hindrance for outlet in outlets if outlet.hindrance is not None}
+        return {state.name: state.hindrance for state in self.states if state.hindrance is not None}
 
     @property
     def lost(self) -> list[str]:

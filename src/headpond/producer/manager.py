@@ -24,7 +24,7 @@ to the refill and never to a destination. The rows get shard, block and number l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,9 +37,9 @@ from headpond.model.receipt import Durability
 from headpond.producer.encoder import Encoder
 from headpond.producer.exchange import Exchange, SegmentPromise
 from headpond.producer.numbers import Numbers
-from headpond.producer.outlet import Outlet
+from headpond.producer.outlet import DestinationState, Outlet
 from headpond.producer.sender import Jitter, SegmentHole, refusal
-from headpond.producer.spills import Finish, Job, Read, RollBack, Spill, Spills, Store
+from headpond.producer.spills import Finish, Job, Spills, Store
 from headpond.wire.title import Predecessor
 
 STALLED_AFTER_S: Final = 1.0
@@ -64,7 +64,7 @@ class Manager:
     def __init__(
         self,
         block: bytes,
-        destinations: tuple[str, ...],
+        states: Sequence[DestinationState],
         make_encoder: MakeEncoder | None,
         *,
         shards: int | None,
@@ -80,10 +80,10 @@ class Manager:
         pending: dict[str, dict[int, int]] | None = None,
         spilled_for: frozenset[str] | None = None,
     ) -> None:
-        """``first`` are the numbers that encoders begin with, ``spilled`` are the segments already in the
-        refill, and ``pending`` has by destination and shard the first segment that is still owed.
-        ``predecessor_of`` are the destinations of the earlier block, ``spilled_for`` those of the file; None
-        for all. ``numbers`` reserves numbers before they are used."""
+        """``states`` are the destinations, and ``first`` the numbers that encoders begin with. ``spilled`` are
+        the segments already in the refill, and ``pending`` has by destination and shard the first segment that
+        is still owed. ``predecessor_of`` are the destinations of the earlier block, ``spilled_for`` those of
+        the file; None for all. ``numbers`` reserves numbers before they are used."""
         self.block = block
         self.shards = shards
         """None: its rows have no shard yet."""
@@ -92,9 +92,10 @@ class Manager:
         """Of a typed topic: the columns that the block is encoded with."""
         self.store = store
         first = dict(first or {})
-        self.exchange = Exchange(destinations, first, self._why_spilled)
-        owners = frozenset(destinations) if spilled_for is None else spilled_for
-        self.spills = Spills(store, self.exchange, policy.durability, spilled or {}, owners)
+        names = tuple(state.name for state in states)
+        self.exchange = Exchange(names, first, self._why_spilled, policy.durability)
+        owners = frozenset(names) if spilled_for is None else spilled_for
+        self.spills = Spills(store, self.exchange, spilled or {}, owners)
         self.bytes_put = 0
         """Bytes of frames ever put: the size of the block."""
         self.segments_put = 0
@@ -112,18 +113,17 @@ class Manager:
         self.outlets = [
             Outlet(
                 index,
-                name,
+                state,
                 block,
                 self.exchange,
                 self.spills,
                 self._encoders,
                 self._make_snapshot,
-                first={**first, **(pending or {}).get(name, {})},
-                window_bytes=policy.window_bytes,
+                first={**first, **(pending or {}).get(state.name, {})},
                 jitter=jitter,
                 typed=schema is not None,
             )
-            for index, name in enumerate(destinations)
+            for index, state in enumerate(states)
         ]
 
     # --- in -----------------------------------------------------------------------------------------
@@ -146,10 +146,11 @@ class Manager:
         self.bytes_put += len(frame)
         self.segments_put += 1
         for index, outlet in enumerate(self.outlets):
-            if outlet.refusal is not None:
-                self.exchange.ack(key, index, refusal(outlet.name, outlet.refusal))
-            elif outlet.gone:
-                self.exchange.reject(key, index, self._policy.durability)
+            state = outlet.state
+            if state.refusal is not None:
+                self.exchange.ack(key, index, refusal(state.name, state.refusal))
+            elif state.gone:
+                self.exchange.reject(key, index)
             else:
                 outlet.ready[shard] = None
 
@@ -163,30 +164,28 @@ class Manager:
         encoder = self._encoders.get(key.shard)
         if encoder is None or not encoder.typed:
             return None
-        redundants = self.exchange.redundants(key)
-        assert redundants is not None, "redundants are held from the first segment in memory on"
-        return encoder.snapshot(redundants)
+        return encoder.snapshot(self.exchange.redundants(key))
 
     # --- destinations -------------------------------------------------------------------------------
 
-    def disconnected(self, destination: int, now: float, *, waited_for: bool = True) -> None:
-        """``waited_for`` says whether it may be back soon; if not, its segments are spilled at once."""
-        self.outlets[destination].disconnected(now, gone=not waited_for and self.store is not None)
+    def begin(self, now: float) -> None:
+        """Begins to send to the destinations that are there."""
+        for outlet in self.outlets:
+            if outlet.state.up:
+                outlet.connected(now)
 
     def refuse(self, destination: int, error: HeadpondError) -> None:
-        """The destination will take nothing of this block: open segments are refused, spilled ones stay."""
-        outlet = self.outlets[destination]
-        outlet.refusal = error
-        fate = refusal(outlet.name, error)
+        """The destination takes nothing: open segments are refused, spilled ones stay."""
+        fate = refusal(self.exchange.destinations[destination], error)
         for key in self.exchange.open_at(destination):
             if isinstance(error, Fenced) and self.store is not None:
-                self.exchange.keep(key, destination, fate, self._policy.durability)
+                self.exchange.keep(key, destination, fate)
             else:
                 self.exchange.ack(key, destination, fate)
 
     def is_drained(self) -> bool:
         """Whether nothing is left to do: destinations have all, or are away and the refill has it for them."""
-        return not len(self.exchange) and all(outlet.through or outlet.gone for outlet in self.outlets)
+        return not len(self.exchange) and all(outlet.through or outlet.state.gone for outlet in self.outlets)
 
     @property
     def resent(self) -> int:
@@ -197,83 +196,71 @@ class Manager:
         """By destination and block: the segments that it lacks and nobody has."""
         found: list[tuple[str, bytes, SegmentHole]] = []
         for outlet in self.outlets:
+            name = outlet.state.name
             if self.predecessor is not None:
-                found += [(outlet.name, self.predecessor.block, hole) for hole in outlet.lost_before]
+                found += [(name, self.predecessor.block, hole) for hole in outlet.lost_before]
             for sender in outlet.senders.values():
-                found += [(outlet.name, self.block, hole) for hole in sender.holes]
+                found += [(name, self.block, hole) for hole in sender.holes]
         return found
 
     def declare_predecessor(self, destination: int) -> list[bytes]:
         """For a destination that waits for an earlier block of which nothing is left: declares it lost."""
         assert self.predecessor is not None
         outlet = self.outlets[destination]
-        owed = self._predecessor_of is None or outlet.name in self._predecessor_of
+        owed = self._predecessor_of is None or outlet.state.name in self._predecessor_of
         return outlet.declare_lost(self.predecessor, owed=owed)
 
     def _why_spilled(self, destination: int) -> HeadpondError:
-        outlet = self.outlets[destination]
-        if not outlet.up and not outlet.unopened:
-            return Unavailable(f"{outlet.name} is out of reach")
-        if outlet.hindrance is not None:
-            return outlet.hindrance
+        state = self.outlets[destination].state
+        if not state.up and not state.unopened:
+            return Unavailable(f"{state.name} is out of reach")
+        if state.hindrance is not None:
+            return state.hindrance
         if self.closing:
-            return Closed(f"the producer was closed before {outlet.name} confirmed it")
-        return TimedOut(f"{outlet.name} did not confirm it within {self._policy.spill_after_s:g} s")
+            return Closed(f"the producer was closed before {state.name} confirmed it")
+        return TimedOut(f"{state.name} did not confirm it within {self._policy.spill_after_s:g} s")
 
     # --- time ---------------------------------------------------------------------------------------
 
     @property
-    def wake_at(self) -> float | None:
-        soonest = self.spills.wake_at
+    def wake_at(self) -> float:
+        soonest = min(self.spills.note_at, self.spills.again_at)
         for outlet in self.outlets:
             for sender in outlet.senders.values():
-                at = sender.wake_at
-                if at is not None and (soonest is None or at < soonest):
-                    soonest = at
-            if self.store is not None and outlet.away_since is not None and not outlet.gone:
-                at = outlet.away_since + self._policy.spill_after_s
-                soonest = at if soonest is None else min(soonest, at)
-        if self.store is not None and (oldest := self.exchange.oldest_at) is not None:
-            at = oldest + self._policy.spill_after_s
-            soonest = at if soonest is None else min(soonest, at)
+                soonest = min(soonest, sender.wake_at)
+        if self.store is not None:
+            soonest = min(soonest, self.exchange.oldest_at + self._policy.spill_after_s)
         return soonest
 
     def wake(self, now: float) -> list[tuple[int, list[bytes]]]:
         """Time has passed: by destination, the frames to write again."""
         if self.store is not None:
-            self._reject_overdue(now)
+            for key, destinations in self.exchange.older_than(now - self._policy.spill_after_s):
+                for index in destinations:
+                    self.exchange.reject(key, index)
         if (note := self.spills.wake(now)) is not None:
             self.jobs.append(note)
         return [(index, frames) for index, outlet in enumerate(self.outlets) if (frames := outlet.wake(now))]
 
-    def _reject_overdue(self, now: float) -> None:
-        for index, outlet in enumerate(self.outlets):
-            waited = outlet.away_since is not None and now - outlet.away_since >= self._policy.spill_after_s
-            if waited and not outlet.gone:
-                outlet.gone = True
-                self._reject_all(index)
-        for key, destinations in self.exchange.older_than(now - self._policy.spill_after_s):
-            for index in destinations:
-                self.exchange.reject(key, index, self._policy.durability)
-
-    def _reject_all(self, destination: int) -> None:
+    def reject_all(self, destination: int) -> None:
+        """All segments that are open at a destination go to the refill."""
         for key in self.exchange.open_at(destination):
-            self.exchange.reject(key, destination, self._policy.durability)
+            self.exchange.reject(key, destination)
 
     def relieve(self, now: float) -> None:
         """Memory is full: segments for a destination that does not move go to the refill now."""
         if self.store is None:
             return
         for index, outlet in enumerate(self.outlets):
-            if not outlet.up or now - outlet.progress_at >= STALLED_AFTER_S:
-                self._reject_all(index)
+            if not outlet.state.up or now - outlet.progress_at >= STALLED_AFTER_S:
+                self.reject_all(index)
 
     def hurry(self) -> None:
         """The producer closes: segments for a destination that is away go to the refill now."""
         for index, outlet in enumerate(self.outlets):
-            if self.store is not None and not outlet.up:
-                outlet.gone = True
-                self._reject_all(index)
+            if self.store is not None and not outlet.state.up:
+                outlet.state.give_up()
+                self.reject_all(index)
 
     # --- the disk -----------------------------------------------------------------------------------
 
@@ -286,20 +273,15 @@ class Manager:
             self.jobs += [spill] if spill is not None else []
             if self._ends_file():
                 continuable = self.closing and self._make_encoder is not None and self.shards is not None
-                self.jobs.append(spills.finish(self.segments_next if continuable else None))
+                segments_next = self.segments_next if continuable else None
+                self.jobs.append(spills.finish(segments_next, self._finish_ended))
         jobs, self.jobs = self.jobs, []
         return jobs
 
-    def job_ended(self, job: Job, now: float) -> None:
-        if isinstance(job, Spill):
-            self.spills.spill_ended(job, now)
-        elif isinstance(job, Read):
-            self.outlets[job.destination].read_ended(job)
-        elif isinstance(job, RollBack):
-            self.spills.roll_back_ended(job, now)
-        elif isinstance(job, Finish):
-            self.spills.finish_ended(job)
-            self.finished = self.closing
+    def _finish_ended(self, job: Finish, now: float) -> None:
+        self.spills.finish_ended(job)
+        # A file may have ended because all of it was delivered, just before the manager began to close.
+        self.finished = self.closing and not len(self.exchange)
 
     def _ends_file(self) -> bool:
         """Whether every destination has all of the file, or the manager closes and all is written."""
@@ -323,7 +305,7 @@ class Manager:
             self.finished = True
             return
         for index in range(len(self.outlets)):
-            self._reject_all(index)
+            self.reject_all(index)
 
     def give_back(self) -> None:
         """The run ends in good order: reserved numbers that it did not use are free again."""
@@ -332,11 +314,11 @@ class Manager:
 
     def abandon(self, error: HeadpondError) -> None:
         """Gives up the segments that are in memory only: their promises are settled with the error."""
-        for index, outlet in enumerate(self.outlets):
+        for index, name in enumerate(self.exchange.destinations):
             for key in self.exchange.open_at(index):
-                self.exchange.give_up(key, refusal(outlet.name, error))
+                self.exchange.give_up(key, refusal(name, error))
 
     def expire(self, put_before: float, error: HeadpondError) -> None:
         """Gives up the segments in memory that were put before then."""
         for key, _ in self.exchange.older_than(put_before):
-            self.exchange.give_up(key, refusal(self.outlets[0].name, error))
+            self.exchange.give_up(key, refusal(self.exchange.destinations[0], error))

@@ -7,6 +7,7 @@ where a session, an encoder or a run of the file begins.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from headpond.model.errors import HeadpondError, from_code
@@ -27,11 +28,52 @@ IN_ORDER: Final = frozenset({"gap", "snapshot", "predecessor"})
 """Refusals that only keep segments in their order."""
 
 
+class DestinationState:
+    """Whether a destination takes segments at present; the outlets of all blocks share it."""
+
+    def __init__(self, name: str, window_bytes: int, spill_after_s: float) -> None:
+        """``spill_after_s`` is infinite without a refill."""
+        self.name = name
+        self.up = False
+        self.window_bytes = window_bytes
+        """Bytes of a block that may be sent and not answered."""
+        self.spill_at = inf
+        """When it counts as ``gone``, while it is down and still waited for."""
+        self.gone = spill_after_s < inf
+        """Away for longer than it is waited for: segments for it go to the refill at once."""
+        self.refusal: HeadpondError | None = None
+        """Why it takes nothing until it is connected again."""
+        self.hindrance: HeadpondError | None = None
+        """Why it took nothing the last time: a refusal that can pass, such as ``disk-full``."""
+        self.unopened = False
+        """Whether the node is there and does not open the topic for now: ``hindrance`` says why."""
+        self.takes_again = False
+        """Whether it took nothing for a while and does now; the log entry about it clears this."""
+        self._window_bytes_max = window_bytes
+        self._spill_after_s = spill_after_s
+
+    def connected(self, window_bytes: int | None) -> None:
+        """``window_bytes`` is what the node grants."""
+        self.up, self.gone, self.spill_at = True, False, inf
+        self.refusal, self.unopened = None, False
+        if window_bytes is not None:
+            self.window_bytes = min(self._window_bytes_max, window_bytes)
+
+    def disconnected(self, now: float) -> None:
+        if self.up:
+            self.spill_at = now + self._spill_after_s
+        self.up = self.unopened = False
+
+    def give_up(self) -> None:
+        """It is no longer waited for."""
+        self.gone, self.spill_at = True, inf
+
+
 class Outlet:
     def __init__(
         self,
         index: int,
-        name: str,
+        state: DestinationState,
         block: bytes,
         exchange: Exchange,
         spills: Spills,
@@ -39,25 +81,11 @@ class Outlet:
         make_snapshot: Callable[[SegmentKey], bytes | None],
         *,
         first: dict[int, int],
-        window_bytes: int,
         jitter: Jitter,
         typed: bool,
     ) -> None:
         """``first`` has by shard the first segment that the destination does not have."""
-        self.name = name
-        self.up = False
-        self.away_since: float | None = None
-        """Since when it is down and still waited for; None while it is up."""
-        self.gone = False
-        """Away for longer than it is waited for: segments for it go to the refill at once."""
-        self.refusal: HeadpondError | None = None
-        """Why it will never take anything of this block."""
-        self.hindrance: HeadpondError | None = None
-        """Why it took nothing the last time: a refusal that can pass, such as ``disk-full``."""
-        self.unopened = False
-        """Whether the node is there and does not open the topic for now: ``hindrance`` says why."""
-        self.takes_again = False
-        """Whether it took nothing for a while and does now; the log entry about it clears this."""
+        self.state = state
         self.progress_at = 0.0
         self.flight = InFlight()
         self.senders: dict[int, Sender] = {}
@@ -70,8 +98,6 @@ class Outlet:
         self._encoders = encoders
         self._make_snapshot = make_snapshot
         self._first = first
-        self._window_max = window_bytes
-        self._window_bytes = window_bytes
         self._jitter = jitter
         self._typed = typed
         self.ready: dict[int, None] = {}
@@ -91,11 +117,9 @@ class Outlet:
 
     # --- the connection -----------------------------------------------------------------------------------
 
-    def connected(self, now: float, window_bytes: int | None) -> None:
-        self.up, self.gone, self.away_since, self.progress_at = True, False, None, now
-        self.refusal, self._offered_again, self.unopened = None, False, False
-        if window_bytes is not None:
-            self._window_bytes = min(self._window_max, window_bytes)
+    def connected(self, now: float) -> None:
+        self.progress_at = now
+        self._offered_again = False
         self._read.clear()
         self._snapshots.clear()
         self._breaks.clear()
@@ -107,12 +131,7 @@ class Outlet:
             sender.connected()
             self.ready.setdefault(sender.shard)
 
-    def disconnected(self, now: float, *, gone: bool) -> None:
-        """``gone``: segments for it are spilled at once, because it will not be back soon."""
-        self.up = self.unopened = False
-        if self.away_since is None:
-            self.away_since = now
-            self.gone = gone
+    def disconnected(self) -> None:
         for sender in self.senders.values():
             sender.disconnected()
 
@@ -121,33 +140,34 @@ class Outlet:
         if sender is None:
             first = self._first.get(shard, 0)
             sender = self.senders[shard] = Sender(shard, first, self.flight, self._jitter, typed=self._typed)
-            sender.up = self.up
+            sender.up = self.state.up
         return sender
 
     @property
     def through(self) -> bool:
         """Whether the destination has all that was ever put, as far as it will ever have it."""
-        if self.refusal is not None:
+        if self.state.refusal is not None:
             return True
         return all(self.sender(shard).floor >= number for shard, number in self._exchange.next.items())
 
     def is_eager(self, segments_max: int) -> bool:
         """Whether a small segment would leave at once, for the destination or the refill."""
-        if self.refusal is not None:
+        state = self.state
+        if state.refusal is not None:
             return True
-        if self.gone:
+        if state.gone:
             return not self._spills.writing
-        return self.flight.bytes < self._window_bytes and self.flight.segments < segments_max
+        return self.flight.bytes < state.window_bytes and self.flight.segments < segments_max
 
     # --- sending ------------------------------------------------------------------------------------------
 
     def take(self, bytes_max: int, now: float, jobs: list[Job]) -> list[bytes]:
         """The frames to write now, in order, shards in turn; adds jobs that read more."""
         out: list[bytes] = []
-        ready = self.ready
-        if not ready or not self.up or self.refusal is not None:
+        ready, state = self.ready, self.state
+        if not ready or not state.up or state.refusal is not None:
             return out
-        while ready and bytes_max > 0 and self.flight.bytes < self._window_bytes:
+        while ready and bytes_max > 0 and self.flight.bytes < state.window_bytes:
             shard = next(iter(ready))
             del ready[shard]
             sender = self.senders.get(shard) or self.sender(shard)
@@ -227,9 +247,10 @@ class Outlet:
             self._deferred.add(key.shard)
             return
         self._reading.add(key.shard)
-        jobs.append(Read(self._index, key, READ_BYTES, restore))
+        assert self._spills.store is not None, "a segment that is not in memory is in the file"
+        jobs.append(Read(self._read_ended, self._spills.store, key, READ_BYTES, restore))
 
-    def read_ended(self, job: Read) -> None:
+    def _read_ended(self, job: Read, now: float) -> None:
         """Keeps the read frames; a snapshot begins the session at its segment."""
         shard = job.key.shard
         sender = self.sender(shard)
@@ -269,7 +290,7 @@ class Outlet:
     # --- answers and time ---------------------------------------------------------------------------------
 
     def answer(self, ack: Ack, now: float) -> None:
-        shard = ack.shard
+        shard, state = ack.shard, self.state
         sender = self.senders.get(shard)
         if sender is None:
             return
@@ -277,16 +298,16 @@ class Outlet:
             step = sender.answer(item, now)
             if step is Step.DONE:
                 self.progress_at = now
-                if self.hindrance is not None:
-                    self.hindrance, self.takes_again = None, True
+                if state.hindrance is not None:
+                    state.hindrance, state.takes_again = None, True
                 key = SegmentKey(shard, item.segment)
-                fate = fate_of(self.name, item, ack.durability)
+                fate = fate_of(state.name, item, ack.durability)
                 self._exchange.ack(key, self._index, fate)
                 if self._spills.ranges or self._spills.writing:
                     self._spills.answered(key, fate, now)
             elif step is not Step.NOTHING:
                 if item.code not in IN_ORDER:
-                    self.hindrance = from_code(item.code, item.message or item.code)
+                    state.hindrance = from_code(item.code, item.message or item.code)
                 self._went_back(sender)
         if sender.cursor < self._exchange.next.get(shard, 0):
             self.ready[shard] = None
@@ -303,7 +324,7 @@ class Outlet:
         """Time has passed: the frames to write again."""
         again: list[bytes] = []
         for sender in self.senders.values():
-            if (wake_at := sender.wake_at) is not None and wake_at <= now:
+            if sender.wake_at <= now:
                 again += sender.wake(now)
                 self.ready.setdefault(sender.shard)
         return again
@@ -333,7 +354,7 @@ class Outlet:
 
     def offer_again(self) -> bool:
         """The destination lost confirmed segments: whether the file has some, which are sent once more."""
-        if self._offered_again or self.name not in self._spills.names:
+        if self._offered_again or self.state.name not in self._spills.names:
             return False
         self._offered_again = True
         offered = False

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
-from headpond.model.errors import DiskFull, HeadpondError, StorageFailed
+from headpond.model.errors import DiskFull, StorageFailed
 from headpond.model.identity import SegmentKey
 from headpond.producer.exchange import Exchange, Parts
 from headpond.producer.manager import Manager
 from headpond.producer.refill.refill import Refill
-from headpond.producer.spills import Job, Store
+from headpond.producer.spills import Job
 
 
 class _Waiting:
@@ -41,7 +42,7 @@ class OpenedFile:
 
 
 @dataclass(slots=True)
-class Open:
+class Open(Job):
     """Reads a file's index; gives its rows their shards if they have none."""
 
     index: int
@@ -50,9 +51,8 @@ class Open:
     awaited: frozenset[SegmentKey]
     """The segments of the file whose promises somebody holds."""
     opened: OpenedFile | None = None
-    error: HeadpondError | None = None
 
-    def run(self, store: Store | None = None, /) -> None:
+    def run(self) -> None:
         self.opened = self.open(self.path, self.awaited)
 
 
@@ -72,7 +72,7 @@ class RefillSender:
         self.unreadable: list[tuple[str, str]] = []
         self.foreign: dict[str, int] = {}
         """Segments that wait for destinations which this producer does not send to."""
-        self.again_at: float | None = None
+        self.again_at = inf
         """When opening is tried again after the disk failed."""
         self._destinations = destinations
         self._open_file = open_file
@@ -84,7 +84,7 @@ class RefillSender:
         """By file: how often the disk failed while it was opened."""
         self._over: set[int] = set()
         """Files that are done with, or cannot be read."""
-        self._jobs: list[Open] = []
+        self._jobs: list[Job] = []
         self._closing = False
 
     def shutdown(self) -> None:
@@ -131,23 +131,22 @@ class RefillSender:
                 self.at[destination] = min(self.at[destination], at)
 
     def _want(self, at: int) -> None:
-        if at not in self._opening and not self._closing and self.again_at is None:
+        if at not in self._opening and not self._closing and self.again_at == inf:
             self._opening.add(at)
             path = self.paths[at]
             awaited = self._exchanges[path].awaited() if path in self._exchanges else frozenset()
-            self._jobs.append(Open(at, path, self._open_file, awaited))
+            self._jobs.append(Open(self._opened, at, path, self._open_file, awaited))
 
-    def take_jobs(self) -> tuple[list[tuple[Manager | None, Job]], list[Manager]]:
+    def take_jobs(self) -> tuple[list[Job], list[Manager]]:
         """The work for the disk, in order, and the managers that ended."""
         for index in range(len(self._destinations)):
             self.stream(index)  # moves on, and wants the next file
-        found: list[tuple[Manager | None, Job]] = [(None, job) for job in self._jobs]
-        self._jobs = []
+        found, self._jobs = self._jobs, []
         ended: list[Manager] = []
         for at, manager in list(self.managers.items()):
             if not manager.closing and all(reached > at for reached in self.at):
                 manager.shutdown()
-            found += [(manager, job) for job in manager.take_jobs()]
+            found += manager.take_jobs()
             if manager.finished:
                 self._over.add(at)
                 ended.append(self.managers.pop(at))
@@ -155,21 +154,20 @@ class RefillSender:
         return found, ended
 
     def wake(self, now: float) -> None:
-        if self.again_at is not None and self.again_at <= now:
-            self.again_at = None
+        if self.again_at <= now:
+            self.again_at = inf
 
-    def opened(self, job: Open, now: float) -> Manager | None:
-        """A file was opened: its manager, or None if it cannot be sent."""
+    def _opened(self, job: Open, now: float) -> None:
         self._opening.discard(job.index)
         failures = self._failures.get(job.index, 0)
         if isinstance(job.error, StorageFailed | DiskFull) and failures < OPEN_AGAIN_MAX:
             self._failures[job.index] = failures + 1
             self.again_at = now + OPEN_AGAIN_S
-            return None
+            return
         if job.opened is None:
             self._over.add(job.index)
             self.unreadable.append((job.path, job.error.message if job.error is not None else "unreadable"))
-            return None
+            return
         refill = job.opened.refill
         for name in refill.destinations:
             if name not in self._destinations:
@@ -184,9 +182,9 @@ class RefillSender:
             else:
                 manager.exchange.follow_parts(earlier, manager.block, job.opened.parts)
         self.managers[job.index] = manager
+        manager.begin(now)
         if self._closing:
             manager.shutdown()
-        return manager
 
     def forget(self) -> None:
         """The promises of segments in closed files will not be settled again."""

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from headpond.model.errors import CATALOGUE, HeadpondError, from_code
@@ -105,7 +106,7 @@ class Sender:
         self._jitter = jitter
         self._unconfirmed: dict[int, tuple[bytes, float, float]] = {}
         """Segments of this session, in order: the frame, when it is due again, and the patience until then."""
-        self._resend_at: float | None = None
+        self._resend_at = inf
         """No segment is due before."""
         self._awaited: dict[int, list[int]] = {}
         """By segment: unanswered sendings on this connection, and the size of the frame."""
@@ -121,7 +122,7 @@ class Sender:
         """Begins a session at the first unconfirmed segment."""
         self.cursor = self.floor
         self._unconfirmed.clear()
-        self._resend_at = None
+        self._resend_at = inf
         self.fresh = True
 
     @property
@@ -147,9 +148,9 @@ class Sender:
         return self._typed and not self._verified
 
     @property
-    def wake_at(self) -> float | None:
+    def wake_at(self) -> float:
         if not self.up:
-            return None
+            return inf
         return self._resend_at if self.held_until is None else self.held_until
 
     # --- the connection -----------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Sender:
         if self._typed and not self._verified:
             self._probe = segment
         self._unconfirmed[segment] = (frame, now + PATIENCE_S, PATIENCE_S)
-        if self._resend_at is None:
+        if self._resend_at == inf:
             self._resend_at = now + PATIENCE_S
         if segment <= self._highest:
             self.resent += 1
@@ -213,7 +214,7 @@ class Sender:
             if self.held_until > now:
                 return []
             self.held_until = None
-        if not self.up or self._resend_at is None or self._resend_at > now:
+        if not self.up or self._resend_at > now:
             return []
         again: list[bytes] = []
         for segment, (frame, due_at, patience_s) in list(self._unconfirmed.items()):
@@ -224,7 +225,7 @@ class Sender:
                 if segment in self._awaited:
                     self._awaited[segment][0] = 1  # answers to earlier sendings come late, if at all
                 again.append(frame)
-        self._resend_at = min((due_at for _, due_at, _ in self._unconfirmed.values()), default=None)
+        self._resend_at = min((due_at for _, due_at, _ in self._unconfirmed.values()), default=inf)
         return again
 
     # --- answers ------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ class Sender:
         # A segment that is missing here was confirmed before, or by a sending of an earlier session.
         self._unconfirmed.pop(segment, None)
         if not self._unconfirmed:
-            self._resend_at = None
+            self._resend_at = inf
         if segment == self._probe:
             self._verified, self._probe = True, None
             self._begin()  # the next segment needs a snapshot

@@ -1,19 +1,21 @@
 """A block's segments in the refill: what the manager knows of its file, and the work for the disk's thread.
 
-A manager never touches its file itself. It hands out jobs, which one thread runs in order, and gets each back
-when it ended. A job carries its input and its result; only that thread looks into the ``Store``.
+A manager never touches its file itself. It hands out jobs, which one thread runs in order; the loop calls
+``on_end`` of each when it ended. A job carries its input and its result; only that thread looks into the
+``Store``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from math import inf
+from typing import Any, Final
 
-from headpond.model.errors import HeadpondError, RefillFull
+from headpond.model.errors import HeadpondError, RefillFull, StorageFailed
 from headpond.model.identity import SegmentKey
 from headpond.model.ranges import RangeSet
-from headpond.model.receipt import Durability, Fate
+from headpond.model.receipt import Fate
 from headpond.producer.exchange import Exchange
 from headpond.producer.refill.refill import Refill
 
@@ -53,26 +55,41 @@ class Store:
         return self.refill
 
 
-class Job(Protocol):
-    error: HeadpondError | None
+@dataclass(slots=True)
+class Job:
+    """Work for the thread of the disk."""
 
-    def run(self, store: Store, /) -> None:
-        """Does the work. An error is raised as a ``HeadpondError``, or left in ``error``."""
+    on_end: Callable[[Any, float], None]
+    """The loop calls it with the job and the time, after ``work``."""
+    error: HeadpondError | None = field(default=None, init=False)
+
+    def work(self) -> None:
+        """Runs on that thread; a failure is left in ``error``."""
+        try:
+            self.run()
+        except HeadpondError as error:
+            self.error = error
+        except OSError as error:
+            self.error = StorageFailed(f"the refill: {error}")
+
+    def run(self) -> None:
+        raise NotImplementedError
 
 
 @dataclass(slots=True)
-class Spill:
+class Spill(Job):
     """Writes segments that some destination did not take, with a snapshot before each that needs one."""
 
+    store: Store
     segments: list[tuple[SegmentKey, bytes, bytes | None]]
     rejects: Acks
     acked: Acks
     written: list[SegmentKey] = field(default_factory=list)
     uncertain: bool = False
     """Whether the disk may have bytes of segments that count as not written."""
-    error: HeadpondError | None = None
 
-    def run(self, store: Store) -> None:
+    def run(self) -> None:
+        store = self.store
         if self.segments:
             store.budget.check(_size(self.segments[0]))  # before a file is made for nothing
         self.uncertain = True
@@ -118,13 +135,13 @@ def _size(segment: tuple[SegmentKey, bytes, bytes | None]) -> int:
 
 
 @dataclass(slots=True)
-class Read:
+class Read(Job):
     """Reads frames from ``key`` on; with ``restore`` also what makes the decoder of a typed topic ready for it.
 
     It stops before a segment that has a snapshot: an encoder began there, perhaps with other dictionaries.
     """
 
-    destination: int
+    store: Store
     key: SegmentKey
     bytes_max: int
     restore: bool
@@ -132,65 +149,66 @@ class Read:
     frames: list[bytes] = field(default_factory=list)
     stopped_at: int | None = None
     """The segment whose snapshot ended the reading."""
-    error: HeadpondError | None = None
 
-    def run(self, store: Store) -> None:
-        assert store.refill is not None, "the file of a segment that is read exists"
+    def run(self) -> None:
+        refill = self.store.refill
+        assert refill is not None, "the file of a segment that is read exists"
         first = self.key.segment
         if self.restore:
-            self.snapshot, first = store.refill.restore_from(self.key)
-        frames = store.refill.read(SegmentKey(self.key.shard, first), self.bytes_max)
-        snapshots = store.refill.index.snapshots(self.key.shard)
+            self.snapshot, first = refill.restore_from(self.key)
+        frames = refill.read(SegmentKey(self.key.shard, first), self.bytes_max)
+        snapshots = refill.index.snapshots(self.key.shard)
         self.stopped_at = next((at for at in snapshots if first < at <= first + len(frames)), None)
         self.frames = frames if self.stopped_at is None else frames[: self.stopped_at - first]
 
 
 @dataclass(slots=True)
-class Note:
+class Note(Job):
     """Writes to the file which segments destinations confirmed and refused."""
 
+    store: Store
     acked: Acks
     refused: Refusals
-    error: HeadpondError | None = None
 
-    def run(self, store: Store) -> None:
-        refill = store.refill
+    def run(self) -> None:
+        refill = self.store.refill
         if refill is None:
             return
         before = refill.size_bytes
         _apply(refill, self.acked, self.refused)
         refill.write_statuses()
-        store.budget.used += refill.size_bytes - before
+        self.store.budget.used += refill.size_bytes - before
 
 
 @dataclass(slots=True)
-class RollBack:
+class RollBack(Job):
     """Removes the bytes of failed spills from the disk, so that the file holds exactly the written segments."""
 
-    error: HeadpondError | None = None
+    store: Store
 
-    def run(self, store: Store) -> None:
-        if store.refill is not None:
-            store.refill.roll_back()
+    def run(self) -> None:
+        if self.store.refill is not None:
+            self.store.refill.roll_back()
 
 
 @dataclass(slots=True)
-class Finish:
+class Finish(Job):
     """Ends a file: removes it if every destination has all of it, else closes it in good order.
 
     The producer promised that spilled segments arrive. So a file with segments that a destination refused for
     good stays too, until somebody drops it.
     """
 
+    store: Store
     acked: Acks
     refused: Refusals
     segments_next: dict[int, int] | None
     """For a block that may be continued: the next segment of every shard."""
     left_path: str | None = None
     """The file, if it stays."""
-    error: HeadpondError | None = None
 
-    def run(self, store: Store) -> None:
+    def run(self) -> None:
+        store = self.store
         refill, store.refill = store.refill, None
         if refill is None:
             return
@@ -221,10 +239,10 @@ class Spills:
         self,
         store: Store | None,
         exchange: Exchange,
-        durability: Durability,
         ranges: dict[int, RangeSet],
         names: frozenset[str],
     ) -> None:
+        """``store`` None: there is no file, and nothing is ever spilled."""
         self.store = store
         self.ranges = ranges
         """By shard: the segments in the file."""
@@ -244,13 +262,14 @@ class Spills:
         self.writing: set[SegmentKey] = set()
         self.uncertain = False
         """Whether the disk may have bytes of segments that count as not written."""
+        self.rolling_back = False
+        self.again_at = inf
+        """When to try again after the refill refused."""
+        self.note_at = inf
+        """When the next note is due."""
         self._exchange = exchange
-        self._durability = durability
         self._next: dict[int, int] = {}
         """By shard: the segment that follows the last written one."""
-        self._again_at: float | None = None
-        """When to try again after the refill refused."""
-        self._note_at: float | None = None
         self._acked: Acks = []
         """Answers for the next note."""
         self._refused: Refusals = []
@@ -277,8 +296,7 @@ class Spills:
             self.refused.setdefault((name, fate.error.code), fate.error.message)
         else:
             self._acked.append((key, name))
-        if self._note_at is None:
-            self._note_at = now + NOTE_AFTER_S
+        self.note_at = min(self.note_at, now + NOTE_AFTER_S)
 
     def lose(self, key: SegmentKey, error: HeadpondError) -> None:
         """The segment can no longer be read."""
@@ -286,18 +304,15 @@ class Spills:
         if key.shard in self.ranges:
             self.ranges[key.shard].discard(key.segment, key.segment + 1)
 
-    @property
-    def wake_at(self) -> float | None:
-        note_at, again_at = self._note_at, self._again_at
-        return again_at if note_at is None or (again_at is not None and again_at < note_at) else note_at
-
     def wake(self, now: float) -> Note | None:
-        if self._again_at is not None and self._again_at <= now:
-            self._again_at = None
-        if self._note_at is None or self._note_at > now:
+        if self.again_at <= now:
+            self.again_at = inf
+        if self.note_at > now:
             return None
-        self._note_at = None
-        return Note(*self._take_answers()) if self.ranges and not self.finishing else None
+        self.note_at = inf
+        if not self.ranges or self.finishing:
+            return None
+        return Note(_noted, self._file, *self._take_answers())
 
     def _take_answers(self) -> tuple[Acks, Refusals]:
         acked, refused = self._acked, self._refused
@@ -306,16 +321,21 @@ class Spills:
 
     # --- writing ------------------------------------------------------------------------------------------
 
+    @property
+    def _file(self) -> Store:
+        assert self.store is not None, "segments are spilled where there is a refill"
+        return self.store
+
     def spill(self, snapshot_of: Callable[[SegmentKey], bytes | None]) -> Spill | None:
         """The job that writes the rejected segments, with a snapshot before each that needs one."""
-        if self.writing or self._again_at is not None:
+        if self.writing or self.again_at < inf:
             return None
         exchange = self._exchange
         keys = exchange.rejected()
         if not keys:
             self.error = None
             return None
-        job = Spill([], [], [])
+        job = Spill(self._spill_ended, self._file, [], [], [])
         for key in keys:
             frame = exchange.get(key)
             assert isinstance(frame, bytes), "a segment in the refill is not rejected again"
@@ -328,37 +348,45 @@ class Spills:
         self.writing = set(keys)
         return job
 
-    def spill_ended(self, job: Spill, now: float) -> None:
+    def _spill_ended(self, job: Spill, now: float) -> None:
         self.writing = set()
         self.error = job.error
         for key in job.written:
             self.ranges.setdefault(key.shard, RangeSet()).add(key.segment, key.segment + 1)
         self.count += len(job.written)
-        self._exchange.written(job.written, self._durability)
+        self._exchange.written(job.written)
         self.uncertain = job.uncertain or (self.uncertain and not job.written)
         if job.error is not None:
             self._next.clear()
-            self._again_at = now + SPILL_AGAIN_AFTER_S
+            self.again_at = now + SPILL_AGAIN_AFTER_S
 
     def roll_back(self) -> RollBack | None:
         """The job that makes the file certain; None while the disk is given time after an error."""
-        return RollBack() if self._again_at is None else None
+        if self.again_at < inf:
+            return None
+        self.rolling_back = True
+        return RollBack(self._roll_back_ended, self._file)
 
-    def roll_back_ended(self, job: RollBack, now: float) -> None:
+    def _roll_back_ended(self, job: RollBack, now: float) -> None:
+        self.rolling_back = False
         self.uncertain = job.error is not None
         if job.error is not None:
-            self._again_at = now + SPILL_AGAIN_AFTER_S
+            self.again_at = now + SPILL_AGAIN_AFTER_S
 
-    def finish(self, segments_next: dict[int, int] | None) -> Finish:
-        """The job that ends the file."""
+    def finish(self, segments_next: dict[int, int] | None, on_end: Callable[[Finish, float], None]) -> Finish:
+        """The job that ends the file; ``on_end`` calls ``finish_ended``."""
         self.finishing = True
         self.ranges.clear()
         self._next.clear()
-        self._note_at = None
-        return Finish(*self._take_answers(), segments_next)
+        self.note_at = inf
+        return Finish(on_end, self._file, *self._take_answers(), segments_next)
 
     def finish_ended(self, job: Finish) -> None:
         self.finishing = False
         self.left_path = job.left_path
         if job.error is not None:
             self.error = job.error
+
+
+def _noted(job: Note, now: float) -> None:
+    """Nobody waits for a note: the next one repeats what a failed one did not write."""

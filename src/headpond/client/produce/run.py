@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from headpond.client.link.link import Link
@@ -34,7 +35,6 @@ from headpond.producer.blocks import UNKNOWN_UUID, Blocks, Form, RefillFolder
 from headpond.producer.keeper import Burst, Keeper, Rotation
 from headpond.producer.manager import Manager, SendPolicy
 from headpond.producer.numbers import Numbers
-from headpond.producer.refill_sender import Open
 from headpond.producer.spills import Budget, Job
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.control.producing import Ack
@@ -433,36 +433,36 @@ class ProducerRun:
         jobs = keeper.take_jobs()
         if jobs:
             self._start_jobs(jobs)
-        if self._timer is None and (wake_at := keeper.wake_at) is not None:
+        if self._timer is None and (wake_at := keeper.wake_at) < inf:
             delay_s = min(max(wake_at - now, 0.001), TICK_S)
             self._timer = self.loop.call_later(delay_s, self._tick)
 
-    def _start_jobs(self, jobs: list[tuple[Manager | None, Job]]) -> None:
-        for manager, job in jobs:
+    def _start_jobs(self, jobs: list[Job]) -> None:
+        for job in jobs:
             self._running += 1
             self._idle.clear()
             try:
-                future = self.loop.run_in_executor(self._thread, _run_job, manager, job)
+                future = self.loop.run_in_executor(self._thread, job.work)
             except RuntimeError:  # the interpreter ends and starts no thread
-                _run_job(manager, job)
-                self.loop.call_soon(self._job_ended, manager, job)
+                job.work()
+                self.loop.call_soon(self._job_ended, job)
             else:
-                future.add_done_callback(partial(self._on_job_done, manager, job))
+                future.add_done_callback(partial(self._on_job_done, job))
 
-    def _on_job_done(self, manager: Manager | None, job: Job, done: asyncio.Future[None]) -> None:
+    def _on_job_done(self, job: Job, done: asyncio.Future[None]) -> None:
         if (fault := done.exception()) is not None:  # a fault of ours: it must not stop the jobs after it
             log.error("a job of the refill failed", exc_info=fault)
             job.error = StorageFailed(f"the refill: {fault!r}")
-        self._job_ended(manager, job)
+        self._job_ended(job)
 
-    def _job_ended(self, manager: Manager | None, job: Job) -> None:
+    def _job_ended(self, job: Job) -> None:
         self._running -= 1
         if not self._running:
             self._idle.set()
         if job.error is not None:
             self._warn_once(f"refill: {job.error.message}")
         before = self.keeper.current
-        self.keeper.job_ended(manager, job, time.monotonic())
+        self.keeper.job_ended(job, time.monotonic())
         self._follow_topic(before)
         self._owner.on_answered()
         self._warn()
@@ -571,12 +571,11 @@ class ProducerRun:
 
     def _warn_of_hindrances(self) -> None:
         """Once when a destination takes nothing for now, once when it takes messages again."""
-        for manager in self.keeper.managers:
-            for outlet in manager.outlets:
-                if outlet.takes_again:
-                    outlet.takes_again = False
-                    if self._hindered.pop(outlet.name, None) is not None:
-                        log.warning("%s takes messages again", outlet.name)
+        for state in self.keeper.states:
+            if state.takes_again:
+                state.takes_again = False
+                if self._hindered.pop(state.name, None) is not None:
+                    log.warning("%s takes messages again", state.name)
         for name, error in self.keeper.hindrances.items():
             if self._hindered.get(name) != error.code:
                 self._hindered[name] = error.code
@@ -614,15 +613,3 @@ class ProducerRun:
                 f"{self._budget.bytes_max:,}",
             )
         self._warned_full = full
-
-
-def _run_job(manager: Manager | None, job: Job) -> None:
-    try:
-        if isinstance(job, Open):
-            job.run()
-        elif manager is not None and manager.store is not None:
-            job.run(manager.store)
-    except HeadpondError as error:
-        job.error = error
-    except OSError as error:
-        job.error = StorageFailed(f"the refill: {error}")
