@@ -10,83 +10,56 @@ from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from headpond.model import errors as e
-from headpond.model.errors import AccessRefused, BadRequest, HeadpondError, NoRoute, NotHeld, WrongMethod
+from headpond.model.errors import (
+    CATALOGUE,
+    AccessRefused,
+    BadRequest,
+    HeadpondError,
+    NoRoute,
+    NotHeld,
+    WrongMethod,
+)
 from headpond.shapes.convert import error_object
 
-BY_ERROR: Final[dict[type[e.HeadpondError], int]] = {
-    e.HeadpondError: 500,
-    # invalid requests
-    e.BadRequest: 400,
-    e.BadTopicName: 400,
-    e.BadScope: 400,
-    e.BadSetting: 400,
-    e.BadFilter: 400,
-    e.BadSegment: 400,
-    e.KeyMissing: 400,
-    e.ValueMissing: 400,
-    e.SchemaMismatch: 400,
-    e.NoRoute: 404,
-    e.WrongMethod: 405,
-    e.WrongMediaType: 415,
-    # tokens and rights
-    e.AccessRefused: 401,
-    e.NotAllowed: 403,
-    e.CrossSite: 403,
-    # things that are missing, or in the way
-    e.TopicNotFound: 404,
-    e.SubscriptionNotFound: 404,
-    e.PlaceNotFound: 404,
-    e.ProducerNotFound: 404,
-    e.WriterNotFound: 404,
-    e.StageNotFound: 404,
-    e.TokenNotFound: 404,
-    e.PeerNotFound: 404,
-    e.EntriesMissing: 410,
-    e.TopicExists: 409,
-    e.PlaceExists: 409,
-    e.PeerExists: 409,
-    e.PeerItself: 409,
-    e.PeerMismatch: 409,
-    e.PeerBarred: 409,
-    e.ProducerExists: 409,
-    e.TopicMismatch: 409,
-    e.SubscriptionMismatch: 409,
-    e.SubscriptionBusy: 409,
-    e.SubscriptionMoved: 409,
-    e.ProducerMismatch: 409,
-    e.ProducerBusy: 409,
-    e.StageMismatch: 409,
-    e.NotEmpty: 409,
-    e.Conflict: 409,
-    e.Fenced: 409,
-    e.IncarnationChanged: 409,
-    e.SchemaChanged: 409,
-    e.LeaseLost: 409,
-    e.NotHeld: 409,
-    e.Closed: 409,
-    # limits of size and room
-    e.BodyTooLarge: 413,
-    e.SegmentTooLarge: 413,
-    e.FrameTooLarge: 413,
-    e.QuotaReached: 429,
-    e.DiskFull: 507,
-    e.StagingFull: 507,
-    # everything else
-    e.NotSupported: 501,
-    e.TimedOut: 504,
-    e.Damaged: 500,
-    e.BadChecksum: 500,
+STATUSES: Final = {
+    400: (
+        "bad-request bad-topic-name bad-scope bad-setting bad-filter bad-segment key-missing "
+        "value-missing schema-mismatch"
+    ),
+    401: "access-refused",
+    403: "not-allowed cross-site",
+    404: (
+        "no-route topic-not-found subscription-not-found place-not-found producer-not-found "
+        "writer-not-found stage-not-found token-not-found peer-not-found"
+    ),
+    405: "wrong-method",
+    409: (
+        "topic-exists place-exists peer-exists peer-itself peer-mismatch peer-barred producer-exists "
+        "topic-mismatch subscription-mismatch subscription-busy subscription-moved producer-mismatch "
+        "producer-busy stage-mismatch not-empty conflict fenced incarnation-changed schema-changed "
+        "lease-lost not-held closed"
+    ),
+    410: "entries-missing",
+    413: "body-too-large segment-too-large frame-too-large",
+    415: "media-type",
+    429: "quota",
+    500: "damaged bad-checksum",
+    501: "not-supported",
+    504: "timeout",
+    507: "disk-full staging-full",
 }
+"""The codes of the errors with this status; errors that derive from them have it too."""
+_STATUS_OF = {CATALOGUE[code]: status for status, codes in STATUSES.items() for code in codes.split()}
 RETRYABLE: Final = 503
 """The status of every other retryable error."""
+FAULT: Final = 500
 
 
-def status_of(error: e.HeadpondError) -> int:
+def status_of(error: HeadpondError) -> int:
     for kind in type(error).__mro__:
-        if kind in BY_ERROR and kind is not e.HeadpondError:
-            return BY_ERROR[kind]
-    return RETRYABLE if error.retryable else BY_ERROR[e.HeadpondError]
+        if kind in _STATUS_OF:
+            return _STATUS_OF[kind]
+    return RETRYABLE if error.retryable else FAULT
 
 
 logger = logging.getLogger("headpond.http")

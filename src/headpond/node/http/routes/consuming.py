@@ -7,16 +7,18 @@ The messages that it delivered belong to that name until they are settled, or un
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, TypedDict
 
 import msgspec
 from litestar import delete, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from headpond.model.bounds import Word
 from headpond.model.errors import LimitReached, NotHeld
 from headpond.model.message import Message
+from headpond.node.http.callers import Caller
 from headpond.node.http.held import HeldConsumer, message_bytes, parse_position, position_of
 from headpond.node.http.request import (
     Count,
@@ -62,11 +64,19 @@ class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
     positions: Positions
     """As they came with the messages."""
 
+    @property
+    def options(self) -> dict[str, float | None]:
+        """Further arguments of the consumer's method."""
+        return {}
 
-class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: Positions
+
+class NackBody(SettleBody, forbid_unknown_fields=True):
     delay: Annotated[float, msgspec.Meta(ge=0, le=86400 * 7)] | None = None
     """Seconds until it comes again; null: as the policy says."""
+
+    @property
+    def options(self) -> dict[str, float | None]:
+        return {"delay": self.delay}
 
 
 class Settled(TypedDict):
@@ -115,14 +125,10 @@ async def fetch(
     return HandedMessages(name, subscription, consumer, [handed(each) for each in found])
 
 
-async def _settle(
-    caller: FromCaller,
-    topic: str,
-    subscription: str,
-    consumer: str,
-    positions: list[str],
-    settle: Callable[[HeldConsumer, Message], Awaitable[None]],
-) -> Settled:
+async def _held(
+    caller: Caller, topic: str, subscription: str, consumer: str, positions: list[str]
+) -> HeldConsumer:
+    """The consumer that holds these positions."""
     for each in positions:
         parse_position(each)
     name = topic_name(topic)
@@ -130,58 +136,35 @@ async def _settle(
     if held is None:
         await caller.ask(ShowSubscription(name, subscription))  # the caller may not see it
         raise PositionsNotHeld(positions)
-
-    def one(message: Message) -> Awaitable[None]:
-        return settle(held, message)
-
-    return {"settled": await held.settle(positions, one)}
+    return held
 
 
-@post(SUBSCRIPTION + "/ack", status_code=200, tags=["consuming"])
-async def ack(
-    caller: FromCaller,
-    topic: TopicPath,
-    subscription: FromPath[str],
-    data: JSONBody[SettleBody],
-    consumer: ConsumerName = "",
-) -> Settled:
-    """Done: these messages do not come again. Answered when that is on the node's disk."""
-    return await _settle(
-        caller, topic, subscription, consumer, data.positions, lambda held, each: held.consumer.ack(each)
-    )
+def _settle_route(verb: str, body: type[SettleBody], about: str) -> HTTPRouteHandler:
+    """The route of one way to settle messages: a method of the consumer that holds them."""
+
+    async def settle(
+        caller: FromCaller,
+        topic: TopicPath,
+        subscription: FromPath[str],
+        data: JSONBody[SettleBody],
+        consumer: ConsumerName = "",
+    ) -> Settled:
+        held = await _held(caller, topic, subscription, consumer, data.positions)
+        method = partial(getattr(held.consumer, verb), **data.options)
+        return {"settled": await held.settle(data.positions, method)}
+
+    settle.__name__, settle.__doc__ = verb, about
+    settle.__annotations__["data"] = JSONBody[body]  # type: ignore[misc, valid-type]  # the framework reads it
+    return post(f"{SUBSCRIPTION}/{verb}", status_code=200, tags=["consuming"])(settle)
 
 
-@post(SUBSCRIPTION + "/skip", status_code=200, tags=["consuming"])
-async def skip(
-    caller: FromCaller,
-    topic: TopicPath,
-    subscription: FromPath[str],
-    data: JSONBody[SettleBody],
-    consumer: ConsumerName = "",
-) -> Settled:
-    """Not wanted: settled like an acknowledgement, and counted apart."""
-    return await _settle(
-        caller, topic, subscription, consumer, data.positions, lambda held, each: held.consumer.skip(each)
-    )
-
-
-@post(SUBSCRIPTION + "/nack", status_code=200, tags=["consuming"])
-async def nack(
-    caller: FromCaller,
-    topic: TopicPath,
-    subscription: FromPath[str],
-    data: JSONBody[NackBody],
-    consumer: ConsumerName = "",
-) -> Settled:
-    """Failed: these messages come again, after `delay` seconds or as the policy says."""
-    return await _settle(
-        caller,
-        topic,
-        subscription,
-        consumer,
-        data.positions,
-        lambda held, each: held.consumer.nack(each, data.delay),
-    )
+ack = _settle_route(
+    "ack", SettleBody, "Done: these messages do not come again. Answered when that is on the node's disk."
+)
+skip = _settle_route("skip", SettleBody, "Not wanted: settled like an acknowledgement, and counted apart.")
+nack = _settle_route(
+    "nack", NackBody, "Failed: these messages come again, after `delay` seconds or as the policy says."
+)
 
 
 @post(SUBSCRIPTION + "/extend", status_code=200, tags=["consuming"])
@@ -193,14 +176,11 @@ async def extend(
     consumer: ConsumerName = "",
 ) -> Settled:
     """More time: the deadline of these messages is `delay` seconds from now (null: as the policy says)."""
-    name = topic_name(topic)
-    held = caller.consumers.get((name, subscription, consumer))
-    messages = [None if held is None else held.in_hand(each) for each in data.positions]
-    missing = [text for text, each in zip(data.positions, messages, strict=True) if each is None]
-    if held is None or missing:
-        await caller.ask(ShowSubscription(name, subscription))
+    held = await _held(caller, topic, subscription, consumer, data.positions)
+    messages = {position: held.in_hand(position) for position in data.positions}
+    if missing := [position for position, message in messages.items() if message is None]:
         raise PositionsNotHeld(missing)
-    for message in messages:
+    for message in messages.values():
         assert message is not None
         await held.consumer.extend(message, data.delay)
     return {"settled": 0}

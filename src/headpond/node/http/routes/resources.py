@@ -19,61 +19,12 @@ from headpond.model.errors import BadRequest
 from headpond.model.grant import SCOPES_MAX, without_secret
 from headpond.model.names import Place, TopicName
 from headpond.node.http.request import FromCaller, TopicPath, topic_name
+from headpond.shapes import resources as shapes
 from headpond.shapes.columns import make_field
 from headpond.shapes.convert import iso_time
-from headpond.shapes.resources import (
-    AdministeredShape,
-    CompactionShape,
-    PeerShape,
-    PlaceDeletedShape,
-    PlaceShape,
-    ProducerShape,
-    RemovedPeerShape,
-    RevokedShape,
-    TokenShape,
-    TopicShape,
-    WriterDeletedShape,
-    WriterShape,
-    administered_object,
-    compaction_object,
-    ledger_object,
-    peer_object,
-    place_deleted_object,
-    place_object,
-    producer_object,
-    token_object,
-    topic_object,
-    writer_object,
-)
-from headpond.wire.control.access import (
-    LASTS_S_MAX,
-    CreateToken,
-    ListAdminLog,
-    ListTokens,
-    RevokeToken,
-    ShowAccess,
-    ShowToken,
-)
-from headpond.wire.control.catalog import (
-    AlterTopic,
-    ChangeSettings,
-    CompactTopic,
-    CreatePlace,
-    CreateTopic,
-    DeletePlace,
-    DeleteTopic,
-    ListPlaces,
-    ListTopics,
-    PlaceInfo,
-    ShowPlace,
-    ShowTopic,
-    TopicInfo,
-)
+from headpond.wire.control import access, catalog, links, producing, staging
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import ShowLedger
-from headpond.wire.control.links import AddPeer, ListPeers, RemovePeer, ShowPeer
-from headpond.wire.control.producing import CreateProducer, DeleteProducer, ListProducers, ShowProducer
-from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter
 from headpond.wire.typed.schema import encode_schema
 
 # --- topics -----------------------------------------------------------------------------------------
@@ -110,12 +61,12 @@ class SettingsBody(msgspec.Struct, forbid_unknown_fields=True):
     set: SettingValues = {}
     unset: Annotated[list[Word], msgspec.Meta(max_length=64)] = []
 
-    def change(self, level: str, place: str) -> ChangeSettings:
+    def change(self, level: str, place: str) -> catalog.ChangeSettings:
         if not self.set and not self.unset:
             raise BadRequest("the body sets no setting and unsets none")
         if both := sorted(name for name in self.unset if name in self.set):
             raise BadRequest(f"{both[0]!r} is both set and unset")
-        return ChangeSettings(level, place, self.set, self.unset)
+        return catalog.ChangeSettings(level, place, self.set, self.unset)
 
 
 class DeletedTopic(TypedDict):
@@ -127,49 +78,57 @@ def _encode_columns(columns: list[ColumnBody]) -> bytes:
 
 
 @get("/topics", tags=["topics"])
-async def list_topics(caller: FromCaller) -> list[TopicShape]:
+async def list_topics(caller: FromCaller) -> list[shapes.TopicShape]:
     """List the topics that the token reaches."""
-    infos = await caller.ask(ListTopics())
-    return [topic_object(info) for info in sorted(infos, key=lambda info: info.topic)]
+    infos = await caller.ask(catalog.ListTopics())
+    return [shapes.topic_object(info) for info in sorted(infos, key=lambda info: info.topic)]
 
 
 @post("/topics", tags=["topics"])
-async def create_topic(caller: FromCaller, data: JSONBody[TopicBody]) -> TopicShape:
+async def create_topic(caller: FromCaller, data: JSONBody[TopicBody]) -> shapes.TopicShape:
     """Create a topic; with columns it is typed."""
     schema = None if data.schema is None else _encode_columns(data.schema)
     settings = {**data.settings, **({"state": True} if data.state else {})}
     name = str(TopicName.parse(data.topic))
-    return topic_object(await caller.ask(CreateTopic(name, data.shards, data.exist_ok, schema, settings)))
+    return shapes.topic_object(
+        await caller.ask(catalog.CreateTopic(name, data.shards, data.exist_ok, schema, settings))
+    )
 
 
 @get(TOPIC, tags=["topics"])
-async def show_topic(caller: FromCaller, topic: TopicPath) -> TopicShape:
+async def show_topic(caller: FromCaller, topic: TopicPath) -> shapes.TopicShape:
     """Show a topic: its settings with their origins, its columns, its shards."""
-    return topic_object(await caller.ask(ShowTopic(topic_name(topic))))
+    return shapes.topic_object(await caller.ask(catalog.ShowTopic(topic_name(topic))))
 
 
 @patch(TOPIC + "/schema", tags=["topics"])
-async def alter_topic(caller: FromCaller, topic: TopicPath, data: JSONBody[SchemaBody]) -> TopicShape:
+async def alter_topic(caller: FromCaller, topic: TopicPath, data: JSONBody[SchemaBody]) -> shapes.TopicShape:
     """Replace the columns of a typed topic; the node takes added nullable columns and wider numbers."""
-    return topic_object(await caller.ask(AlterTopic(topic_name(topic), _encode_columns(data.schema))))
+    return shapes.topic_object(
+        await caller.ask(catalog.AlterTopic(topic_name(topic), _encode_columns(data.schema)))
+    )
 
 
 @patch(TOPIC + "/settings", tags=["topics"])
-async def change_topic(caller: FromCaller, topic: TopicPath, data: JSONBody[SettingsBody]) -> TopicShape:
+async def change_topic(caller: FromCaller, topic: TopicPath, data: JSONBody[SettingsBody]) -> shapes.TopicShape:
     """Set a topic's own settings, or inherit them again."""
-    return topic_object(read_result(await caller.ask(data.change("topic", topic_name(topic))), TopicInfo))
+    return shapes.topic_object(
+        read_result(await caller.ask(data.change("topic", topic_name(topic))), catalog.TopicInfo)
+    )
 
 
 @post(TOPIC + "/compact", status_code=200, tags=["topics"])
-async def compact_topic(caller: FromCaller, topic: TopicPath) -> CompactionShape:
+async def compact_topic(caller: FromCaller, topic: TopicPath) -> shapes.CompactionShape:
     """Remove superseded messages from a state topic's files now; the answer comes when that is done."""
-    return compaction_object(await caller.ask(CompactTopic(topic_name(topic)), timeout_s=COMPACT_TIMEOUT_S))
+    return shapes.compaction_object(
+        await caller.ask(catalog.CompactTopic(topic_name(topic)), timeout_s=COMPACT_TIMEOUT_S)
+    )
 
 
 @delete(TOPIC, status_code=200, tags=["topics"])
 async def delete_topic(caller: FromCaller, topic: TopicPath) -> DeletedTopic:
     """Delete a topic with its messages and subscriptions. It cannot be undone."""
-    await caller.ask(DeleteTopic(topic_name(topic)))
+    await caller.ask(catalog.DeleteTopic(topic_name(topic)))
     return {"deleted": topic_name(topic)}
 
 
@@ -182,7 +141,7 @@ async def show_ledger(
     blocks: FromQuery[bool] = False,
 ) -> dict[str, Any]:
     """The account of messages: announced, stored, settled; whether it balances; R and UR (docs/ledger.md)."""
-    return ledger_object(await caller.ask(ShowLedger(topic_name(topic), producer, subscription, blocks)))
+    return shapes.ledger_object(await caller.ask(ShowLedger(topic_name(topic), producer, subscription, blocks)))
 
 
 # --- tenants, products, components ------------------------------------------------------------------
@@ -208,17 +167,19 @@ def place_routes(level: str) -> list[HTTPRouteHandler]:
         return str(Place.parse(place.replace(":", "/"), level))
 
     @get(many, tags=["places"], operation_id=f"list_{level}s", summary=f"List {level}s")
-    async def list_places(caller: FromCaller) -> list[PlaceShape]:
-        return [place_object(info) for info in await caller.ask(ListPlaces(level))]
+    async def list_places(caller: FromCaller) -> list[shapes.PlaceShape]:
+        return [shapes.place_object(info) for info in await caller.ask(catalog.ListPlaces(level))]
 
     @post(many, tags=["places"], operation_id=f"create_{level}", summary=f"Create a {level}")
-    async def create_place(caller: FromCaller, data: JSONBody[PlaceBody]) -> PlaceShape:
+    async def create_place(caller: FromCaller, data: JSONBody[PlaceBody]) -> shapes.PlaceShape:
         name = str(Place.parse(data.name, level))
-        return place_object(await caller.ask(CreatePlace(level, name, data.settings, data.exist_ok)))
+        return shapes.place_object(
+            await caller.ask(catalog.CreatePlace(level, name, data.settings, data.exist_ok))
+        )
 
     @get(one, tags=["places"], operation_id=f"show_{level}", summary=f"Show a {level}")
-    async def show_place(caller: FromCaller, place: PlacePath) -> PlaceShape:
-        return place_object(await caller.ask(ShowPlace(level, name_of(place))), whole=True)
+    async def show_place(caller: FromCaller, place: PlacePath) -> shapes.PlaceShape:
+        return shapes.place_object(await caller.ask(catalog.ShowPlace(level, name_of(place))), whole=True)
 
     @patch(
         one + "/settings",
@@ -226,8 +187,12 @@ def place_routes(level: str) -> list[HTTPRouteHandler]:
         operation_id=f"change_{level}",
         summary=f"Set settings of a {level}, or inherit them again",
     )
-    async def change_place(caller: FromCaller, place: PlacePath, data: JSONBody[SettingsBody]) -> PlaceShape:
-        return place_object(read_result(await caller.ask(data.change(level, name_of(place))), PlaceInfo))
+    async def change_place(
+        caller: FromCaller, place: PlacePath, data: JSONBody[SettingsBody]
+    ) -> shapes.PlaceShape:
+        return shapes.place_object(
+            read_result(await caller.ask(data.change(level, name_of(place))), catalog.PlaceInfo)
+        )
 
     @delete(
         one,
@@ -238,8 +203,10 @@ def place_routes(level: str) -> list[HTTPRouteHandler]:
     )
     async def delete_place(
         caller: FromCaller, place: PlacePath, recursive: FromQuery[bool] = False
-    ) -> PlaceDeletedShape:
-        return place_deleted_object(await caller.ask(DeletePlace(level, name_of(place), recursive)))
+    ) -> shapes.PlaceDeletedShape:
+        return shapes.place_deleted_object(
+            await caller.ask(catalog.DeletePlace(level, name_of(place), recursive))
+        )
 
     return [list_places, create_place, show_place, change_place, delete_place]
 
@@ -259,54 +226,58 @@ class DeletedOfTopic(TypedDict):
 
 
 @get("/producers", tags=["producers"])
-async def list_all_producers(caller: FromCaller) -> list[ProducerShape]:
+async def list_all_producers(caller: FromCaller) -> list[shapes.ProducerShape]:
     """List the producers registered at all topics that the token reaches."""
-    return [producer_object(info) for info in await caller.ask(ListProducers(""))]
+    return [shapes.producer_object(info) for info in await caller.ask(producing.ListProducers(""))]
 
 
 @get(TOPIC + "/producers", tags=["producers"])
-async def list_producers(caller: FromCaller, topic: TopicPath) -> list[ProducerShape]:
+async def list_producers(caller: FromCaller, topic: TopicPath) -> list[shapes.ProducerShape]:
     """List the producers registered at a topic."""
-    return [producer_object(info) for info in await caller.ask(ListProducers(topic_name(topic)))]
+    return [
+        shapes.producer_object(info) for info in await caller.ask(producing.ListProducers(topic_name(topic)))
+    ]
 
 
 @post(TOPIC + "/producers", tags=["producers"])
-async def create_producer(caller: FromCaller, topic: TopicPath, data: JSONBody[ProducerBody]) -> ProducerShape:
+async def create_producer(
+    caller: FromCaller, topic: TopicPath, data: JSONBody[ProducerBody]
+) -> shapes.ProducerShape:
     """Register a producer's name: `single` lets one instance at a time send under it."""
-    create = CreateProducer(topic_name(topic), data.producer, data.access, data.exist_ok)
-    return producer_object(await caller.ask(create))
+    create = producing.CreateProducer(topic_name(topic), data.producer, data.access, data.exist_ok)
+    return shapes.producer_object(await caller.ask(create))
 
 
 @get(TOPIC + "/producers/{producer:str}", tags=["producers"])
-async def show_producer(caller: FromCaller, topic: TopicPath, producer: FromPath[str]) -> ProducerShape:
+async def show_producer(caller: FromCaller, topic: TopicPath, producer: FromPath[str]) -> shapes.ProducerShape:
     """Show a producer: its access, when it was last seen, the client that holds its lease."""
-    return producer_object(await caller.ask(ShowProducer(topic_name(topic), producer)))
+    return shapes.producer_object(await caller.ask(producing.ShowProducer(topic_name(topic), producer)))
 
 
 @delete(TOPIC + "/producers/{producer:str}", status_code=200, tags=["producers"])
 async def delete_producer(caller: FromCaller, topic: TopicPath, producer: FromPath[str]) -> DeletedOfTopic:
     """Delete a registration that no producer uses. Its messages stay."""
-    await caller.ask(DeleteProducer(topic_name(topic), producer))
+    await caller.ask(producing.DeleteProducer(topic_name(topic), producer))
     return {"deleted": producer, "topic": topic_name(topic)}
 
 
 @get("/writers", tags=["writers"])
-async def list_writers(caller: FromCaller) -> list[WriterShape]:
+async def list_writers(caller: FromCaller) -> list[shapes.WriterShape]:
     """List writers, their newest batch and what they have staged."""
-    return [writer_object(info) for info in await caller.ask(ListWriters())]
+    return [shapes.writer_object(info) for info in await caller.ask(staging.ListWriters())]
 
 
 @get("/writers/{writer:path}", tags=["writers"])
-async def show_writer(caller: FromCaller, writer: FromPath[str]) -> WriterShape:
+async def show_writer(caller: FromCaller, writer: FromPath[str]) -> shapes.WriterShape:
     """Show a writer: its newest batch, its counts, its topics and its stages."""
-    return writer_object(await caller.ask(ShowWriter(writer.removeprefix("/"))), whole=True)
+    return shapes.writer_object(await caller.ask(staging.ShowWriter(writer.removeprefix("/"))), whole=True)
 
 
 @delete("/writers/{writer:path}", status_code=200, tags=["writers"])
-async def delete_writer(caller: FromCaller, writer: FromPath[str]) -> WriterDeletedShape:
+async def delete_writer(caller: FromCaller, writer: FromPath[str]) -> shapes.WriterDeletedShape:
     """Forget a writer's batches and drop its stages. Its messages stay; a batch sent again is new."""
     name = writer.removeprefix("/")
-    return {"deleted": name, "stages": (await caller.ask(DeleteWriter(name)))["stages"]}
+    return {"deleted": name, "stages": (await caller.ask(staging.DeleteWriter(name)))["stages"]}
 
 
 # --- tokens and the log of administration -----------------------------------------------------------
@@ -320,7 +291,7 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     """From the tenant down: acme/shop; * is everything."""
     producer: Name = ""
     subscription: Name = ""
-    lasts: Annotated[float, msgspec.Meta(ge=1, le=LASTS_S_MAX)] | None = None
+    lasts: Annotated[float, msgspec.Meta(ge=1, le=access.LASTS_S_MAX)] | None = None
     """Seconds until it expires; null: it is good until it is revoked."""
 
 
@@ -342,36 +313,36 @@ class AccessShape(msgspec.Struct):
 
 
 @get("/tokens", tags=["tokens"])
-async def list_tokens(caller: FromCaller) -> list[TokenShape]:
+async def list_tokens(caller: FromCaller) -> list[shapes.TokenShape]:
     """List the tokens within the scope of the caller's, revoked ones too."""
-    return [token_object(info) for info in await caller.ask(ListTokens())]
+    return [shapes.token_object(info) for info in await caller.ask(access.ListTokens())]
 
 
 @post("/tokens", tags=["tokens"])
-async def create_token(caller: FromCaller, data: JSONBody[TokenBody]) -> TokenShape:
+async def create_token(caller: FromCaller, data: JSONBody[TokenBody]) -> shapes.TokenShape:
     """Create a token. Only this answer has its `secret`."""
     bound = (data.producer, data.subscription, data.lasts)
-    created = await caller.ask(CreateToken(data.name, data.rights, data.scopes, *bound))
-    return {**token_object(created.info), "secret": created.secret}
+    created = await caller.ask(access.CreateToken(data.name, data.rights, data.scopes, *bound))
+    return {**shapes.token_object(created.info), "secret": created.secret}
 
 
 @get("/tokens/{token:str}", tags=["tokens"])
-async def show_token(caller: FromCaller, token: FromPath[str]) -> TokenShape:
+async def show_token(caller: FromCaller, token: FromPath[str]) -> shapes.TokenShape:
     """Show a token, by its id or its name."""
-    return token_object(await caller.ask(ShowToken(without_secret(token))))
+    return shapes.token_object(await caller.ask(access.ShowToken(without_secret(token))))
 
 
 @delete("/tokens/{token:str}", status_code=200, tags=["tokens"])
-async def revoke_token(caller: FromCaller, token: FromPath[str]) -> RevokedShape:
+async def revoke_token(caller: FromCaller, token: FromPath[str]) -> shapes.RevokedShape:
     """Revoke a token: the node refuses it from now on, and ends what was opened with it."""
-    await caller.ask(RevokeToken(without_secret(token)))
+    await caller.ask(access.RevokeToken(without_secret(token)))
     return {"token": without_secret(token), "revoked": True}
 
 
 @get("/access", tags=["tokens"])
 async def show_access(caller: FromCaller) -> AccessShape:
     """What the caller may do, and the node's clock."""
-    info = await caller.ask(ShowAccess())
+    info = await caller.ask(access.ShowAccess())
     return AccessShape(
         info.guarded,
         info.token or None,
@@ -389,9 +360,9 @@ async def show_access(caller: FromCaller) -> AccessShape:
 @get("/log", tags=["tokens"])
 async def admin_log(
     caller: FromCaller, count: Annotated[int, QueryParameter(ge=1, le=10_000)] = 100
-) -> list[AdministeredShape]:
+) -> list[shapes.AdministeredShape]:
     """The latest administrative operations, oldest first."""
-    return [administered_object(each) for each in await caller.ask(ListAdminLog(count))]
+    return [shapes.administered_object(each) for each in await caller.ask(access.ListAdminLog(count))]
 
 
 # --- peers ------------------------------------------------------------------------------------------
@@ -411,26 +382,26 @@ class PeerBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @get("/peers", tags=["peers"])
-async def list_peers(caller: FromCaller) -> list[PeerShape]:
+async def list_peers(caller: FromCaller) -> list[shapes.PeerShape]:
     """List the links of the node, and the state of each."""
-    return [peer_object(info) for info in await caller.ask(ListPeers())]
+    return [shapes.peer_object(info) for info in await caller.ask(links.ListPeers())]
 
 
 @post("/peers", tags=["peers"])
-async def add_peer(caller: FromCaller, data: JSONBody[PeerBody]) -> PeerShape:
+async def add_peer(caller: FromCaller, data: JSONBody[PeerBody]) -> shapes.PeerShape:
     """Link the node to another; the same name and URL again changes topics, direction and token."""
-    add = AddPeer(data.url, data.topics, data.direction, data.name, data.token, data.subscriptions)
-    return peer_object(await caller.ask(add))
+    add = links.AddPeer(data.url, data.topics, data.direction, data.name, data.token, data.subscriptions)
+    return shapes.peer_object(await caller.ask(add))
 
 
 @get("/peers/{peer:str}", tags=["peers"])
-async def show_peer(caller: FromCaller, peer: FromPath[str]) -> PeerShape:
+async def show_peer(caller: FromCaller, peer: FromPath[str]) -> shapes.PeerShape:
     """Show a link: its state, its counts, and every topic that it copies."""
-    return peer_object(await caller.ask(ShowPeer(peer)), whole=True)
+    return shapes.peer_object(await caller.ask(links.ShowPeer(peer)), whole=True)
 
 
 @delete("/peers/{peer:str}", status_code=200, tags=["peers"])
-async def remove_peer(caller: FromCaller, peer: FromPath[str]) -> RemovedPeerShape:
+async def remove_peer(caller: FromCaller, peer: FromPath[str]) -> shapes.RemovedPeerShape:
     """Remove a link. The messages that it copied stay."""
-    await caller.ask(RemovePeer(peer))
+    await caller.ask(links.RemovePeer(peer))
     return {"peer": peer, "removed": True}

@@ -23,31 +23,14 @@ from headpond.node.http.request import (
     topic_name,
 )
 from headpond.node.http.routes.resources import TOPIC, DeletedOfTopic
-from headpond.shapes.resources import (
-    DeadShape,
-    SkippedShape,
-    SubscriptionShape,
-    UnackedShape,
-    dead_object,
-    skipped_object,
-    subscription_object,
-    unacked_object,
-)
-from headpond.wire.control.consuming import (
-    PAGE_MAX,
-    CreateSubscription,
-    DeleteSubscription,
-    ListSubscriptions,
-    PauseSubscription,
-    SeekSubscription,
-    ShowSubscription,
-)
+from headpond.shapes import resources as shapes
+from headpond.wire.control import consuming
 from headpond.wire.control.following import PromoteSubscription
 
 DEAD_MAX = 1000
 """Dead messages in one answer."""
 PageStart = Annotated[str, QueryParameter(max_length=64, description="SHARD/ENTRY to begin with.")]
-PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
+PageLimit = Annotated[int, QueryParameter(ge=1, le=consuming.PAGE_MAX, description="How many at most.")]
 SUBSCRIPTIONS = TOPIC + "/subscriptions"
 SUBSCRIPTION = SUBSCRIPTIONS + "/{subscription:str}"
 
@@ -82,39 +65,42 @@ class Redriven(TypedDict):
 
 
 @get("/subscriptions", tags=["subscriptions"])
-async def list_all_subscriptions(caller: FromCaller) -> list[SubscriptionShape]:
+async def list_all_subscriptions(caller: FromCaller) -> list[shapes.SubscriptionShape]:
     """List the subscriptions of all topics that the token reaches."""
-    infos = await caller.ask(ListSubscriptions(""))
+    infos = await caller.ask(consuming.ListSubscriptions(""))
     return [
-        subscription_object(info) for info in sorted(infos, key=lambda each: (each.topic, each.subscription))
+        shapes.subscription_object(info)
+        for info in sorted(infos, key=lambda each: (each.topic, each.subscription))
     ]
 
 
 @get(SUBSCRIPTIONS, tags=["subscriptions"])
-async def list_subscriptions(caller: FromCaller, topic: TopicPath) -> list[SubscriptionShape]:
+async def list_subscriptions(caller: FromCaller, topic: TopicPath) -> list[shapes.SubscriptionShape]:
     """List a topic's subscriptions and how far each has come."""
-    infos = await caller.ask(ListSubscriptions(topic_name(topic)))
-    return [subscription_object(info) for info in sorted(infos, key=lambda each: each.subscription)]
+    infos = await caller.ask(consuming.ListSubscriptions(topic_name(topic)))
+    return [shapes.subscription_object(info) for info in sorted(infos, key=lambda each: each.subscription)]
 
 
 @post(SUBSCRIPTIONS, tags=["subscriptions"])
 async def create_subscription(
     caller: FromCaller, topic: TopicPath, data: JSONBody[SubscriptionBody]
-) -> SubscriptionShape:
+) -> shapes.SubscriptionShape:
     """Create a subscription without a consumer: the node keeps messages for it from `start` on."""
     policy = None if data.policy is None else Policy(**msgspec.structs.asdict(data.policy)).checked()
     place, start = (topic_name(topic), data.subscription), start_word(data.start)
-    create = CreateSubscription(*place, data.kind, data.mode, start, policy, data.exist_ok)
+    create = consuming.CreateSubscription(*place, data.kind, data.mode, start, policy, data.exist_ok)
     timeout_s = STATE_TIMEOUT_S if start == "state" else None
-    return subscription_object(await caller.ask(create, timeout_s=timeout_s))
+    return shapes.subscription_object(await caller.ask(create, timeout_s=timeout_s))
 
 
 @get(SUBSCRIPTION, tags=["subscriptions"])
 async def show_subscription(
     caller: FromCaller, topic: TopicPath, subscription: FromPath[str]
-) -> SubscriptionShape:
+) -> shapes.SubscriptionShape:
     """Show a subscription: its policy, its counts, its dead entries."""
-    return subscription_object(await caller.ask(ShowSubscription(topic_name(topic), subscription)))
+    return shapes.subscription_object(
+        await caller.ask(consuming.ShowSubscription(topic_name(topic), subscription))
+    )
 
 
 @delete(SUBSCRIPTION, status_code=200, tags=["subscriptions"])
@@ -122,53 +108,59 @@ async def delete_subscription(
     caller: FromCaller, topic: TopicPath, subscription: FromPath[str]
 ) -> DeletedOfTopic:
     """Delete a subscription and its settlements. Its topic keeps its messages."""
-    await caller.ask(DeleteSubscription(topic_name(topic), subscription))
+    await caller.ask(consuming.DeleteSubscription(topic_name(topic), subscription))
     return {"deleted": subscription, "topic": topic_name(topic)}
 
 
 @post(SUBSCRIPTION + "/seek", status_code=200, tags=["subscriptions"])
 async def seek(
     caller: FromCaller, topic: TopicPath, subscription: FromPath[str], data: JSONBody[SeekBody]
-) -> SubscriptionShape:
+) -> shapes.SubscriptionShape:
     """Set its position: messages before it count as settled, messages after it come (again)."""
     to = start_word(data.to, new=False)
-    return subscription_object(
-        await caller.ask(SeekSubscription(topic_name(topic), subscription, to, data.shard))
+    return shapes.subscription_object(
+        await caller.ask(consuming.SeekSubscription(topic_name(topic), subscription, to, data.shard))
     )
 
 
 @post(SUBSCRIPTION + "/pause", status_code=200, tags=["subscriptions"])
-async def pause(caller: FromCaller, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
+async def pause(caller: FromCaller, topic: TopicPath, subscription: FromPath[str]) -> shapes.SubscriptionShape:
     """Stop delivery to all consumers until it is resumed."""
-    return subscription_object(await caller.ask(PauseSubscription(topic_name(topic), subscription, True)))
+    return shapes.subscription_object(
+        await caller.ask(consuming.PauseSubscription(topic_name(topic), subscription, True))
+    )
 
 
 @post(SUBSCRIPTION + "/resume", status_code=200, tags=["subscriptions"])
-async def resume(caller: FromCaller, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
+async def resume(caller: FromCaller, topic: TopicPath, subscription: FromPath[str]) -> shapes.SubscriptionShape:
     """End a pause."""
-    return subscription_object(await caller.ask(PauseSubscription(topic_name(topic), subscription, False)))
+    return shapes.subscription_object(
+        await caller.ask(consuming.PauseSubscription(topic_name(topic), subscription, False))
+    )
 
 
 @post(SUBSCRIPTION + "/promote", status_code=200, tags=["subscriptions"])
-async def promote(caller: FromCaller, topic: TopicPath, subscription: FromPath[str]) -> SubscriptionShape:
+async def promote(
+    caller: FromCaller, topic: TopicPath, subscription: FromPath[str]
+) -> shapes.SubscriptionShape:
     """Make the passive copy of another node's subscription active here."""
-    return subscription_object(await caller.ask(PromoteSubscription(topic_name(topic), subscription)))
+    return shapes.subscription_object(await caller.ask(PromoteSubscription(topic_name(topic), subscription)))
 
 
 @get(SUBSCRIPTION + "/dead", tags=["subscriptions"])
 async def list_dead(
     request: HttpRequest, caller: FromCaller, topic: TopicPath, subscription: FromPath[str]
-) -> list[DeadShape]:
+) -> list[shapes.DeadShape]:
     """The messages that are dead now, and why; at most 1,000 and `answer_bytes`."""
     answer, bytes_max = answer_of(request), state_of(request).callers.limits.answer_bytes
-    found: list[DeadShape] = []
+    found: list[shapes.DeadShape] = []
     size = 0
     async for message in Admin(caller.link).dead_letters(topic_name(topic), subscription):
         size += message_bytes(message)
         if found and (size > bytes_max or len(found) >= DEAD_MAX):
             break
         await answer.expect(size)
-        found.append(dead_object(message))
+        found.append(shapes.dead_object(message))
     return found
 
 
@@ -178,12 +170,12 @@ async def list_unacked(
     topic: TopicPath,
     subscription: FromPath[str],
     start: PageStart = "0/0",
-    limit: PageLimit = PAGE_MAX,
-) -> list[UnackedShape]:
+    limit: PageLimit = consuming.PAGE_MAX,
+) -> list[shapes.UnackedShape]:
     """The messages that a consumer got and did not settle, from `start` (SHARD/ENTRY) on: their attempts."""
     page = (topic_name(topic), subscription)
     found = Admin(caller.link).unacked(*page, start=parse_position(start), limit=limit)
-    return [unacked_object(entry) async for entry in found]
+    return [shapes.unacked_object(entry) async for entry in found]
 
 
 @get(SUBSCRIPTION + "/skipped", tags=["subscriptions"])
@@ -192,12 +184,12 @@ async def list_skipped(
     topic: TopicPath,
     subscription: FromPath[str],
     start: PageStart = "0/0",
-    limit: PageLimit = PAGE_MAX,
-) -> list[SkippedShape]:
+    limit: PageLimit = consuming.PAGE_MAX,
+) -> list[shapes.SkippedShape]:
     """The ranges of entries that consumers skipped, from `start` (SHARD/ENTRY) on."""
     page = (topic_name(topic), subscription)
     found = Admin(caller.link).skipped(*page, start=parse_position(start), limit=limit)
-    return [skipped_object(each) async for each in found]
+    return [shapes.skipped_object(each) async for each in found]
 
 
 @post(SUBSCRIPTION + "/redrive", status_code=200, tags=["subscriptions"])
