@@ -1,4 +1,4 @@
-"""docs/settings.md and docs/errors.md, from the code: ``python -m tests.reference_pages`` writes them."""
+"""docs/settings.md, errors.md and json.md, from the code: ``python -m tests.reference_pages`` writes them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headpond.broker import settings
 from headpond.model import errors
 from headpond.model.errors import HeadpondError
 from headpond.node.http.status import status_of
+from tests.json_page import json_page
 from tests.root import ROOT
 
 DOCS = ROOT / "docs"
@@ -51,7 +52,11 @@ it has a status.
 
 
 def pages() -> dict[Path, str]:
-    return {DOCS / "settings.md": settings_page(), DOCS / "errors.md": errors_page()}
+    return {
+        DOCS / "settings.md": settings_page(),
+        DOCS / "errors.md": errors_page(),
+        DOCS / "json.md": json_page(),
+    }
 
 
 # --- settings -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from tests.broker.ledger_world import LedgerWorld
 from tests.broker.test_ledger import sending
-from tests.cli.contract import check_object
+from tests.cli.contract import check
 from tests.fire.real_node import RealNode
 from tests.spark.conftest import MASTER
 
@@ -96,7 +96,7 @@ def test_segments_missing_from_an_archive_are_listed_by_producer_and_range(
         ["spark", "audit", "--sent-ledger", f"{topic}@till-2", "--url", node.url, "--master", MASTER, "--json"],
     )
     assert told.exit_code == 0, told.output
-    found_there = check_object("spark audit", told.stdout.encode(), "ledger audit")
+    found_there = check("spark audit --sent-ledger", told.stdout.encode())
     assert found_there["received_messages"] == 30
     with pytest.raises(ProducerNotFound, match="'nobody'"):
         audit_ledger(topic, producer="nobody", url=node.url)
