@@ -119,6 +119,22 @@ def test_the_documents_links_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_documents_name_files_that_exist() -> None:
+    """Python files and folders in backticks, such as ``wire/frame.py`` and ``broker/``."""
+    wanted = [
+        (path, name)
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for name in re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", path.read_text())
+    ]
+    bases = (ROOT, ROOT / "src", PACKAGE, ROOT / "examples")
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, name in wanted
+        if not any((base / name).exists() for base in bases)
+    ]
+    assert missing == []
+
+
 def test_every_setting_of_a_node_is_documented() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
     structs = (Settings, Limits, HttpLimits, LogSettings, StagingSettings)
