@@ -231,7 +231,7 @@ def test_a_row_that_comes_behind_the_last_segment_is_refused(shared_url: str, to
         producer = client.producer(topic)
         producer.close()
         with pytest.raises(Closed):  # as by a thread that looked just before whether it was open
-            producer._producer.batcher.add(b"x", None, None, None)
+            producer._twin.batcher.add(b"x", None, None, None)
 
 
 def test_a_row_posted_while_its_producer_is_closed_is_stored_or_refused(shared_url: str, topic: str) -> None:

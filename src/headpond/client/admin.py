@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,67 +27,18 @@ from headpond.model.names import Place as TreePlace
 from headpond.model.names import TopicName
 from headpond.model.policy import Policy
 from headpond.model.topic_settings import Value
-from headpond.wire.control.access import (
-    AccessInfo,
-    AdminRecord,
-    CreateToken,
-    ListAdminLog,
-    ListTokens,
-    RevokeToken,
-    ShowAccess,
-    ShowToken,
-    TokenCreated,
-    TokenInfo,
-)
-from headpond.wire.control.catalog import (
-    AlterTopic,
-    ChangeSettings,
-    CompactTopic,
-    CreatePlace,
-    CreateTopic,
-    DeletePlace,
-    DeleteTopic,
-    ListPlaces,
-    ListTopics,
-    PlaceDeleted,
-    PlaceInfo,
-    ShowPlace,
-    ShowTopic,
-    TopicCompaction,
-    TopicInfo,
-)
+from headpond.wire.control import access, catalog, consuming, links, producing, staging
+from headpond.wire.control.access import AccessInfo, AdminRecord, TokenCreated, TokenInfo
+from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo, TopicCompaction, TopicInfo
 from headpond.wire.control.codec import read_result
-from headpond.wire.control.consuming import (
-    PAGE_MAX,
-    Browse,
-    CreateSubscription,
-    DeleteSubscription,
-    Deliver,
-    ListSkipped,
-    ListSubscriptions,
-    ListUnacked,
-    PauseSubscription,
-    Redrive,
-    SeekSubscription,
-    ShowSubscription,
-    SkippedPage,
-    SubscriptionInfo,
-    UnackedEntry,
-    UnackedPage,
-)
+from headpond.wire.control.consuming import SkippedPage, SubscriptionInfo, UnackedEntry, UnackedPage
 from headpond.wire.control.following import PromoteSubscription
 from headpond.wire.control.greeting import OperationOf
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
-from headpond.wire.control.links import AddPeer, ListPeers, PeerInfo, RemovePeer, ShowPeer
-from headpond.wire.control.producing import (
-    CreateProducer,
-    DeleteProducer,
-    ListProducers,
-    ProducerInfo,
-    ShowProducer,
-)
+from headpond.wire.control.links import PeerInfo
+from headpond.wire.control.producing import ProducerInfo
 from headpond.wire.control.reading import AdvanceSubscription, Ends
-from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, WriterInfo
+from headpond.wire.control.staging import WriterInfo
 from headpond.wire.control.status import ShowNode, ShowTop, TopInfo
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, decode_at
 from headpond.wire.typed.schema import encode_schema
@@ -130,7 +82,7 @@ class Admin:
         """
         encoded = encode_schema(schema) if schema is not None else None
         values = {**(settings or {}), **({"state": True} if state else {})}
-        ask = CreateTopic(_full(topic), shards, exist_ok, encoded, values)
+        ask = catalog.CreateTopic(_full(topic), shards, exist_ok, encoded, values)
         return await self._link.ask(ask, retry=exist_ok)
 
     async def alter_topic(self, topic: str, *, schema: pa.Schema) -> TopicInfo:
@@ -138,15 +90,15 @@ class Admin:
 
         Producers with the older schema continue; readers get every row in the newest one.
         """
-        return await self._link.ask(AlterTopic(_full(topic), encode_schema(schema)))
+        return await self._link.ask(catalog.AlterTopic(_full(topic), encode_schema(schema)))
 
     async def list_topics(self) -> list[TopicInfo]:
         """All topics of the node."""
-        return await self._link.ask(ListTopics())
+        return await self._link.ask(catalog.ListTopics())
 
     async def show_topic(self, topic: str) -> TopicInfo:
         """One topic, with its shards."""
-        return await self._link.ask(ShowTopic(_full(topic)))
+        return await self._link.ask(catalog.ShowTopic(_full(topic)))
 
     async def compact_topic(self, topic: str, *, timeout: float = COMPACT_TIMEOUT_S) -> TopicCompaction:
         """Removes superseded messages from a state topic's files now; returns when that is done.
@@ -154,7 +106,7 @@ class Admin:
         The node also does it by itself, as ``compact_share`` says. Messages that a subscription has not
         settled stay.
         """
-        return await self._link.ask(CompactTopic(_full(topic)), timeout_s=timeout)
+        return await self._link.ask(catalog.CompactTopic(_full(topic)), timeout_s=timeout)
 
     async def ends(
         self,
@@ -174,7 +126,7 @@ class Admin:
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic, its messages and its subscriptions."""
-        await self._link.ask(DeleteTopic(_full(topic)))
+        await self._link.ask(catalog.DeleteTopic(_full(topic)))
 
     async def browse(
         self, topic: str, *, shard: int | None = None, entry: int = 0, bytes_max: int = 1024 * 1024
@@ -186,10 +138,10 @@ class Admin:
         for each in range(info.shards) if shard is None else [shard]:
             at, end = entry, None
             while end is None or at < end:
-                found = await self._link.ask(Browse(info.topic, each, at, bytes_max))
+                found = await self._link.ask(consuming.Browse(info.topic, each, at, bytes_max))
                 end = found.entry_end if end is None else end
                 compacted = EntrySet.decode(found.compacted) if found.compacted else EntrySet()
-                deliver = Deliver(0, each, 1, 0, list(compacted.missing(at, 2**63)))
+                deliver = consuming.Deliver(0, each, 1, 0, list(compacted.missing(at, 2**63)))
                 for record in found.records:
                     if (frame := decode_at(record, 0, FILE_BODY_BYTES_MAX)) is None:
                         raise BadFrame("a record ends too early")
@@ -236,36 +188,36 @@ class Admin:
         return await self._create("component", component, settings, exist_ok)
 
     async def list_tenants(self) -> list[PlaceInfo]:
-        return await self._link.ask(ListPlaces("tenant"))
+        return await self._link.ask(catalog.ListPlaces("tenant"))
 
     async def list_products(self) -> list[PlaceInfo]:
-        return await self._link.ask(ListPlaces("product"))
+        return await self._link.ask(catalog.ListPlaces("product"))
 
     async def list_components(self) -> list[PlaceInfo]:
-        return await self._link.ask(ListPlaces("component"))
+        return await self._link.ask(catalog.ListPlaces("component"))
 
     async def show_tenant(self, tenant: str) -> PlaceInfo:
         """A tenant, its settings with their origins, and the places and topics below it."""
-        return await self._link.ask(ShowPlace("tenant", _place("tenant", tenant)))
+        return await self._link.ask(catalog.ShowPlace("tenant", _place("tenant", tenant)))
 
     async def show_product(self, product: str) -> PlaceInfo:
-        return await self._link.ask(ShowPlace("product", _place("product", product)))
+        return await self._link.ask(catalog.ShowPlace("product", _place("product", product)))
 
     async def show_component(self, component: str) -> PlaceInfo:
-        return await self._link.ask(ShowPlace("component", _place("component", component)))
+        return await self._link.ask(catalog.ShowPlace("component", _place("component", component)))
 
     async def delete_tenant(self, tenant: str, *, recursive: bool = False) -> PlaceDeleted:
         """Deletes a tenant; with ``recursive`` also everything below it, messages and subscriptions too."""
-        return await self._link.ask(DeletePlace("tenant", _place("tenant", tenant), recursive))
+        return await self._link.ask(catalog.DeletePlace("tenant", _place("tenant", tenant), recursive))
 
     async def delete_product(self, product: str, *, recursive: bool = False) -> PlaceDeleted:
-        return await self._link.ask(DeletePlace("product", _place("product", product), recursive))
+        return await self._link.ask(catalog.DeletePlace("product", _place("product", product), recursive))
 
     async def delete_component(self, component: str, *, recursive: bool = False) -> PlaceDeleted:
-        return await self._link.ask(DeletePlace("component", _place("component", component), recursive))
+        return await self._link.ask(catalog.DeletePlace("component", _place("component", component), recursive))
 
     async def _create(self, level: str, name: str, settings: Settings | None, exist_ok: bool) -> PlaceInfo:
-        ask = CreatePlace(level, _place(level, name), dict(settings or {}), exist_ok)
+        ask = catalog.CreatePlace(level, _place(level, name), dict(settings or {}), exist_ok)
         return await self._link.ask(ask, retry=exist_ok)
 
     # --- settings -----------------------------------------------------------------------------------
@@ -282,7 +234,7 @@ class Admin:
 
     async def set_topic(self, topic: str, **settings: Value) -> TopicInfo:
         """Changes a topic's own settings: ``await admin.set_topic("orders", hard_ttl="7d")``."""
-        changed = await self._link.ask(ChangeSettings("topic", _full(topic), dict(settings)))
+        changed = await self._link.ask(catalog.ChangeSettings("topic", _full(topic), dict(settings)))
         return read_result(changed, TopicInfo)
 
     async def unset_tenant(self, tenant: str, *names: str) -> PlaceInfo:
@@ -296,11 +248,11 @@ class Admin:
         return await self._change("component", component, {}, names)
 
     async def unset_topic(self, topic: str, *names: str) -> TopicInfo:
-        changed = await self._link.ask(ChangeSettings("topic", _full(topic), {}, list(names)))
+        changed = await self._link.ask(catalog.ChangeSettings("topic", _full(topic), {}, list(names)))
         return read_result(changed, TopicInfo)
 
     async def _change(self, level: str, name: str, settings: Settings, unset: tuple[str, ...]) -> PlaceInfo:
-        ask = ChangeSettings(level, _place(level, name), dict(settings), list(unset))
+        ask = catalog.ChangeSettings(level, _place(level, name), dict(settings), list(unset))
         return read_result(await self._link.ask(ask), PlaceInfo)
 
     # --- producers ----------------------------------------------------------------------------------
@@ -309,35 +261,37 @@ class Admin:
         self, topic: str, producer: str, *, access: str = "multiple", exist_ok: bool = False
     ) -> ProducerInfo:
         """Registers a producer's name at a topic: ``single`` lets one instance at a time send under it."""
-        return await self._link.ask(CreateProducer(_full(topic), producer, access, exist_ok), retry=exist_ok)
+        return await self._link.ask(
+            producing.CreateProducer(_full(topic), producer, access, exist_ok), retry=exist_ok
+        )
 
     async def list_producers(self, topic: str | None = None) -> list[ProducerInfo]:
         """The producers registered at a topic, or at all of them."""
-        return await self._link.ask(ListProducers(_full_or_all(topic)))
+        return await self._link.ask(producing.ListProducers(_full_or_all(topic)))
 
     async def show_producer(self, topic: str, producer: str) -> ProducerInfo:
-        return await self._link.ask(ShowProducer(_full(topic), producer))
+        return await self._link.ask(producing.ShowProducer(_full(topic), producer))
 
     async def delete_producer(self, topic: str, producer: str) -> None:
         """Deletes a registration that no producer uses. Messages stay."""
-        await self._link.ask(DeleteProducer(_full(topic), producer))
+        await self._link.ask(producing.DeleteProducer(_full(topic), producer))
 
     # --- writers of staged batches ------------------------------------------------------------------
 
     async def list_writers(self) -> list[WriterInfo]:
         """All writers that committed a batch or have stages."""
-        return await self._link.ask(ListWriters())
+        return await self._link.ask(staging.ListWriters())
 
     async def show_writer(self, writer: str) -> WriterInfo:
         """One writer: its newest batch, its counts and its stages."""
-        return await self._link.ask(ShowWriter(writer))
+        return await self._link.ask(staging.ShowWriter(writer))
 
     async def delete_writer(self, writer: str) -> int:
         """Forgets a writer's batches and drops its stages; returns how many stages. Its messages stay.
 
         The node publishes a batch again if the writer sends it again later.
         """
-        return int((await self._link.ask(DeleteWriter(writer)))["stages"])
+        return int((await self._link.ask(staging.DeleteWriter(writer)))["stages"])
 
     # --- subscriptions ------------------------------------------------------------------------------
 
@@ -362,22 +316,22 @@ class Admin:
         if policy is not None:
             policy.checked()
         asked = (_full(topic), subscription, kind, mode, _word(start), policy, exist_ok)
-        ask = CreateSubscription(*asked, _list(positions), _list(incarnations))
+        ask = consuming.CreateSubscription(*asked, _list(positions), _list(incarnations))
         return await self._link.ask(
             ask, retry=exist_ok, timeout_s=STATE_TIMEOUT_S if start == "state" else None
         )
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, or of all topics, and how far each one has come."""
-        return await self._link.ask(ListSubscriptions(_full_or_all(topic)))
+        return await self._link.ask(consuming.ListSubscriptions(_full_or_all(topic)))
 
     async def show_subscription(self, topic: str, subscription: str) -> SubscriptionInfo:
         """One subscription, with its policy, its counts and its dead entries."""
-        return await self._link.ask(ShowSubscription(_full(topic), subscription))
+        return await self._link.ask(consuming.ShowSubscription(_full(topic), subscription))
 
     async def delete_subscription(self, topic: str, subscription: str) -> None:
         """Deletes a subscription; ``SubscriptionBusy`` while a consumer reads it."""
-        await self._link.ask(DeleteSubscription(_full(topic), subscription))
+        await self._link.ask(consuming.DeleteSubscription(_full(topic), subscription))
 
     async def seek(
         self, topic: str, subscription: str, to: Start, *, shard: int | None = None
@@ -387,7 +341,7 @@ class Admin:
         Entries before the new position count as settled; the node delivers later ones (again), as first
         attempts. Connected consumers continue there; settlements that they have not flushed are dropped.
         """
-        return await self._link.ask(SeekSubscription(_full(topic), subscription, _word(to), shard))
+        return await self._link.ask(consuming.SeekSubscription(_full(topic), subscription, _word(to), shard))
 
     async def advance(
         self,
@@ -410,11 +364,11 @@ class Admin:
 
     async def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Stops delivery to all consumers until ``resume``; the node still takes settlements."""
-        return await self._link.ask(PauseSubscription(_full(topic), subscription, True))
+        return await self._link.ask(consuming.PauseSubscription(_full(topic), subscription, True))
 
     async def resume(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Ends a pause."""
-        return await self._link.ask(PauseSubscription(_full(topic), subscription, False))
+        return await self._link.ask(consuming.PauseSubscription(_full(topic), subscription, False))
 
     async def promote(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Makes the passive copy of another node's subscription active here; an active one stays active.
@@ -432,11 +386,7 @@ class Admin:
         Each one has its attempts and what its redelivery waits for. ``start`` is (shard, entry); at most
         ``limit`` entries come.
         """
-        name = _full(topic)
-
-        def ask(*place: int) -> ListUnacked:
-            return ListUnacked(name, subscription, *place)
-
+        ask = partial(consuming.ListUnacked, _full(topic), subscription)
         async for page in self._pages(ask, lambda page: len(page.entries), start, limit):
             for entry in page.entries:
                 yield entry
@@ -445,11 +395,7 @@ class Admin:
         self, topic: str, subscription: str, *, start: Place = (0, 0), limit: int | None = None
     ) -> AsyncIterator[tuple[int, int, int]]:
         """The entries that consumers skipped, as (shard, first, end), in order; at most ``limit`` ranges."""
-        name = _full(topic)
-
-        def ask(*place: int) -> ListSkipped:
-            return ListSkipped(name, subscription, *place)
-
+        ask = partial(consuming.ListSkipped, _full(topic), subscription)
         async for page in self._pages(ask, lambda page: len(page.ranges), start, limit):
             for each in page.ranges:
                 yield each
@@ -463,7 +409,7 @@ class Admin:
     ) -> AsyncIterator[Page]:
         at: Place | None = start
         while at is not None and (limit is None or limit > 0):
-            page = await self._link.ask(ask(*at, PAGE_MAX if limit is None else min(limit, PAGE_MAX)))
+            page = await self._link.ask(ask(*at, min(limit or consuming.PAGE_MAX, consuming.PAGE_MAX)))
             yield page
             at, limit = page.next, None if limit is None else limit - count(page)
 
@@ -478,7 +424,7 @@ class Admin:
         dead-letter topic.
         """
         spans = None if entries is None else [(shard, entry, entry + 1) for shard, entry in entries]
-        return (await self._link.ask(Redrive(_full(topic), subscription, spans)))["redriven"]
+        return (await self._link.ask(consuming.Redrive(_full(topic), subscription, spans)))["redriven"]
 
     async def dead_letters(self, topic: str, subscription: str) -> AsyncIterator[Message]:
         """The copies of the messages that are dead now, in the order in which they died.
@@ -547,28 +493,28 @@ class Admin:
         is in seconds.
         """
         return await self._link.ask(
-            CreateToken(name, list(rights), list(scopes), producer, subscription, lasts)
+            access.CreateToken(name, list(rights), list(scopes), producer, subscription, lasts)
         )
 
     async def list_tokens(self) -> list[TokenInfo]:
         """The tokens within the scope of this one, revoked ones too."""
-        return await self._link.ask(ListTokens())
+        return await self._link.ask(access.ListTokens())
 
     async def show_token(self, token: str) -> TokenInfo:
         """One token, by its id or its name."""
-        return await self._link.ask(ShowToken(without_secret(token)))
+        return await self._link.ask(access.ShowToken(without_secret(token)))
 
     async def revoke_token(self, token: str) -> None:
         """Revokes a token, and closes every connection that uses it."""
-        await self._link.ask(RevokeToken(without_secret(token)))
+        await self._link.ask(access.RevokeToken(without_secret(token)))
 
     async def show_access(self) -> AccessInfo:
         """What this connection may do, and the node's clock."""
-        return await self._link.ask(ShowAccess())
+        return await self._link.ask(access.ShowAccess())
 
     async def list_admin_log(self, count: int = 100) -> list[AdminRecord]:
         """The latest ``count`` administrative operations, oldest first."""
-        return await self._link.ask(ListAdminLog(count))
+        return await self._link.ask(access.ListAdminLog(count))
 
     # --- links to other nodes -----------------------------------------------------------------------
 
@@ -589,19 +535,21 @@ class Admin:
         belongs to the other node: it may consume for ``pull`` and is an admin's for ``push``.
         ``subscriptions`` names those to copy too: names, prefixes with a star, or ``*`` for all.
         """
-        return await self._link.ask(AddPeer(url, list(topics), direction, name, token, list(subscriptions)))
+        return await self._link.ask(
+            links.AddPeer(url, list(topics), direction, name, token, list(subscriptions))
+        )
 
     async def list_peers(self) -> list[PeerInfo]:
         """The links of the node, and the state of each."""
-        return await self._link.ask(ListPeers())
+        return await self._link.ask(links.ListPeers())
 
     async def show_peer(self, name: str) -> PeerInfo:
         """One link, with its topics."""
-        return await self._link.ask(ShowPeer(name))
+        return await self._link.ask(links.ShowPeer(name))
 
     async def remove_peer(self, name: str) -> None:
         """Removes a link. The messages that it copied stay."""
-        await self._link.ask(RemovePeer(name))
+        await self._link.ask(links.RemovePeer(name))
 
     # --- the node -----------------------------------------------------------------------------------
 

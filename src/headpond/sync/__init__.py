@@ -15,10 +15,9 @@ buffers, under a lock; the loop's thread takes them in batches, so that no messa
 In reading order::
 
     background    the thread with the loop, and what makes a blocking method of an async one
-    client        connect
+    client        connect, and the reader by position
     producer      messages in, receipts out
     consumer      messages out, settlements in
-    reader        by position
     writer        staged batches
     admin         requests that show or change what a node keeps
 """
@@ -26,10 +25,9 @@ In reading order::
 from __future__ import annotations
 
 from headpond.sync.admin import Admin
-from headpond.sync.client import Client, connect
+from headpond.sync.client import Client, Reader, connect
 from headpond.sync.consumer import Consumer
 from headpond.sync.producer import Producer, Promise
-from headpond.sync.reader import Reader
 from headpond.sync.writer import Writer
 
 __all__ = ["Admin", "Client", "Consumer", "Producer", "Promise", "Reader", "Writer", "connect"]

@@ -1,10 +1,10 @@
-"""The blocking client: a connection to one service, and the producers, consumers and writers that use it."""
+"""The blocking client: a connection to one service, what uses it, and the reader by position."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -14,14 +14,17 @@ from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import REQUEST_TIMEOUT_S
 from headpond.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
 from headpond.client.produce.producer import Producer as AsyncProducer
+from headpond.client.reader import Part
+from headpond.client.reader import Reader as AsyncReader
 from headpond.client.writer import TIMEOUT_S
 from headpond.model.errors import HeadpondError
 from headpond.sync.admin import Admin
-from headpond.sync.background import Background, Mirror, ScopeTwin, mirrored
+from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.sync.consumer import Consumer, LockedSettler
 from headpond.sync.producer import LockedBatcher, Producer
-from headpond.sync.reader import Reader
 from headpond.sync.writer import Writer
+from headpond.wire.control.catalog import TopicInfo
+from headpond.wire.typed.versions import SchemaVersions
 
 log = logging.getLogger("headpond.client")
 
@@ -142,3 +145,37 @@ class Client(ScopeTwin[aio.Client]):
         writer = self._twin.writer(name, timeout=timeout, create=create)
         self._background.run(writer.open())
         return Writer(writer, self._background)
+
+
+class Reader(ScopeTwin[AsyncReader]):
+    """Any range of a topic by position. ``client.reader`` makes one."""
+
+    def __init__(self, reader: AsyncReader, background: Background) -> None:
+        super().__init__(reader, background)
+
+    close = blocking(AsyncReader.close)
+    ends = blocking(AsyncReader.ends)
+    entries_at = blocking(AsyncReader.entries_at)
+
+    def fetch(self, shard: int, entry: int, end: int | None = None, **options: Any) -> Part:
+        """The messages from ``entry`` up to ``end``, as far as ``bytes_max`` goes; also ``incarnation``."""
+        return self._background.run(self._twin.fetch(shard, entry, end, **options))
+
+    def read(self, shard: int, start: int, end: int, **options: Any) -> Iterator[Part]:
+        """All messages of a range, part by part; it fetches the next part while the caller has one."""
+        parts = self._twin.read(shard, start, end, **options)
+
+        async def following() -> Part | None:
+            return await anext(parts, None)
+
+        while (part := self._background.run(following())) is not None:
+            yield part
+
+    @property
+    def topic(self) -> str:
+        return self._twin.topic
+
+    info: Mirror[TopicInfo] = mirrored(AsyncReader.info)
+    uuid: Mirror[bytes] = mirrored(AsyncReader.uuid)
+    shards: Mirror[int] = mirrored(AsyncReader.shards)
+    schemas: Mirror[SchemaVersions | None] = mirrored(AsyncReader.schemas)

@@ -5,23 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from headpond.client.arguments import checked
 from headpond.client.produce.batcher import Batcher, Value
 from headpond.client.produce.producer import Producer as AsyncProducer
 from headpond.client.produce.producer import ProducerStats
-from headpond.client.produce.promise import BatchReceipt
 from headpond.client.produce.promise import Promise as AsyncPromise
 from headpond.model.errors import BufferFull, HeadpondError, TimedOut
 from headpond.model.receipt import Receipt
 from headpond.producer.sharder import Sharder
-from headpond.sync.background import Background
+from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.wire.plain.expiry import with_ttl
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Promise(AsyncPromise):
@@ -93,12 +88,11 @@ class LockedBatcher(Batcher):
             super().seal_all()
 
 
-class Producer:
+class Producer(ScopeTwin[AsyncProducer]):
     """Sends messages to one topic, from any thread."""
 
     def __init__(self, producer: AsyncProducer, background: Background) -> None:
-        self._producer = producer
-        self._background = background
+        super().__init__(producer, background)
         self._linger_s = producer.linger_s
         self._kicked = False
         self._hurried = False
@@ -116,7 +110,7 @@ class Producer:
 
         Raises ``BufferFull`` when ``memory_max`` is reached.
         """
-        producer = self._producer
+        producer = self._twin
         producer.check_room()
         if ttl is not None:
             headers = with_ttl(headers, ttl)
@@ -138,12 +132,12 @@ class Producer:
 
     def _tick(self) -> None:
         self._kicked = False  # before the rows are taken: one that comes now kicks again
-        self._producer.tick()
+        self._twin.tick()
 
     def _hurry(self) -> None:
         """Full segments do not linger."""
         self._hurried = False
-        self._producer.ship_sealed()
+        self._twin.ship_sealed()
 
     def send(
         self,
@@ -159,29 +153,9 @@ class Producer:
             try:
                 return self.post(value, key=key, id=id, headers=headers, ttl=ttl).result()
             except BufferFull:
-                self._background.run(self._producer.wait_room())
+                self._background.run(self._twin.wait_room())
 
-    def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
-        """Sends a table and returns the outcome of its rows."""
-        return self._background.run(self._producer.send_batch(table))
-
-    def flush(self) -> None:
-        """Returns when the fate of everything posted before is known. Raises failures that nobody awaited."""
-        self._background.run(self._producer.flush())
-
-    @property
-    def stats(self) -> ProducerStats:
-        """The counts at present."""
-        return self._producer.stats
-
-    def close(self) -> None:
-        """Flushes, within ``close_timeout``, and ends the block."""
-        self._background.run(self._producer.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._background.run(self._producer.__aexit__(kind, error, trace))
+    send_batch = blocking(AsyncProducer.send_batch)
+    flush = blocking(AsyncProducer.flush)
+    close = blocking(AsyncProducer.close)
+    stats: Mirror[ProducerStats] = mirrored(AsyncProducer.stats)
