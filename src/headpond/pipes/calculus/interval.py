@@ -66,9 +66,9 @@ class CopyTally:
     squares: int = 0
     """The sum over messages of copies squared."""
 
-    def reliability(self, confidence: float = CONFIDENCE) -> Interval:
+    def reliability(self) -> Interval:
         """Measured R, with its interval."""
-        return wilson(self.unique, self.sent, confidence)
+        return wilson(self.unique, self.sent)
 
     def uniqueness(self, confidence: float = CONFIDENCE) -> Interval:
         """Measured UR, with its interval."""

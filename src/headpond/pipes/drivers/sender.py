@@ -291,18 +291,14 @@ class PipeSender(PipeEnd):
         if effects.notices:
             self.notice(effects.notices)
         if effects.confirmed or effects.abandoned:
-            for token in effects.confirmed:
-                self._confirmed += len(token.numbers)
-                self._end_messages(token.numbers, confirmed=True)
-            for token in effects.abandoned:
-                self._given_up += len(token.numbers)
-                self._end_messages(token.numbers, confirmed=False)
+            self._confirmed += sum(len(token.numbers) for token in effects.confirmed)
+            self._given_up += sum(len(token.numbers) for token in effects.abandoned)
+            for tokens, confirmed in ((effects.confirmed, True), (effects.abandoned, False)):
+                for token in tokens:
+                    self._done.add(token.numbers)
+                    self.on_done(token.numbers, confirmed)
             self._submit()
             self._news.set()
-
-    def _end_messages(self, numbers: Sequence[int], *, confirmed: bool) -> None:
-        self._done.add(numbers)
-        self.on_done(numbers, confirmed)
 
 
 def _check(payloads: Sequence[bytes]) -> None:

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from ssl import SSLContext
 
@@ -107,8 +108,7 @@ class TcpRoute(Way):
         last: HeadpondError | None = None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                attempt = 0
-                while True:
+                for attempt in count():
                     try:
                         return await self._connect()
                     except SessionOver:
@@ -121,7 +121,6 @@ class TcpRoute(Way):
                             raise
                         last = error
                     await asyncio.sleep(self._backoff.delay_s(attempt))
-                    attempt += 1
         except TimeoutError:
             why = last.message if last else f"no answer within {self._connect_timeout:g} s"
             raise Unavailable(
@@ -210,10 +209,8 @@ class TcpRoute(Way):
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        attempt = 0
-        while True:
+        for attempt in count():
             await asyncio.sleep(self._backoff.delay_s(attempt))
-            attempt += 1
             try:
                 await self._connect()
             except HeadpondError as error:
@@ -278,7 +275,10 @@ class TcpListener(LaneSource):
                 self._lanes[name].on_route(True)  # its storage is here, whether its sender is or not
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._new_connection, self._host, self._port, ssl=self._context
+                lambda: PipeConnection(self, FROM_STRANGER, len(self._route.stages)),
+                self._host,
+                self._port,
+                ssl=self._context,
             )
         except OSError as error:
             if self._store is not None:
@@ -322,9 +322,6 @@ class TcpListener(LaneSource):
 
     # --- connections --------------------------------------------------------------------------------
 
-    def _new_connection(self) -> PipeConnection:
-        return PipeConnection(self, FROM_STRANGER, len(self._route.stages))
-
     def on_open(self, connection: PipeConnection) -> None:
         self._by_connection[connection] = None
         if len(self._by_connection) > CONNECTIONS_MAX:
@@ -347,7 +344,12 @@ class TcpListener(LaneSource):
         answer = PipeHello(VERSION, self._shape, "", self._epoch, max(lane.session, 0))
         if not lane.meet(hello.epoch):
             connection.write(encode_hello(answer))
-            self._refuse(connection, session_over(hello.name, lane.session))
+            over = SessionOver(
+                f"a later session ({lane.session}) of the sender {hello.name!r} has been here",
+                hint="Stop the older of the two programs; if this is the later one, open it with "
+                f"epoch={lane.session + 1} or more.",
+            )
+            self._refuse(connection, over)
             return
         if (timer := self._greeting.pop(connection, None)) is not None:
             timer.cancel()
@@ -417,14 +419,6 @@ class TcpListener(LaneSource):
             lane.carry = lose
             lane.absent_since = asyncio.get_running_loop().time()
             lane.on_route(False)
-
-
-def session_over(name: str, known: int) -> SessionOver:
-    return SessionOver(
-        f"a later session ({known}) of the sender {name!r} has been here",
-        hint="Stop the older of the two programs; if this is the later one, open it with "
-        f"epoch={known + 1} or more.",
-    )
 
 
 def listen(

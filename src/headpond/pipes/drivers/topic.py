@@ -21,7 +21,7 @@ from typing import Any
 from headpond.client.connect import Client
 from headpond.client.consume.batch import Batch
 from headpond.client.consume.consumer import Consumer
-from headpond.client.consume.intake import SETTLE_AFTER_S, SETTLE_MESSAGES, NodeIntake
+from headpond.client.consume.intake import NodeIntake
 from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
 from headpond.model.errors import BadRequest, HeadpondError, NotSupported
@@ -269,7 +269,6 @@ class TopicSource(LaneSource):
         self._settled = 0
         self._room = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     # --- a receiver's source ------------------------------------------------------------------------
 
@@ -300,8 +299,6 @@ class TopicSource(LaneSource):
             attempt += 1
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -372,17 +369,8 @@ class TopicSource(LaneSource):
         if consumer is None or consumer.stopped is not None or index <= self._settled:
             return
         assert isinstance(consumer.core, NodeIntake), "entries are those of one node"
-        pending = consumer.core.settler.ack(0, self._settled, index)
+        consumer.core.recorded(consumer.core.settler.ack(0, self._settled, index))
         self._settled = index
-        if pending >= SETTLE_MESSAGES:
-            consumer.send_settlements()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SETTLE_AFTER_S, self._send)
-
-    def _send(self) -> None:
-        self._timer = None
-        if self._consumer is not None and self._consumer.stopped is None:
-            self._consumer.send_settlements()
 
 
 def sender(client: Client, topic: str, *, name: str = "", route: str = "stream") -> PipeSender:

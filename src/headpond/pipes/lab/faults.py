@@ -45,14 +45,12 @@ class Delay(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> Delay:
         kind, _, rest = text.partition(":")
         parts = rest.split(",") if rest else []
-        if kind not in _PARAMETERS or not all(_SECONDS.fullmatch(part) for part in parts):
-            raise _bad_delay(text)
-        if len(parts) != _PARAMETERS[kind]:
-            raise _bad_delay(text)
-        first, second = (float(part) for part in (*parts, "0")[:2])
+        shaped = len(parts) == _PARAMETERS.get(kind) and all(_SECONDS.fullmatch(part) for part in parts)
+        first, second = (float(part) for part in (*parts, "0")[:2]) if shaped else (0.0, 0.0)
         possible = DELAY_MIN_S <= first <= DELAY_MAX_S and second <= DELAY_MAX_S
         if not possible or (kind == "uniform" and second < first):
-            raise _bad_delay(text)
+            hint = "Write fixed:0.01, uniform:0.005,0.02, exponential:0.01 or lognormal:0.01,1 (seconds)."
+            raise BadRequest(f"{text!r} is not a delay", hint=hint)
         if kind == "lognormal" and second > SIGMA_MAX:
             raise BadRequest(f"{text!r}: sigma is at most {SIGMA_MAX:g}; beyond it a delay has no useful mean")
         return msgspec.convert({"kind": kind, "first": first, "second": second}, cls)
@@ -86,11 +84,6 @@ class Delay(msgspec.Struct, frozen=True):
 _PARAMETERS: dict[str, int] = {"fixed": 1, "uniform": 2, "exponential": 1, "lognormal": 2}
 
 
-def _bad_delay(text: str) -> BadRequest:
-    hint = "Write fixed:0.01, uniform:0.005,0.02, exponential:0.01 or lognormal:0.01,1 (seconds)."
-    return BadRequest(f"{text!r} is no delay", hint=hint)
-
-
 class Crash(msgspec.Struct, frozen=True):
     """A worker loses its memory, or the route its packets, and comes back after ``down_s``.
 
@@ -105,12 +98,12 @@ class Crash(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> Crash:
         found = _CRASH.fullmatch(text)
         if found is None:
-            raise BadRequest(f"{text!r} is no crash", hint="Write ROLE@MESSAGES or ROLE@MESSAGES+SECONDS.")
+            raise BadRequest(f"{text!r} is not a crash", hint="Write ROLE@MESSAGES or ROLE@MESSAGES+SECONDS.")
         role, at, down = found.groups()
         try:
             down_s = float(down or 0)
         except ValueError:
-            raise BadRequest(f"{down!r} in {text!r} is no number of seconds") from None
+            raise BadRequest(f"{down!r} in {text!r} is not a number of seconds") from None
         return cls(role, int(at), down_s)
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from headpond.pipes.calculus.declarations import Fault
 from headpond.pipes.calculus.delivery import LATE_MAX, Channel
 from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.interval import CopyTally, tally
-from headpond.pipes.calculus.orders import Order, OrderCheck, held_orders, implies, meet
+from headpond.pipes.calculus.orders import Order, OrderCheck, implies, meet
 from headpond.pipes.calculus.promise import ChainPromise, CrashRole, chain_promise_of
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.lab.faults import BURST_MAX, Faults
@@ -76,10 +76,6 @@ class Measure:
     def order(self) -> Order | None:
         """The strongest that held."""
         return self._order.order
-
-    @property
-    def orders(self) -> list[str]:
-        return [str(each) for each in held_orders(self.order)]
 
     @property
     def missing(self) -> list[int]:

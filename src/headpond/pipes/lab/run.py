@@ -14,11 +14,11 @@ import msgspec
 
 from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.interval import Interval
+from headpond.pipes.calculus.orders import held_orders
 from headpond.pipes.calculus.route import parse_chain
 from headpond.pipes.lab.faults import Faults
 from headpond.pipes.lab.measure import Latency, Predicted, predict
 from headpond.pipes.lab.world import Ending, World
-from headpond.pipes.machines.machine import Counts
 
 MESSAGES_MAX = 100_000_000
 MISSING_SHOWN = 20
@@ -87,15 +87,14 @@ def run(
         received=measure.received,
         reliability=tally.reliability(),
         uniqueness=tally.uniqueness(),
-        orders=measure.orders,
+        orders=[str(each) for each in held_orders(measure.order)],
         missing=measure.missing[:MISSING_SHOWN],
         transmissions=sum(link.carried for link in world.links),
         retransmissions=sum(worker.counts.resent for worker in world.workers),
         latency=measure.latency(),
-        workers={worker.name: _without_zeros(worker.counts) for worker in world.workers},
+        workers={
+            worker.name: {name: count for name, count in asdict(worker.counts).items() if count}
+            for worker in world.workers
+        },
         predicted=predict(hops, faults, tally, measure.order, finished=finished),
     )
-
-
-def _without_zeros(counts: Counts) -> dict[str, int]:
-    return {name: value for name, value in asdict(counts).items() if value}

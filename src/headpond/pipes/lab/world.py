@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import compress, pairwise
+from itertools import compress, groupby, pairwise
 from random import Random
 
 from headpond.model.errors import BadRequest
@@ -461,15 +461,8 @@ def _patience_s(faults: Faults, hops: list[Route]) -> float:
 
 def spans(numbers: Sequence[int]) -> str:
     """Numbers as text, those that follow each other as first-last."""
-    if isinstance(numbers, range) and len(numbers):
-        return f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
     parts: list[str] = []
-    first = last = None
-    for number in (*numbers, None):
-        if number is not None and last is not None and number == last + 1:
-            last = number
-            continue
-        if first is not None:
-            parts.append(str(first) if first == last else f"{first}-{last}")
-        first = last = number
+    for _, group in groupby(enumerate(numbers), key=lambda place: place[1] - place[0]):
+        (_, first), *rest = group
+        parts.append(f"{first}-{rest[-1][1]}" if rest else str(first))
     return ",".join(parts)

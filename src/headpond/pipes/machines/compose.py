@@ -130,12 +130,9 @@ def _make_receiver(stage: RouteStage, epoch: int, jitter: Jitter, *, settles: bo
     raise AssertionError(f"no machine for {stage.pipe}")
 
 
-def inject(
-    route: Route | str, *, epoch: int = 1, jitter: Jitter = no_jitter
-) -> tuple[SenderStack, ReceiverStack]:
+def inject(route: Route | str, *, epoch: int = 1) -> tuple[SenderStack, ReceiverStack]:
     """Both ends of a route, to put around the path between two workers."""
-    sender = sender_of(route, epoch=epoch, jitter=jitter)
-    return sender, receiver_of(route, epoch=epoch, jitter=jitter)
+    return sender_of(route, epoch=epoch), receiver_of(route, epoch=epoch)
 
 
 def _checked(route: Route | str) -> Route:

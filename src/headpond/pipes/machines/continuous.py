@@ -100,7 +100,6 @@ class ContinuousSender(SenderMachine):
         epoch: int,
         gaps: bool = True,
         window: int = 4096,
-        timeout: TimeoutSettings | None = None,
         jitter: Jitter = no_jitter,
     ) -> None:
         super().__init__(epoch=epoch)
@@ -115,9 +114,9 @@ class ContinuousSender(SenderMachine):
         """When to send again a number that the receiver asked for."""
         self._arrived_end = 0
         """One more than the highest number that has arrived, as far as the receiver reported."""
-        self._transit = Timeout(timeout, jitter)
+        self._transit = Timeout(jitter=jitter)
         """How long a message takes."""
-        self._probe = Timeout(timeout, jitter)
+        self._probe = Timeout(jitter=jitter)
         self._probe_at: float | None = None
         self._probed_at = 0.0
 
@@ -258,7 +257,6 @@ class ContinuousReceiver(FollowingReceiver):
         strict: bool = True,
         gaps: bool = True,
         queue: int = 16384,
-        wait: TimeoutSettings = GAP_WAIT,
         jitter: Jitter = no_jitter,
     ) -> None:
         super().__init__(epoch=epoch)
@@ -273,8 +271,7 @@ class ContinuousReceiver(FollowingReceiver):
         """One more than the highest number that has arrived."""
         self._arrived_at = 0.0
         self._reported = (0, 0)
-        self._wait = Timeout(wait, jitter)
-        self._patience = wait
+        self._wait = Timeout(GAP_WAIT, jitter)
         self._asked: dict[int, tuple[float, int]] = {}
         """Of the first missing numbers: not to be asked for before then, and how often they were."""
         self._asked_at = 0.0
@@ -424,7 +421,7 @@ class ContinuousReceiver(FollowingReceiver):
             not_before, times = before.get(number, (now, 0))
             if not_before <= now:
                 due.append(number)
-                wait_s = min(self._patience.initial_s * 2 ** min(times, 16), ASK_S_MAX)
+                wait_s = min(GAP_WAIT.initial_s * 2 ** min(times, 16), ASK_S_MAX)
                 not_before, times = now + wait_s, times + 1
             self._asked[number] = (not_before, times)
         return due

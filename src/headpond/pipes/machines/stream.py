@@ -54,6 +54,7 @@ The next fetch, answer or commit makes up for a lost one: the receiver always ha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -70,17 +71,15 @@ POLL_MAX_S = 10.0
 """The storage answers when something comes; the receiver asks again in case that answer is lost."""
 
 
+@dataclass(slots=True)
 class Entries:
     """The entries of a storage on disk. A new ``incarnation`` lacks entries that the one before had."""
 
-    __slots__ = ("capacity", "first", "incarnation", "payloads")
-
-    def __init__(self, incarnation: int = 1, capacity: int = 1 << 24) -> None:
-        self.incarnation = incarnation
-        self.capacity = capacity
-        self.first = 0
-        """The index of the first payload; earlier ones are trimmed."""
-        self.payloads: list[Any] = []
+    incarnation: int = 1
+    capacity: int = 1 << 24
+    first: int = 0
+    """The index of the first payload; earlier ones are trimmed."""
+    payloads: list[Any] = field(default_factory=list)
 
     def fitting(self, payloads: Sequence[Any]) -> int:
         """How many of these there is room for."""
@@ -99,14 +98,12 @@ class Entries:
         return count
 
 
+@dataclass(slots=True)
 class ReaderPosition:
     """The state of an index storage on disk: how far a reader has come, in which incarnation."""
 
-    __slots__ = ("incarnation", "index")
-
-    def __init__(self) -> None:
-        self.incarnation = 0
-        self.index = 0
+    incarnation: int = 0
+    index: int = 0
 
 
 class StorageState(StrEnum):
@@ -250,7 +247,6 @@ class StreamReceiver(ReceiverMachine):
         *,
         epoch: int,
         commit: bool = True,
-        timeout: TimeoutSettings = ASK_AGAIN,
         jitter: Jitter = no_jitter,
     ) -> None:
         super().__init__(epoch=epoch)
@@ -259,7 +255,7 @@ class StreamReceiver(ReceiverMachine):
         self._index = 0
         self._incarnation = 0
         """Of the storage, as far as it is known."""
-        self._timeout = Timeout(timeout, jitter)
+        self._timeout = Timeout(ASK_AGAIN, jitter)
         self._asked_at = float("-inf")
         self._ask_at = float("-inf")
         """At once: it has a question from the start."""
