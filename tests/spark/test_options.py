@@ -65,7 +65,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
     ("told", "streaming", "words"),
     [
         ({"topic": "a", "assign": '{"a": [0]}'}, None, "topic and assign are both given"),
-        ({"assign": "a"}, None, "assign is no JSON"),
+        ({"assign": "a"}, None, "assign is not JSON"),
         ({"assign": "[0]"}, None, "does not name shards by topic"),
         ({"assign": "{}"}, None, "does not name shards by topic"),
         ({"assign": '{"a": []}'}, None, "does not name shards by topic"),
@@ -86,7 +86,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
         ({"path": "orders"}, None, "a topic has no path, and 'orders' is given"),
         ({"topic": ""}, None, "topic is empty"),
         ({"topics": "a,a"}, None, "named twice"),
-        ({"topicPattern": "("}, None, "no regular expression"),
+        ({"topicPattern": "("}, None, "is not a regular expression"),
         ({"topic": "a", "url": "http://x"}, None, "headpond://"),
         ({"topic": "a", "onGap": "ignore"}, None, "none of fail, report, skip"),
         ({"topic": "a", "minPartitions": "0"}, None, "above 0"),

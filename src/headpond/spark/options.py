@@ -15,13 +15,14 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from headpond.client.contexts import TLS_NAMES, Contexts, NodeContext
 from headpond.model.address import DEFAULT_URL, parse_addresses
 from headpond.model.bounds import ENTRY_MAX, NUMBER_MAX, SECONDS_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest, BadSetting, HeadpondError
+from headpond.model.message import from_micros
 from headpond.model.names import TopicName
 from headpond.model.topic_settings import Setting, SettingKind
 from headpond.spark.connection import NO_TOKEN, TIMEOUT_S, NodeConnection
@@ -158,7 +159,6 @@ PARTITIONS_MAX = 10_000
 DELAY_MAX = "15m"
 _ASSIGN_HINT = 'For example {"orders": [0, 2]}.'
 _MILLISECONDS = re.compile(r"(\d{1,14})ms")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = "`2026-01-31T12:00:00+00:00`"
 TOPIC_OPTIONS = (
     Option("topic", "", "a topic; give one of `topic`, `topics`, `topicPattern` and `assign`"),
@@ -347,7 +347,7 @@ def _read_topics(
         try:
             re.compile(text)
         except re.error as error:
-            raise BadRequest(f"topicPattern {text!r} is no regular expression: {error}") from None
+            raise BadRequest(f"topicPattern {text!r} is not a regular expression: {error}") from None
         return (), text, {}
     if given == ["assign"]:
         assigned = _read_assigned(text)
@@ -364,7 +364,7 @@ def _read_assigned(text: str) -> dict[str, frozenset[int]]:
     try:
         tree = json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"assign is no JSON: {error}", hint=_ASSIGN_HINT) from None
+        raise BadRequest(f"assign is not JSON: {error}", hint=_ASSIGN_HINT) from None
     shards = list(tree.values()) if isinstance(tree, dict) else []
     if not shards or not all(isinstance(each, list) and each and all(map(_is_shard, each)) for each in shards):
         raise BadRequest(f"assign = {text[:80]!r} does not name shards by topic", hint=_ASSIGN_HINT)
@@ -423,7 +423,7 @@ def _read_places(name: str, text: str) -> Places:
     try:
         tree = json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"{name} begins like JSON and is none: {error}") from None
+        raise BadRequest(f"{name} begins like JSON and is not JSON: {error}") from None
     nested = [isinstance(value, dict) for value in tree.values()]
     if not tree or any(nested) != all(nested):
         raise BadRequest(
@@ -455,7 +455,7 @@ def _read_place(name: str, given: Any) -> Place:
     if (entry := whole_number(given, 0, ENTRY_MAX)) is not None:
         return entry
     if (since_1970 := _MILLISECONDS.fullmatch(given)) is not None:
-        return _EPOCH + timedelta(milliseconds=int(since_1970[1]))
+        return from_micros(int(since_1970[1]) * 1000)
     try:
         when = datetime.fromisoformat(given)
     except ValueError:

@@ -220,7 +220,8 @@ def check_columns(
     """Refuses columns that no row of the topic can have; ``schemas`` are a typed topic's."""
     if topic is None:
         place = schema.get_field_index(TOPIC)
-        if place < 0 or not _is_text(schema.field(place).type):
+        kind = schema.field(place).type if place >= 0 else pa.null()
+        if not (pt.is_string(kind) or pt.is_large_string(kind)):
             raise SchemaMismatch(
                 "it is not said which topic the rows go to",
                 hint="Set the option topic, or add a column topic of type string.",
@@ -288,10 +289,6 @@ def _joined(held: list[pa.RecordBatch]) -> pa.Table:
 def _without_topic(table: pa.Table) -> pa.Table:
     """The rows without the column ``topic``."""
     return table.drop_columns([TOPIC]) if TOPIC in table.schema.names else table
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
 # --- types that Spark lacks -------------------------------------------------------------------------

@@ -39,14 +39,14 @@ class Road:
             (loss, duplicate, reorder),
             QuarterTicks(delay=Delay.parse(delay)),
             Random(1),
-            post=lambda tick, _: self.inboxes.setdefault(tick, TickInbox()),
+            post=lambda tick: self.inboxes.setdefault(tick, TickInbox()),
             record=None,
         )
 
     def send(self, *runs: range, kind: Kind = Kind.DATA) -> None:
         for numbers in runs:
             payloads = [-number for number in numbers] if kind is Kind.DATA else None
-            self.link.carry(Packet(kind, 1, 0, numbers, payloads), 0, "b")
+            self.link.carry(Packet(kind, 1, 0, numbers, payloads), 0)
 
     def arrived(self) -> list[tuple[int, int]]:
         """Number and tick of each, in the order of arrival."""

@@ -230,9 +230,9 @@ def test_archive_and_compact_refuse_wrong_inputs(node: RealNode, tmp_path: Path)
         archive("told", tmp_path / "taken", url=node.url)
     with pytest.raises(TopicNotFound):
         archive("no-such", tmp_path / "new", url=node.url)
-    with pytest.raises(BadRequest, match="is no topic"):
+    with pytest.raises(BadRequest, match="is not a topic"):
         archive("./folder", tmp_path / "new", url=node.url)
     with pytest.raises(BadRequest, match="renames in one step"):
         archive("told", "s3a://bucket/archive", url=node.url)
-    with pytest.raises(BadRequest, match="is no archive"):
+    with pytest.raises(BadRequest, match="is not an archive"):
         compact(tmp_path / "other")

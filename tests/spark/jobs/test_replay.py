@@ -159,11 +159,11 @@ def test_a_replay_refuses_wrong_inputs(spark: SparkSession, node: RealNode, tmp_
     pq.write_table(pa.table({"other": [1]}), tmp_path / "files" / "a.parquet")
     wrong: list[tuple[Any, Any, dict[str, Any], str]] = [
         ("here", "here", {}, "written to itself"),
-        ("here", "./folder", {}, "is no topic"),
+        ("here", "./folder", {}, "is not a topic"),
         (tmp_path / "nothing", "empty", {}, "there is no"),
         (tmp_path / "files", "empty", {}, "no column value"),
         (tmp_path / "files", "empty", {"start": "5"}, "start and end are a topic's"),
-        ("here", "empty", {"where": "no_such = 1"}, "no condition over"),
+        ("here", "empty", {"where": "no_such = 1"}, "is not a condition over"),
         ("here", "empty", {"start": "9"}, "is not there yet"),
         ("here", "empty", {"batch_entries": 0}, "batches of 0 entries"),
     ]

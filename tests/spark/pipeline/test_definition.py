@@ -82,7 +82,7 @@ def test_a_pipeline_without_a_name_takes_that_of_its_file(tmp_path: Path) -> Non
         (('within = "10m"', "within = 10"), "9: steps.clean.dedup.within: expected str, got int |"),
         (
             ('"10m"', '"10 minutos"'),
-            "9: steps.clean.dedup.within: '10 minutos' is no duration | Write it as 30s",
+            "9: steps.clean.dedup.within: '10 minutos' is not a duration | Write it as 30s",
         ),
         (('"10m"', '"0s"'), "9: steps.clean.dedup.within: it must be longer than 0 |"),
         (

@@ -10,7 +10,7 @@ import typer
 from click.core import ParameterSource
 
 from headpond.cli.spark.pipeline import _node
-from headpond.spark.jobs.feed import Reach
+from headpond.spark.jobs.feed import Feed, FeedKind
 from headpond.spark.options import read_sink_options, read_source_options
 from headpond.spark.pipeline.frames import Frames, PipelineNode
 from headpond.spark.pipeline.plan import SinkTable, SourceTable
@@ -65,4 +65,6 @@ def test_a_sink_passes_on_repeat_to_its_options() -> None:
 
 def test_the_text_of_an_object_never_contains_its_token() -> None:
     options = read_source_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
-    assert "SECRET" not in f"{PipelineNode(HERE, 'SECRET')}{Reach(HERE, 'SECRET')}{options}"
+    assert (
+        "SECRET" not in f"{PipelineNode(HERE, 'SECRET')}{Feed(FeedKind.TOPIC, 't', HERE, 'SECRET')!r}{options}"
+    )

@@ -185,7 +185,7 @@ def test_a_sink_that_would_fail_or_lose_a_column_is_refused_before_anything_runs
             "steps.checked.dead_letter": "it has no streaming input: once is a batch read",
             "sinks.dated.parquet": "the rows have a column date, and by_date makes one: theirs would be lost",
             "sinks.number.parquet": "by_date = 'amount' is of type double",
-            "sinks.folders.parquet": "partition_by has 'no_such', which is no column of these rows",
+            "sinks.folders.parquet": "partition_by has 'no_such', which is not a column of these rows",
         }
 
 

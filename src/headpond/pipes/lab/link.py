@@ -44,8 +44,8 @@ class TickInbox:
         return out
 
 
-Post = Callable[[int, str], TickInbox]
-"""The inbox of a worker at a tick."""
+Post = Callable[[int], TickInbox]
+"""The inbox at a tick, of the worker that a link leads to."""
 Record = Callable[[str, str, Sequence[int]], None]
 
 
@@ -83,7 +83,7 @@ class LabLink:
         self._log_clean = math.log(clean) if 0 < clean < 1 else 0.0
         self._until_touched = self._skip()
 
-    def carry(self, packet: Packet, now: int, to: str) -> None:
+    def carry(self, packet: Packet, now: int) -> None:
         count = len(packet.numbers)
         self.carried += count if packet.kind in _RUNS else 1
         if now < self.down_until:
@@ -92,16 +92,14 @@ class LabLink:
             key = (packet.kind, packet.epoch, packet.origin, packet.layer)
             payloads = packet.numbers if packet.payloads is None else packet.payloads  # not looked at
             move = self._move_fixed if self._fixed_ticks else self._move_drawn
-            move(packet.numbers, payloads, key, now, to)
+            move(packet.numbers, payloads, key, now)
         else:
             for _ in range(self._copies()):
-                self._post(now + self._ticks() + self._lateness(), to).whole.append(packet)
+                self._post(now + self._ticks() + self._lateness()).whole.append(packet)
 
-    def _move_fixed(
-        self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int, to: str
-    ) -> None:
+    def _move_fixed(self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int) -> None:
         """All take the same time, so untouched messages stay together."""
-        into, goods = self._post(now + self._fixed_ticks, to).run(key)
+        into, goods = self._post(now + self._fixed_ticks).run(key)
         count, start, at = len(numbers), 0, self._until_touched
         draw, skip = self._rng.random, self._skip
         while at < count:
@@ -111,7 +109,7 @@ class LabLink:
             if draw() * self._touched < self._loss:
                 self._lose(numbers[at : at + 1])
             else:
-                self._change(numbers[at], payloads[at], key, now, to)
+                self._change(numbers[at], payloads[at], key, now)
             start = at + 1
             at = start + skip()
         self._until_touched = at - count
@@ -119,34 +117,32 @@ class LabLink:
             into += numbers[start:] if start else numbers
             goods += payloads[start:] if start else payloads
 
-    def _move_drawn(
-        self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int, to: str
-    ) -> None:
+    def _move_drawn(self, numbers: Sequence[int], payloads: Sequence[Any], key: RunKey, now: int) -> None:
         """Each takes its own time."""
         until = self._until_touched
         for number, payload in zip(numbers, payloads, strict=True):
             if until:
                 until -= 1
-                self._place(number, payload, key, now + self._ticks(), to)
+                self._place(number, payload, key, now + self._ticks())
                 continue
             if self._rng.random() * self._touched < self._loss:
                 self._lose((number,))
             else:
-                self._change(number, payload, key, now, to)
+                self._change(number, payload, key, now)
             until = self._skip()
         self._until_touched = until
 
-    def _change(self, number: int, payload: Any, key: RunKey, now: int, to: str) -> None:
+    def _change(self, number: int, payload: Any, key: RunKey, now: int) -> None:
         """A message that is doubled or late."""
         if self._rng.random() < self._doubled_of_odd:
             for _ in range(2):
-                self._place(number, payload, key, now + self._ticks() + self._lateness(), to)
+                self._place(number, payload, key, now + self._ticks() + self._lateness())
         else:
             late = 1 + int(self._rng.random() * self._late_ticks)
-            self._place(number, payload, key, now + self._ticks() + late, to)
+            self._place(number, payload, key, now + self._ticks() + late)
 
-    def _place(self, number: int, payload: Any, key: RunKey, tick: int, to: str) -> None:
-        into, goods = self._post(tick, to).run(key)
+    def _place(self, number: int, payload: Any, key: RunKey, tick: int) -> None:
+        into, goods = self._post(tick).run(key)
         into.append(number)
         goods.append(payload)
 

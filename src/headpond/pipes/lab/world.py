@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import partial
 from heapq import heappop, heappush
 from itertools import compress, groupby, pairwise
 from random import Random
@@ -265,7 +266,7 @@ class World:
         # The machine compares seconds: rounding must not wake it a hair early, again and again.
         return tick if tick * self.tick_s >= seconds else tick + 1
 
-    def _inbox(self, tick: int, name: str) -> TickInbox:
+    def _inbox(self, name: str, tick: int) -> TickInbox:
         arrivals = self._arrivals.get(tick)
         if arrivals is None:
             arrivals = self._arrivals[tick] = {}
@@ -309,7 +310,7 @@ class World:
             to, forward = worker.ways[packet.kind]
             if self._write is not None:
                 self._record(worker.name, f"send {packet.kind}.{packet.layer} e{packet.epoch}", packet.numbers)
-            self._links[worker.name, to][not forward].carry(packet, self.now, to)
+            self._links[worker.name, to][not forward].carry(packet, self.now)
         for notice in effects.notices:
             self._record(worker.name, notice.what, notice.numbers)
         if effects.confirmed:
@@ -435,8 +436,8 @@ class World:
                 back = (float(rates["confirm_loss"]), 0.0, 0.0)
                 name = f"{worker.name}>{to}"
                 links[worker.name, to] = (
-                    LabLink(name, there, faults, rng, self._inbox, record),
-                    LabLink(name, back, faults, rng, self._inbox, record),
+                    LabLink(name, there, faults, rng, partial(self._inbox, to), record),
+                    LabLink(name, back, faults, rng, partial(self._inbox, to), record),
                 )
         return links
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, EntriesMissing, HeadpondError, NotSupported, StorageFailed
 from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo, sync
-from headpond.spark.jobs.feed import Reach, counted, read_stream, topic_of
+from headpond.spark.jobs.feed import counted, read_stream, topic_of
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -60,12 +60,11 @@ def archive(
     progress: Progress | None = None,
 ) -> ArchiveResult:
     """Adds the messages that the archive lacks; with ``follow`` also new ones, until interrupted."""
-    feed = topic_of(topic, "the topic", "A topic is archived; name it as topic:NAME.")
+    feed = topic_of(topic, "the topic", "A topic is archived; name it as topic:NAME.", url, token)
     if batch_bytes < 1:
         raise BadRequest(f"batches of {batch_bytes} bytes", hint="Take a number above 0.")
     place = ArchiveFolder(folder)
-    reach = Reach(url, token)
-    info = reach.show(feed)
+    info = feed.show()
     place.claim(ArchiveInfo(topic=info.topic, topic_uuid=info.uuid.hex()))
     began = time.monotonic()
     rows = batches = 0
@@ -87,7 +86,7 @@ def archive(
                 batches += 1
                 work.say(f"archived {rows:,} messages")
 
-        stream = read_stream(work.spark, feed, reach, maxBytesPerTrigger=str(batch_bytes))
+        stream = read_stream(work.spark, feed, maxBytesPerTrigger=str(batch_bytes))
         writer = stream.writeStream.option("checkpointLocation", str(place.checkpoint)).foreachBatch(add)
         work.say(f"archiving {feed.name}")
         writer = writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)

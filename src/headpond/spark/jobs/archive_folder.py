@@ -91,7 +91,7 @@ class ArchiveFolder:
             return msgspec.json.decode((self.inside / "archive.json").read_bytes(), type=ArchiveInfo)
         except (FileNotFoundError, NotADirectoryError):
             raise BadRequest(
-                f"{self.path} is no archive", hint="Name a folder that `headpond spark archive` wrote."
+                f"{self.path} is not an archive", hint="Name a folder that `headpond spark archive` wrote."
             ) from None
         except msgspec.DecodeError as error:
             raise BadRequest(f"{self.inside / 'archive.json'} is damaged: {error}") from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headpond.sync
+from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
 from headpond.spark.connection import NO_TOKEN
@@ -35,100 +36,82 @@ class FeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One input of a job."""
+    """One input of a job, or the topic that it writes."""
 
     kind: FeedKind
     name: str
     """The topic's full name, the folder as given, or the name of a DataFrame in messages."""
+    url: str = ""
+    """The node of a topic."""
+    token: str | None = field(default=None, repr=False, compare=False)
     frame: DataFrame | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return self.name if self.kind is FeedKind.FRAME else f"{self.kind}:{self.name}"
 
-
-Source = str | os.PathLike[str] | Feed
-"""What a caller may name; functions that also take a DataFrame say so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """The node that topics are read from and written to."""
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-
     def options(self) -> dict[str, str]:
-        return {"url": self.url, "token": self.token or NO_TOKEN}
-
-    def other(self, url: str | None, token: str | None) -> Reach:
-        """The node at another URL, if one is given, with a token of its own."""
-        return Reach(url, token) if url else self
+        """The options of ``format("headpond")`` for a topic."""
+        return {"url": self.url, "token": self.token or NO_TOKEN, "topic": self.name}
 
     def connect(self) -> headpond.sync.Client:
         return headpond.sync.connect(self.url, token=self.token)
 
-    def show(self, topic: Feed) -> TopicInfo:
+    def show(self) -> TopicInfo:
         """The topic; raises if the node cannot be reached or does not have it."""
         with self.connect() as client:
-            return client.admin.show_topic(topic.name)
+            return client.admin.show_topic(self.name)
+
+    def check(self) -> None:
+        """Raises if there is no such topic or folder of Parquet files, before Spark starts."""
+        if self.kind is FeedKind.TOPIC:
+            self.show()
+        elif self.kind is FeedKind.PARQUET and "://" not in self.name:
+            path = Path(self.name).expanduser()
+            if not path.exists():
+                hint = "Name a folder of Parquet files, or a topic as topic:NAME."
+                raise BadRequest(f"there is no {path}", hint=hint)
+            if path.is_dir() and not any(_parquet_files(path)):
+                hint = "Name the folder that the Parquet files are in."
+                raise BadRequest(f"{path} holds no Parquet files", hint=hint)
 
 
-def feed_of(source: Source | DataFrame, what: str = "the input") -> Feed:
-    """The input that a caller names; ``what`` is its name in messages."""
-    if isinstance(source, Feed):
-        return source
+Source = str | os.PathLike[str]
+"""What a caller may name; functions that also take a DataFrame say so."""
+
+
+def feed_of(source: Source | DataFrame, what: str, url: str = DEFAULT_URL, token: str | None = None) -> Feed:
+    """The input that a caller names; ``what`` is its name in messages, ``url`` and ``token`` are of a topic."""
     if isinstance(source, str):
-        return _from_text(source, what)
+        kind, name = _from_text(source, what)
+        return Feed(kind, name, url, token) if kind is FeedKind.TOPIC else Feed(kind, name)
     if isinstance(source, os.PathLike):
         return Feed(FeedKind.PARQUET, os.fspath(source))
     if hasattr(source, "schema") and hasattr(source, "selectExpr"):
-        return Feed(FeedKind.FRAME, what, source)
+        return Feed(FeedKind.FRAME, what, frame=source)
     raise BadRequest(
         f"{what} is {type(source).__name__}", hint="Name a topic, a folder of Parquet files, or a DataFrame."
     )
 
 
-def topic_of(source: Source, what: str, hint: str) -> Feed:
+def topic_of(source: Source, what: str, hint: str, url: str, token: str | None) -> Feed:
     """The topic that a caller names; anything else is an error with this hint."""
-    feed = feed_of(source, what)
+    feed = feed_of(source, what, url, token)
     if feed.kind is not FeedKind.TOPIC:
-        raise BadRequest(f"{feed} is no topic", hint=hint)
+        raise BadRequest(f"{feed} is not a topic", hint=hint)
     return feed
 
 
-def _from_text(text: str, what: str) -> Feed:
+def _from_text(text: str, what: str) -> tuple[FeedKind, str]:
     kind, colon, rest = text.partition(":")
     if colon and kind in (FeedKind.TOPIC, FeedKind.PARQUET):
         if not rest:
             raise BadRequest(f"{what} is {text!r}, without a name", hint=f"Write {kind}:NAME.")
-        return Feed(FeedKind(kind), str(TopicName.parse(rest)) if kind == FeedKind.TOPIC else rest)
+        return FeedKind(kind), str(TopicName.parse(rest)) if kind == FeedKind.TOPIC else rest
     if not text:
         raise BadRequest(f"{what} is empty", hint="Name a topic or a folder of Parquet files.")
     if text.startswith(_PATH_STARTS) or text.endswith(("/", ".parquet")) or "://" in text or text == ".":
-        return Feed(FeedKind.PARQUET, text)
-    return Feed(FeedKind.TOPIC, str(TopicName.parse(text)))
-
-
-def check_feed(feed: Feed) -> None:
-    """Refuses a folder that is not there or has no Parquet file, before Spark starts."""
-    if feed.kind is not FeedKind.PARQUET or "://" in feed.name:
-        return
-    path = Path(feed.name).expanduser()
-    if not path.exists():
-        raise BadRequest(
-            f"there is no {path}", hint="Name a folder of Parquet files, or a topic as topic:NAME."
-        )
-    if path.is_dir() and not any(_parquet_files(path)):
-        raise BadRequest(
-            f"{path} holds no Parquet files", hint="Name the folder that the Parquet files are in."
-        )
-
-
-def check_topics(feeds: Iterable[Feed], reaches: Iterable[Reach]) -> None:
-    """Raises if a node cannot be reached or does not have its topic, before Spark starts."""
-    for feed, reach in zip(feeds, reaches, strict=True):
-        if feed.kind is FeedKind.TOPIC:
-            reach.show(feed)
+        return FeedKind.PARQUET, text
+    return FeedKind.TOPIC, str(TopicName.parse(text))
 
 
 def _parquet_files(folder: Path) -> Iterable[Path]:
@@ -138,7 +121,7 @@ def _parquet_files(folder: Path) -> Iterable[Path]:
             yield path
 
 
-def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
+def read(spark: SparkSession, feed: Feed, **options: str | None) -> DataFrame:
     """The rows of a feed; options go to a topic's source, and only there."""
     if feed.frame is not None:
         return feed.frame
@@ -146,21 +129,17 @@ def read(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -
         # Files may have different columns. By default Spark takes the columns of one file and drops the others.
         path = str(Path(feed.name).expanduser()) if "://" not in feed.name else feed.name
         return spark.read.option("mergeSchema", True).parquet(path)
-    return _load(spark.read, feed, reach, options)
+    return _load(spark.read, feed, options)
 
 
-def read_stream(spark: SparkSession, feed: Feed, reach: Reach, **options: str | None) -> DataFrame:
+def read_stream(spark: SparkSession, feed: Feed, **options: str | None) -> DataFrame:
     """The rows of a topic as a stream."""
-    if feed.kind is not FeedKind.TOPIC:
-        raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; read a folder without --follow.")
-    return _load(spark.readStream, feed, reach, options)
+    return _load(spark.readStream, feed, options)
 
 
-def _load(
-    reader: DataFrameReader | DataStreamReader, feed: Feed, reach: Reach, options: dict[str, str | None]
-) -> DataFrame:
+def _load(reader: DataFrameReader | DataStreamReader, feed: Feed, options: dict[str, str | None]) -> DataFrame:
     given = {name: value for name, value in options.items() if value is not None}
-    return reader.format(FORMAT).options(**reach.options(), topic=feed.name, **given).load()
+    return reader.format(FORMAT).options(**feed.options(), **given).load()
 
 
 def need_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:

@@ -30,9 +30,7 @@ from headpond.spark.jobs.feed import (
     FORMAT,
     Feed,
     FeedKind,
-    Reach,
     Source,
-    check_feed,
     counted,
     feed_of,
     need_columns,
@@ -72,16 +70,15 @@ class ReplayLane:
 
 
 def topic_lanes(
-    spark: SparkSession, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
+    spark: SparkSession, feed: Feed, start: str | None, end: str | None, step: int
 ) -> list[ReplayLane]:
     """The shards of a topic, between ``start`` and ``end``; by default all entries that it has now."""
     from headpond.spark.options import read_source_options
     from headpond.spark.source.plan import resolve, there
 
-    given = {"topic": feed.name, "start": start, "end": end}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    options = read_source_options(chosen | reach.options())
-    with reach.connect() as client:
+    chosen = {name: place for name, place in (("start", start), ("end", end)) if place is not None}
+    options = read_source_options(chosen | feed.options())
+    with feed.connect() as client:
         (ends,) = there(client.admin.ends([feed.name]))
         starts, stops = (
             resolve(client, options, ends, places, name)
@@ -96,7 +93,7 @@ def topic_lanes(
                 name: json.dumps({str(other): at if other == shard else "latest" for other in range(count)})
                 for name, at in (("start", first), ("end", stop))
             }
-            return read(spark, feed, reach, **limits)
+            return read(spark, feed, **limits)
 
         source = shard_key(uuid, shard, start)
         return ReplayLane(f"shard {shard}", source, starts[shard], stops[shard], step, rows)
@@ -127,11 +124,11 @@ def archive_lanes(spark: SparkSession, place: ArchiveFolder, info: ArchiveInfo, 
     return [lane(*row) for row in sorted(found)]
 
 
-def file_lanes(spark: SparkSession, feed: Feed, reach: Reach) -> list[ReplayLane]:
+def file_lanes(spark: SparkSession, feed: Feed) -> list[ReplayLane]:
     """All files of a folder, identified by their content: the same files elsewhere are the same lane."""
     from pyspark.sql import functions as F
 
-    frame = read(spark, feed, reach)
+    frame = read(spark, feed)
     need_columns(frame, ("value",), str(feed))
     placed = frame.select(
         "*", F.col("_metadata.file_path").alias(_FILE), F.col("_metadata.row_index").alias(_ROW)
@@ -220,8 +217,9 @@ def replay(
 
     ``to_url`` is another node to write to. The target topic has to be there.
     """
-    feed = feed_of(source, "the source")
-    goal = topic_of(target, "the target", "A replay goes to a topic; name it as topic:NAME.")
+    feed = feed_of(source, "the source", url, token)
+    to = (to_url, to_token) if to_url else (url, token)
+    goal = topic_of(target, "the target", "A replay goes to a topic; name it as topic:NAME.", *to)
     if feed.kind is FeedKind.FRAME:
         raise BadRequest(
             "a DataFrame has no positions that stay the same", hint="Write it with format('headpond')."
@@ -230,38 +228,33 @@ def replay(
         raise BadRequest("start and end are a topic's", hint="Take a part of files with `where`.")
     if batch_entries < 1:
         raise BadRequest(f"batches of {batch_entries} entries", hint="Take a number above 0.")
-    reach = Reach(url, token)
-    to = reach.other(to_url, to_token)
-    if feed == goal and reach.url == to.url:
+    if feed == goal:
         raise BadRequest(f"{goal} would be written to itself", hint="Name another target.")
-    check_feed(feed)
-    uuid = to.show(goal).uuid.hex()
+    feed.check()
+    uuid = goal.show().uuid.hex()
     began = time.monotonic()
 
     def body(work: Work) -> ReplayResult:
         work.say("looking for earlier runs")
-        lanes = _lanes(work, feed, reach, start, end, batch_entries)
-        return run_lanes(work, feed, lanes, ReplayTarget(goal, to, uuid), where, began)
+        lanes = _lanes(work, feed, start, end, batch_entries)
+        return run_lanes(work, feed, lanes, ReplayTarget(goal, uuid), where, began)
 
     return run_job("replay", body, master=master, progress=progress)
 
 
-def _lanes(
-    work: Work, feed: Feed, reach: Reach, start: str | None, end: str | None, step: int
-) -> list[ReplayLane]:
+def _lanes(work: Work, feed: Feed, start: str | None, end: str | None, step: int) -> list[ReplayLane]:
     if feed.kind is FeedKind.TOPIC:
-        return topic_lanes(work.spark, feed, reach, start, end, step)
+        return topic_lanes(work.spark, feed, start, end, step)
     if "://" not in feed.name and (Path(feed.name).expanduser() / INSIDE / "archive.json").exists():
         place = ArchiveFolder(feed.name)
         return archive_lanes(work.spark, place, place.info(), step)
-    return file_lanes(work.spark, feed, reach)
+    return file_lanes(work.spark, feed)
 
 
 class ReplayTarget(msgspec.Struct, frozen=True):
     """The topic that is written to."""
 
     feed: Feed
-    reach: Reach
     uuid: str
 
     def writer(self, lane: ReplayLane, where: str | None) -> str:
@@ -271,7 +264,7 @@ class ReplayTarget(msgspec.Struct, frozen=True):
 
     def written(self, writer: str) -> dict[int, int]:
         """Where the writers of a lane began, and where the newest batch of each ended."""
-        with self.reach.connect() as client:
+        with self.feed.connect() as client:
             known = client.admin.list_writers()
         found: dict[int, int] = {}
         for each in known:
@@ -282,8 +275,8 @@ class ReplayTarget(msgspec.Struct, frozen=True):
         return found
 
     def write(self, rows: DataFrame, writer: str, batch: int) -> None:
-        options = {"topic": self.feed.name, "sinkId": writer, "batch": str(batch)}
-        rows.write.format(FORMAT).options(**self.reach.options(), **options).mode("append").save()
+        options = self.feed.options() | {"sinkId": writer, "batch": str(batch)}
+        rows.write.format(FORMAT).options(**options).mode("append").save()
 
 
 def run_lanes(
@@ -337,7 +330,7 @@ def outgoing(rows: DataFrame, where: str | None) -> DataFrame:
             rows = rows.where(where)
         except AnalysisException as error:
             raise BadRequest(
-                f"{where!r} is no condition over {', '.join(rows.columns)}",
+                f"{where!r} is not a condition over {', '.join(rows.columns)}",
                 hint="Write one like \"producer = 'till-1'\".",
             ) from error
     headers = "cast(map() as map<string, string>)"

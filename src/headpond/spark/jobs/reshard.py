@@ -15,7 +15,7 @@ import msgspec
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
-from headpond.spark.jobs.feed import Feed, Reach, topic_of
+from headpond.spark.jobs.feed import Feed, topic_of
 from headpond.spark.jobs.replay import (
     BATCH_ENTRIES,
     ReplayLane,
@@ -67,20 +67,20 @@ def reshard(
 ) -> ReshardResult:
     """Copies the messages of ``source`` to ``target``; run again, it adds the new ones."""
     hint = "Name topics, as NAME or topic:NAME."
-    feed, goal = topic_of(source, "the topic", hint), topic_of(target, "the new topic", hint)
+    feed = topic_of(source, "the topic", hint, url, token)
+    goal = topic_of(target, "the new topic", hint, url, token)
     if feed == goal:
         raise BadRequest(
             f"{feed} cannot become itself", hint="Name a new topic: shards are fixed for its life."
         )
-    reach = Reach(url, token)
-    before, uuid = _prepare(feed, goal, shards, reach)
+    before, uuid = _prepare(feed, goal, shards)
     began = time.monotonic()
 
     def body(work: Work) -> tuple[ReplayResult, AuditResult]:
-        lanes = topic_lanes(work.spark, feed, reach, None, None, batch_entries)
-        written = run_lanes(work, feed, lanes, ReplayTarget(goal, reach, uuid), None, began)
+        lanes = topic_lanes(work.spark, feed, None, None, batch_entries)
+        written = run_lanes(work, feed, lanes, ReplayTarget(goal, uuid), None, began)
         work.say("comparing the two")
-        return written, _audit(work, feed, goal, reach, lanes)
+        return written, _audit(work, feed, goal, lanes)
 
     written, found = run_job("reshard", body, master=master, progress=progress)
     in_order = found.orders is not None and "strict" in found.orders.held
@@ -101,9 +101,9 @@ def reshard(
     )
 
 
-def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicInfo, str]:
+def _prepare(feed: Feed, goal: Feed, shards: int) -> tuple[TopicInfo, str]:
     """Creates the new topic like the old one, or takes the one that an earlier run created."""
-    with reach.connect() as client:
+    with feed.connect() as client:
         before = client.admin.show_topic(feed.name)
         if not any(shard.entry_next > shard.entry_first for shard in before.shard_list):
             raise BadRequest(f"{feed} is empty", hint="There is nothing to reshard; create a topic instead.")
@@ -121,11 +121,11 @@ def _prepare(feed: Feed, goal: Feed, shards: int, reach: Reach) -> tuple[TopicIn
     return before, after.uuid.hex()
 
 
-def _audit(work: Work, feed: Feed, goal: Feed, reach: Reach, lanes: list[ReplayLane]) -> AuditResult:
+def _audit(work: Work, feed: Feed, goal: Feed, lanes: list[ReplayLane]) -> AuditResult:
     """Compares the replayed messages with the new topic; messages sent to the old one since do not count."""
     limits: dict[str, str | None] = {
         name: json.dumps({str(shard): place for shard, place in enumerate(places)})
         for name, places in (("start", [lane.first for lane in lanes]), ("end", [lane.end for lane in lanes]))
     }
     keys = keys_of(f"headers['{ORIGIN_HEADER}']", None)
-    return compare(work, (feed, goal), (reach, reach), keys, limits, WINDOW_S)
+    return compare(work, (feed, goal), keys, limits, WINDOW_S)

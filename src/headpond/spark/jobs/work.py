@@ -185,7 +185,7 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
                 f"{folder} is not empty", hint="Name another folder, or add --overwrite to replace all of it."
             )
     elif folder.exists():
-        raise BadRequest(f"{folder} is no folder", hint="Name a folder; it is made if it is not there.")
+        raise BadRequest(f"{folder} is not a folder", hint="Name a folder; it is made if it is not there.")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 from headpond.model.errors import BadPipeline, BadSetting, HeadpondError
 from headpond.model.names import TopicName
 from headpond.model.topic_settings import Setting, SettingKind
+from headpond.spark.options import ON_GAP
 from headpond.spark.pipeline.plan import Plan, SinkTable, SourceTable, StepTable, Trigger, kind_of
 
 OUT_OF_ORDER = "out_of_order"
@@ -25,7 +26,6 @@ OUT_OF_ORDER = "out_of_order"
 REST = "rest"
 """The route of rows that match no predicate."""
 MODES = ("append", "update", "complete")
-ON_GAP = ("fail", "report", "skip")
 ABOUT_TOPICS = (
     "subscription",
     "on_gap",
@@ -324,7 +324,7 @@ def _trigger_faults(path: tuple[str, ...], trigger: Trigger) -> Iterator[PlanFau
 
 def _endless(plan: Plan) -> Iterator[PlanFault]:
     """Spark keeps making batches for the timers of ``reorder``, so ``available_now`` would never end."""
-    if not any(step.reorder is not None for step in plan.steps.values()):
+    if not plan.reorders:
         return
     triggers: dict[tuple[str, ...], Trigger | None] = {("trigger",): plan.trigger}
     triggers |= {("sinks", name, "trigger"): sink.trigger for name, sink in plan.sinks.items()}
@@ -336,7 +336,7 @@ def _endless(plan: Plan) -> Iterator[PlanFault]:
 
 def _divided(plan: Plan) -> Iterator[PlanFault]:
     """Two sinks process shared rows twice, and a row may be late for one and in time for the other."""
-    if not any(step.reorder is not None for step in plan.steps.values()):
+    if not plan.reorders:
         return
     for name, step in plan.steps.items():
         tests = [] if step.dead_letter is None else [step.dead_letter.keep]
@@ -360,4 +360,4 @@ def _duration(path: tuple[str, ...], text: str) -> Iterator[PlanFault]:
         if seconds(text) <= 0:
             yield PlanFault(path, "it must be longer than 0")
     except BadSetting:
-        yield PlanFault(path, f"{text!r} is no duration", "Write it as 30s, 5m, 1.5h or 7d.")
+        yield PlanFault(path, f"{text!r} is not a duration", "Write it as 30s, 5m, 1.5h or 7d.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,24 +95,23 @@ class Frames:
 
     def build(self) -> Frames:
         for name, source in self.plan.sources.items():
-            self._try(("sources", name), lambda name=name, source=source: self._add_source(name, source))
+            self._try("sources", name, self._add_source, source)
         for name, step in self.plan.steps.items():
             if step.from_ not in self._lost:
-                self._try(("steps", name), lambda name=name, step=step: self._add_step(name, step))
+                self._try("steps", name, self._add_step, step)
             else:
                 self._lost.update(views_of(name, step))
         for name, sink in self.plan.sinks.items():
             if sink.from_ in self.views:
-                self._try(("sinks", name), lambda name=name, sink=sink: self._add_sink(name, sink))
+                self._try("sinks", name, self._add_sink, sink)
         return self
 
-    def _try(self, path: tuple[str, ...], work: Any) -> None:
+    def _try(self, section: str, name: str, add: Callable[[str, Any], None], table: Any) -> None:
         try:
-            work()
+            add(name, table)
         except (HeadpondError, PySparkException) as error:
-            step = self.plan.steps.get(path[1]) if path[0] == "steps" else None
-            self._lost.update([path[1]] if step is None else views_of(path[1], step))
-            if (fault := self._fault_of(path, error)) is not None:
+            self._lost.update(views_of(name, table) if section == "steps" else [name])
+            if (fault := self._fault_of((section, name), error)) is not None:
                 self.faults.append(fault)
                 self.errors.append(error)
 

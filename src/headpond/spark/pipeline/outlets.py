@@ -11,8 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headpond.model.errors import BadRequest
 from headpond.spark.checkpoints import OFFSETS, newest_batch
-from headpond.spark.pipeline.faults import interval
-from headpond.spark.pipeline.plan import SinkTable, Trigger
+from headpond.spark.pipeline.plan import SinkTable
 
 MESSAGE_COLUMNS = ("key", "value", "id", "headers", "topic")
 DATE = "date"
@@ -40,26 +39,17 @@ def message_columns(rows: DataFrame, sink: SinkTable) -> DataFrame:
     return rows.select(*columns)
 
 
-def trigger_of(trigger: Trigger) -> dict[str, Any]:
-    """The arguments of Spark's ``trigger``; empty: the next batch as soon as there are rows."""
-    if trigger.available_now:
-        return {"availableNow": True}
-    if trigger.every is not None:
-        return {"processingTime": interval(trigger.every)}
-    return {}
-
-
 def check_partitions(rows: DataFrame, sink: SinkTable) -> None:
     """Refuses partitions without a column, and a name that would stand for two columns."""
     types = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
     for name in sink.partition_by:
         if name.lower() not in types:
-            raise BadRequest(f"partition_by has {name!r}, which is no column of these rows")
+            raise BadRequest(f"partition_by has {name!r}, which is not a column of these rows")
     if sink.by_date is None:
         return
     kind = types.get(sink.by_date.lower())
     if kind not in _TIMES:
-        actual = "no column of these rows" if kind is None else f"of type {kind}"
+        actual = "not a column of these rows" if kind is None else f"of type {kind}"
         raise BadRequest(f"by_date = {sink.by_date!r} is {actual}", hint="Name a column of times.")
     if DATE in types and (sink.by_date.lower(), kind) != (DATE, "date"):
         raise BadRequest(

@@ -182,6 +182,10 @@ class Plan(PlanTable, frozen=True):
     trigger: Trigger = Trigger()
     spark: SparkTable = SparkTable()
 
+    @property
+    def reorders(self) -> bool:
+        return any(step.reorder is not None for step in self.steps.values())
+
 
 def kind_of(table: SourceTable | StepTable | SinkTable) -> list[str]:
     """The kinds that a table sets: exactly one in a valid table."""

@@ -66,7 +66,7 @@ def reorder(rows: DataFrame, step: Reorder) -> DataFrame:
     types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
     if types.get(step.index) not in _INTEGERS:
         raise BadRequest(
-            f"index = {step.index!r} is {types.get(step.index, 'no column of these rows')}",
+            f"index = {step.index!r} is {types.get(step.index, 'not a column of these rows')}",
             hint="Name a column of whole numbers that count the rows of a group.",
         )
     if OUT_OF_ORDER in map(str.lower, types):

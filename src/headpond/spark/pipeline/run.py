@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -19,9 +20,9 @@ from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
 from headpond.spark.options import read_connection
 from headpond.spark.pipeline.definition import Definition
-from headpond.spark.pipeline.faults import PlanFault
+from headpond.spark.pipeline.faults import PlanFault, interval
 from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, resolve_path
-from headpond.spark.pipeline.outlets import parquet_writer, printer, trigger_of
+from headpond.spark.pipeline.outlets import parquet_writer, printer
 from headpond.spark.pipeline.plan import Plan, Trigger
 from headpond.spark.pipeline.progress import BatchSample, QueryProgress
 from headpond.spark.start.session import register_format, session
@@ -95,7 +96,7 @@ def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:
         writer = outlet.rows.writeStream.foreachBatch(printer(outlet.name))
     else:
         writer = outlet.rows.writeStream.format("headpond").options(**frames.sink_options(sink))
-    trigger = trigger_of(_trigger(plan, sink.trigger))
+    trigger = _trigger(plan, sink.trigger or plan.trigger)
     writer = writer.trigger(**trigger) if trigger else writer
     checkpoint = frames.checkpoint_of(outlet.name)
     clear_unfinished_start(frames.spark, checkpoint)
@@ -103,12 +104,12 @@ def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:
     return writer.queryName(f"{plan.name}.{outlet.name}").start()
 
 
-def _trigger(plan: Plan, own: Trigger | None) -> Trigger:
-    trigger = own or plan.trigger
-    reorders = any(step.reorder is not None for step in plan.steps.values())
-    if reorders and trigger.every is None and not trigger.available_now:
-        return Trigger(every=REORDER_EVERY)
-    return trigger
+def _trigger(plan: Plan, trigger: Trigger) -> dict[str, Any]:
+    """The arguments of Spark's ``trigger``; empty: the next batch as soon as there are rows."""
+    if trigger.available_now:
+        return {"availableNow": True}
+    every = trigger.every or (REORDER_EVERY if plan.reorders else None)
+    return {} if every is None else {"processingTime": interval(every)}
 
 
 @dataclass(slots=True)

@@ -115,12 +115,11 @@ def _infos(client: headpond.sync.Client, options: SourceOptions) -> list[TopicIn
         raise TopicNotFound(
             f"no topic matches {options.pattern!r}", hint="The pattern must match the whole name of a topic."
         )
-    return [client.admin.show_topic(info.topic) if _lacks_schema(info) else info for info in infos]
-
-
-def _lacks_schema(info: TopicInfo) -> bool:
-    """Whether the list of topics left the schema out, because they were too large for one answer."""
-    return info.schema is None and info.schema_version is not None
+    # The list of topics leaves schemas out that are too large for one answer.
+    return [
+        client.admin.show_topic(info.topic) if info.schema is None and info.schema_version is not None else info
+        for info in infos
+    ]
 
 
 def _check_alike(options: SourceOptions, infos: Sequence[TopicInfo]) -> None:

@@ -10,10 +10,9 @@ the stream continues with the first entry that was stored later than all that it
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import headpond.sync
 from headpond.model.errors import EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
+from headpond.model.message import from_micros
 from headpond.model.names import TopicName
 from headpond.spark.options import SourceOptions
 from headpond.spark.source.offset import TopicOffset
@@ -21,7 +20,7 @@ from headpond.wire.control.reading import Ends
 
 RECREATED = "recreated"
 INCARNATION = "incarnation"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONTINUE_HINT = "Begin with a new checkpoint, or continue with what is there: onGap = report or skip."
 
 
 def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now: Ends) -> None:
@@ -33,7 +32,7 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
     if now.uuid is None:
         raise TopicNotFound(
             f"topic {shown} was deleted while it was read; {read}",
-            hint="Begin with a new checkpoint, or continue with what is there: onGap = report or skip.",
+            hint=_CONTINUE_HINT,
         )
     if now.uuid != offset.uuid:
         raise TopicMismatch(
@@ -50,16 +49,13 @@ def check_standing(options: SourceOptions, topic: str, offset: TopicOffset, now:
             )
 
 
-_RESTORED = "Begin with a new checkpoint, or continue with what is there: onGap = report or skip."
-
-
 def check_same_life(options: SourceOptions, topic: str, offset: TopicOffset, now: tuple[int, ...]) -> None:
     """Raises if the stream cannot continue at its position, unless ``onGap`` lets that pass."""
     if options.on_gap == "fail" and now != offset.entries:
         raise IncarnationChanged(
             f"an old copy of topic {TopicName.parse(topic).short} was restored: it was read up to "
             f"{list(offset.entries)}, and continues at {list(now)} with other messages",
-            hint=_RESTORED,
+            hint=_CONTINUE_HINT,
         )
 
 
@@ -100,7 +96,7 @@ def _position_now(reader: headpond.sync.Reader, shard: int, entry: int, stored_u
         # The last entry read mostly settles it, and the search below goes through every shard.
         if any(batch.origin.stored_at_us <= stored_us for batch in part.batches):
             return entry
-    since = reader.entries_at(_EPOCH + timedelta(microseconds=stored_us + 1))[shard]
+    since = reader.entries_at(from_micros(stored_us + 1))[shard]
     return _first_since(reader, shard, since, entry, stored_us) if since < entry else entry
 
 

@@ -174,8 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with errors_with_hints():
-            names = topic_names(self._client, self._options)
-            found = self._ends_of(names)
+            found = self._ends_of(topic_names(self._client, self._options))
             self._until = {each.topic: each for each in found}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -228,13 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._ends:
             time.sleep(wait_s)
             return
-        known = [
-            [
-                shard.entry_next if self._options.reads(each.topic, number) else ENTRY_MAX
-                for number, shard in enumerate(each.shards)
-            ]
-            for each in self._ends.values()
-        ]
+        known = [self._read_ends(each, ENTRY_MAX) for each in self._ends.values()]
         self._ends = self._read_of(self._ends_of(list(self._ends), known, wait_s), before)
 
     def _read_of(self, found: Sequence[Ends], before: Offset) -> dict[str, Ends]:
@@ -285,41 +278,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _reach(self, before: Offset) -> Offset:
-        """How far a batch without limits would go."""
-        ends = self._ends
+        """How far a batch without limits would go; with ``AvailableNow``, to where the topics then ended."""
         for topic, offset in before.items():
-            check_standing(self._options, topic, offset, ends[topic])
-        moved = self._moved(before, ends)
+            check_standing(self._options, topic, offset, self._ends[topic])
+        moved = self._moved(before)
         self._looked = self._client.reconnects
-        return self._reachable(before, ends, moved)
-
-    def _moved(self, offset: Offset, ends: Mapping[str, Ends]) -> dict[str, tuple[int, ...]]:
-        """Topics that continue at another place, because an old copy of them was restored.
-
-        That takes a restart of the node, so this looks once per connection, or if a log ends too early.
-        """
-        moved: dict[str, tuple[int, ...]] = {}
-        for topic, each in offset.items():
-            now = ends.get(topic)
-            if now is None or now.uuid != each.uuid:
-                continue
-            short = any(
-                end.entry_next < at and self._options.reads(topic, shard)
-                for shard, (end, at) in enumerate(zip(now.shards, each.entries, strict=True))
-            )
-            if short or self._looked != self._client.reconnects:
-                place = position_now(self._client, self._options, topic, each, now)
-                check_same_life(self._options, topic, each, place)
-                if place != each.entries:
-                    moved[topic] = place
-        return moved
-
-    def _reachable(
-        self, before: Offset, ends: Mapping[str, Ends], moved: Mapping[str, tuple[int, ...]]
-    ) -> Offset:
-        """The offset that could be read by now, or, for ``AvailableNow``, when the query began."""
         after: Offset = {}
-        for topic, now in ends.items():
+        for topic, now in self._ends.items():
             known = before.get(topic)
             bound = now if self._until is None else self._until.get(topic)
             # A topic that is gone (onGap is not fail), or created after a query with AvailableNow began.
@@ -337,6 +302,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if known is not None and known.uuid == now.uuid:
                 after[topic] = after[topic].keep(known, unread)
         return after
+
+    def _moved(self, offset: Offset) -> dict[str, tuple[int, ...]]:
+        """Topics that continue at another place, because an old copy of them was restored.
+
+        That takes a restart of the node, so this looks once per connection, or if a log ends too early.
+        """
+        moved: dict[str, tuple[int, ...]] = {}
+        for topic, each in offset.items():
+            now = self._ends.get(topic)
+            if now is None or now.uuid != each.uuid:
+                continue
+            short = any(
+                end.entry_next < at and self._options.reads(topic, shard)
+                for shard, (end, at) in enumerate(zip(now.shards, each.entries, strict=True))
+            )
+            if short or self._looked != self._client.reconnects:
+                place = position_now(self._client, self._options, topic, each, now)
+                check_same_life(self._options, topic, each, place)
+                if place != each.entries:
+                    moved[topic] = place
+        return moved
 
     def _starts(self, before: Offset, after: Offset) -> dict[Shard, int]:
         """Where a batch begins in each shard: not before the first entry that retention has left.
@@ -375,7 +361,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         It also has the backlog of each topic, and the skipped topics.
         """
         found = {
-            topic: _offset(each, self._read_ends(each))
+            topic: _offset(each, self._read_ends(each, 0))
             for topic, each in self._ends.items()
             if each.uuid is not None
         }
@@ -384,10 +370,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         skipped = {"skipped": sorted(self._skipped)} if self._skipped else {}
         return offset_json(found) | {"backlog": backlog(self._reached, found)} | skipped
 
-    def _read_ends(self, ends: Ends) -> list[int]:
-        """The next entries of a topic's shards; 0 of one that is not read."""
+    def _read_ends(self, ends: Ends, unread: int) -> list[int]:
+        """The next entries of a topic's shards; ``unread`` stands for one that is not read."""
         return [
-            shard.entry_next if self._options.reads(ends.topic, number) else 0
+            shard.entry_next if self._options.reads(ends.topic, number) else unread
             for number, shard in enumerate(ends.shards)
         ]
 
@@ -400,7 +386,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 check_covered(self._options, name)
             if not self._ends.keys() >= after.keys():
                 self._look(after)
-            moved = self._moved(after, self._ends)
+            moved = self._moved(after)
             spans: list[Span] = []
             for topic, offset in sorted(after.items()):
                 _, version = self._read_as.get(topic, (None, None))

@@ -29,21 +29,17 @@ def need_spark() -> None:
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     try:
-        _refuse_new_pandas()
+        import pandas
+
+        if _major(pandas.__version__) > PANDAS_MAJOR_MAX:
+            raise SparkPackages(
+                f"pandas is {pandas.__version__}, and Spark works with pandas {PANDAS_MAJOR_MAX} alone",
+                hint="Run pip install 'pandas<3'.",
+            )
         require_minimum_pyarrow_version()
         require_minimum_pandas_version()
     except ImportError as error:
         raise SparkPackages(str(error)) from error
-
-
-def _refuse_new_pandas() -> None:
-    import pandas
-
-    if _major(pandas.__version__) > PANDAS_MAJOR_MAX:
-        raise SparkPackages(
-            f"pandas is {pandas.__version__}, and Spark works with pandas {PANDAS_MAJOR_MAX} alone",
-            hint="Run pip install 'pandas<3'.",
-        )
 
 
 def need_plots() -> None:

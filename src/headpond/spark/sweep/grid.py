@@ -113,14 +113,6 @@ SCHEMA = pa.schema(
         *(pa.field(f"latency_{name}", pa.float64()) for name in _LATENCY),
     ]
 )
-_DDL = {
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.bool_(): "boolean",
-    pa.list_(pa.string()): "array<string>",
-}
-SPARK_SCHEMA = ", ".join(f"{field.name} {_DDL[field.type]}" for field in SCHEMA)
 
 
 def run_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from headpond.model.errors import BadRequest
 from headpond.pipes.lab.world import Ending
 from headpond.spark.jobs.work import repeating, run_job
 from headpond.spark.start.packages import need_plots, need_spark
-from headpond.spark.sweep.grid import SCHEMA, SPARK_SCHEMA, Grid, run_cells
+from headpond.spark.sweep.grid import SCHEMA, Grid, run_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,6 +147,8 @@ def _write(runs: pa.Table, target: Path) -> None:
 
 def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) -> pa.Table:
     """All runs of the grid in this session, one row each, in the order of the grid."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     tasks = min(len(grid), TASKS_A_CORE * spark.sparkContext.defaultParallelism)
     cells = spark.createDataFrame(grid.cells()).repartition(tasks)
     tracker = spark.sparkContext.statusTracker()
@@ -162,7 +164,7 @@ def run_grid(spark: SparkSession, grid: Grid, progress: Progress | None = None) 
             progress(len(grid) * done // tasks, len(grid))
 
     with repeating(None if progress is None else report, POLL_S):
-        found = cells.mapInArrow(run_cells, SPARK_SCHEMA).toArrow()
+        found = cells.mapInArrow(run_cells, from_arrow_schema(SCHEMA)).toArrow()
     if progress is not None:
         progress(len(grid), len(grid))
     return found.cast(SCHEMA).sort_by("run")

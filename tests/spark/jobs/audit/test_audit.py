@@ -111,7 +111,7 @@ def test_figures_of_nothing_or_of_too_many_windows_are_an_error_in_words() -> No
     groups = pa.table({"kind": ["window"] * (figures.GROUPS_MAX + 1)})
     for some, message in ((groups, "more than 50,000 producers"), (groups.slice(0, 0), "holds no messages")):
         with pytest.raises(BadRequest, match=message):
-            _figures(some, feed_of("orders"), 1.0)
+            _figures(some, feed_of("orders", "the sent side"), 1.0)
 
 
 def test_an_audit_refuses_wrong_inputs(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_an_audit_refuses_wrong_inputs(spark: SparkSession, tmp_path: Path) -> N
         (tmp_path / "nowhere", some, {}, "there is no"),
         (tmp_path / "empty", some, {}, "holds no Parquet files"),
         (some.drop("identity"), some, {}, "the sent side has no column identity"),
-        (some, some, {"by": "no_such + 1"}, "no expression over"),
+        (some, some, {"by": "no_such + 1"}, "is not an expression over"),
         (some, some, {"by": "struct(id)"}, "named by text, bytes or a number"),
         (some, some, {"by": "entry", "sent_by": "id"}, "string on the sent side and bigint on"),
         (some, some, {"by": ""}, "is empty"),
-        (some, some, {"window": "a while"}, "no length of time"),
+        (some, some, {"window": "a while"}, "is not a length of time"),
         (some.limit(0), some, {}, "holds no messages"),
         ("orders", "topic:orders", {}, "both sides are topic:default/default/default/orders"),
         ("topic:", some, {}, "without a name"),

@@ -24,7 +24,7 @@ from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import orders as ordering
 from headpond.spark.jobs.audit.figures import IDENTITY, MISSING, REPEATED, STRANGER, AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
-from headpond.spark.jobs.feed import Feed, FeedKind, Reach, Source, check_feed, check_topics, feed_of, read
+from headpond.spark.jobs.feed import Feed, FeedKind, Source, feed_of, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
 from headpond.spark.start.packages import need_plots
 
@@ -107,24 +107,22 @@ def audit(
     ``by="headers['headpond-origin']"`` its default is ``identity``. ``start`` and ``end`` limit the sent topic.
     ``received_url`` is the node of the received topic, if it is another one.
     """
-    feeds = feed_of(sent, "the sent side"), feed_of(received, "the received side")
+    there = (received_url, received_token) if received_url else (url, token)
+    feeds = feed_of(sent, "the sent side", url, token), feed_of(received, "the received side", *there)
     by_sent, by_received = keys_of(by, sent_by)
     window_s = seconds_of(window)
     folder = None if out is None else Path(out)
-    reach = Reach(url, token)
-    reaches = reach, reach.other(received_url, received_token)
-    for feed in feeds:
-        check_feed(feed)
-    if by_sent == by_received and same_place(feeds, reaches):
+    if by_sent == by_received and feeds[0] == feeds[1]:
         raise BadRequest(f"both sides are {feeds[0]}", hint="Compare two topics, or a topic and a folder.")
     if folder is not None:
         need_plots()
         check_free(folder, overwrite=overwrite)
-    check_topics(feeds, reaches)
+    for feed in feeds:
+        feed.check()
     limits = {"start": start, "end": end}
     return run_job(
         "audit",
-        lambda work: compare(work, feeds, reaches, (by_sent, by_received), limits, window_s, folder),
+        lambda work: compare(work, feeds, (by_sent, by_received), limits, window_s, folder),
         master=master,
         progress=progress,
     )
@@ -143,15 +141,10 @@ def seconds_of(window: str) -> float:
     """``1 minute``, ``30 seconds``, ``10s`` as seconds."""
     found = _WINDOW.fullmatch(window)
     if found is None or float(found[1]) == 0:
-        raise BadRequest(f"{window!r} is no length of time", hint="Write one like '30 seconds' or '1 minute'.")
+        raise BadRequest(
+            f"{window!r} is not a length of time", hint="Write one like '30 seconds' or '1 minute'."
+        )
     return float(found[1]) * _UNIT_S[found[2] if found[2] == "ms" else found[2][0]]
-
-
-def same_place(feeds: tuple[Feed, Feed], reaches: tuple[Reach, Reach]) -> bool:
-    """Whether both sides are the same rows; a topic on two nodes is not."""
-    if feeds[0].kind is FeedKind.FRAME or feeds[0] != feeds[1]:
-        return False
-    return feeds[0].kind is not FeedKind.TOPIC or reaches[0].url == reaches[1].url
 
 
 # --- the work -----------------------------------------------------------------------------------------
@@ -160,7 +153,6 @@ def same_place(feeds: tuple[Feed, Feed], reaches: tuple[Reach, Reach]) -> bool:
 def compare(
     work: Work,
     feeds: tuple[Feed, Feed],
-    reaches: tuple[Reach, Reach],
     by: tuple[str, str],
     limits: dict[str, str | None],
     window_s: float,
@@ -178,8 +170,8 @@ def compare(
 
     try:
         frames = [
-            read(work.spark, feeds[0], reaches[0], columns=_columns(by[0]), **limits),
-            read(work.spark, feeds[1], reaches[1], columns=_columns(by[1])),
+            read(work.spark, feeds[0], columns=_columns(by[0]), **limits),
+            read(work.spark, feeds[1], columns=_columns(by[1])),
         ]
         sent = sums.side(frames[0], by[0], "the sent side")
         received = sums.side(frames[1], by[1], "the received side")

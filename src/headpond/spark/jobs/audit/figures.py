@@ -145,7 +145,7 @@ def side(frame: DataFrame, by: str, what: str) -> DataFrame:
         )
     except AnalysisException as error:
         raise BadRequest(
-            f"{what}: {by!r} is no expression over {', '.join(frame.columns)}",
+            f"{what}: {by!r} is not an expression over {', '.join(frame.columns)}",
             hint="Take identity, id, or an expression of SQL like headers['headpond-origin'].",
         ) from error
     kind = rows.schema["k"].dataType.simpleString()

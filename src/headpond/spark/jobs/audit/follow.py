@@ -20,8 +20,8 @@ import msgspec
 
 from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
-from headpond.spark.jobs.audit.audit import same_place, seconds_of
-from headpond.spark.jobs.feed import FeedKind, Reach, check_topics, feed_of, read_stream, summed
+from headpond.spark.jobs.audit.audit import seconds_of
+from headpond.spark.jobs.feed import read_stream, summed, topic_of
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -106,16 +106,17 @@ def follow(
 
     It calls ``update`` after every batch that closed a window or added to one.
     """
-    feeds = feed_of(sent, "the sent side"), feed_of(received, "the received side")
-    reach = Reach(url, token)
-    reaches = reach, reach.other(received_url, received_token)
-    for feed in feeds:
-        if feed.kind is not FeedKind.TOPIC:
-            raise BadRequest(f"{feed} cannot be followed", hint="Only topics can; audit it without --follow.")
-    if same_place(feeds, reaches):
+    there = (received_url, received_token) if received_url else (url, token)
+    hint = "Only topics can be followed; audit it without --follow."
+    feeds = (
+        topic_of(sent, "the sent side", hint, url, token),
+        topic_of(received, "the received side", hint, *there),
+    )
+    if feeds[0] == feeds[1]:
         raise BadRequest(f"both sides are {feeds[0]}", hint="Follow two topics, or one on two nodes.")
     window_s, late_s = seconds_of(window), seconds_of(late)
-    check_topics(feeds, reaches)
+    for feed in feeds:
+        feed.check()
     found = FollowedAudit()
 
     def take(batch: DataFrame, _number: int) -> None:
@@ -125,10 +126,10 @@ def follow(
 
     def body(work: Work) -> FollowedAudit:
         sides = [
-            read_stream(work.spark, feed, there, columns=COLUMNS)
+            read_stream(work.spark, feed, columns=COLUMNS)
             .selectExpr("sent_at", "identity as k", f"cast({tag} as bigint) as side")
             .withWatermark("sent_at", f"{round(late_s * 1000)} milliseconds")
-            for feed, there, tag in zip(feeds, reaches, (1, 0), strict=True)
+            for feed, tag in zip(feeds, (1, 0), strict=True)
         ]
         closed = _closed(sides[0].union(sides[1]), window_s)
         trigger: dict[str, Any] = {"availableNow": True} if caught_up else {"processingTime": every}

@@ -20,18 +20,7 @@ from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
-from headpond.spark.jobs.feed import (
-    Feed,
-    FeedKind,
-    Reach,
-    Source,
-    check_feed,
-    check_topics,
-    feed_of,
-    need_columns,
-    read,
-    summed,
-)
+from headpond.spark.jobs.feed import Feed, FeedKind, Source, feed_of, need_columns, read, summed
 from headpond.spark.jobs.work import Progress, Work, run_job
 from headpond.wire.control.ledger import BlockAccount, LedgerInfo
 
@@ -132,18 +121,18 @@ def audit_ledger(
     must have the original identities: messages that a pipeline wrote have others.
     """
     name = str(TopicName.parse(topic))
-    feed = feed_of(name if received is None else received, "the received side")
-    reach = Reach(url, token)
-    there = reach.other(received_url, received_token)
-    check_feed(feed)
-    check_topics((Feed(FeedKind.TOPIC, name), feed), (reach, there))
+    sent = Feed(FeedKind.TOPIC, name, url, token)
+    there = (received_url, received_token) if received_url else (url, token)
+    feed = feed_of(name if received is None else received, "the received side", *there)
+    for each in (sent, feed):
+        each.check()
 
     def body(work: Work) -> LedgerAudit:
         began = time.monotonic()
         work.say("reading the received side")
         # The ledger first: segments that arrive in between are then ahead of it, not missing.
-        ledger = _ledger(name, producer, reach)
-        runs = _runs(read(work.spark, feed, there, columns="identity"))
+        ledger = _ledger(sent, producer)
+        runs = _runs(read(work.spark, feed, columns="identity"))
         found = compare(ledger, runs, producer)
         found.ledger_of = TopicName.parse(name).short + (f"@{producer}" if producer is not None else "")
         found.received_from = str(feed)
@@ -161,9 +150,9 @@ def parse_sent(text: str) -> tuple[str, str | None]:
     return topic, producer or None
 
 
-def _ledger(topic: str, producer: str | None, reach: Reach) -> LedgerInfo:
-    with reach.connect() as client:
-        return client.admin.ledger(topic, producer=producer, segments=True)
+def _ledger(topic: Feed, producer: str | None) -> LedgerInfo:
+    with topic.connect() as client:
+        return client.admin.ledger(topic.name, producer=producer, segments=True)
 
 
 def _runs(frame: DataFrame) -> pa.Table:
