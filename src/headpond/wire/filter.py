@@ -28,13 +28,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from headpond.model.errors import BadFilter
+from headpond.wire.plain.columns import is_bytes, is_text
 
 FILTER_LENGTH_MAX: Final = 4096
 DEPTH_MAX: Final = 32
@@ -78,6 +79,13 @@ class Filter:
         return pc.fill_null(self._step(columns), False)
 
 
+class _Token(NamedTuple):
+    kind: str
+    """``number``, ``text``, ``name``, ``word``, ``sign`` or ``end``"""
+    text: str
+    place: int
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         if len(text) > FILTER_LENGTH_MAX:
@@ -88,24 +96,15 @@ class _Parser:
     # --- tokens -------------------------------------------------------------------------------------
 
     @property
-    def _kind(self) -> str:
-        return self._tokens[self._at][0]
-
-    @property
-    def _text(self) -> str:
-        return self._tokens[self._at][1]
-
-    @property
-    def _place(self) -> int:
-        return self._tokens[self._at][2]
+    def _token(self) -> _Token:
+        return self._tokens[self._at]
 
     def _take(self) -> str:
-        text = self._text
         self._at += 1
-        return text
+        return self._tokens[self._at - 1].text
 
     def _took(self, *wanted: str) -> bool:
-        if self._kind in ("word", "sign") and self._text in wanted:
+        if self._token.kind in ("word", "sign") and self._token.text in wanted:
             self._at += 1
             return True
         return False
@@ -115,14 +114,14 @@ class _Parser:
             raise self._fault(f"{wanted!r} is expected")
 
     def _fault(self, what: str) -> BadFilter:
-        there = "the filter ends" if self._kind == "end" else f"there is {self._text!r:.40}"
-        return BadFilter(f"at character {self._place + 1} of the filter: {what}, and {there}")
+        there = "the filter ends" if self._token.kind == "end" else f"there is {self._token.text!r:.40}"
+        return BadFilter(f"at character {self._token.place + 1} of the filter: {what}, and {there}")
 
     # --- grammar ------------------------------------------------------------------------------------
 
     def whole(self) -> Step:
         found = self._any()
-        if self._kind != "end":
+        if self._token.kind != "end":
             raise self._fault("its end, 'and' or 'or' is expected")
         return found
 
@@ -154,42 +153,46 @@ class _Parser:
         return found
 
     def _test(self) -> Step:
-        self._tests += 1
-        if self._tests > TESTS_MAX:
-            raise self._fault(f"a filter has {TESTS_MAX} tests at most")
-        place = self._place
+        self._count("tests")
+        place = self._token.place
         column = self._column()
         if self._took("is"):
             negated = self._took("not")
             self._need("null")
             return _placed(place, partial(_is_null, column, negated))
-        if self._kind == "sign" and self._text in _COMPARISONS:
+        if self._token.kind == "sign" and self._token.text in _COMPARISONS:
             compare = _COMPARISONS[self._take()]
             return _placed(place, partial(_compare, compare, column, self._literal()))
         negated = self._took("not")
         if self._took("in"):
             step: Step = partial(_is_in, column, self._list())
         elif self._took("like"):
-            if self._kind != "text":
-                raise self._fault("a text in single quotes is expected")
-            step = partial(_like, column, self._literal())
+            step = partial(_like, column, self._quoted("a text"))
         else:
             raise self._fault("a comparison, 'is', 'in' or 'like' is expected")
         return _placed(place, partial(_not, step) if negated else step)
 
+    def _count(self, what: str) -> None:
+        self._tests += 1
+        if self._tests > TESTS_MAX:
+            raise self._fault(f"a filter has {TESTS_MAX} {what} at most")
+
+    def _quoted(self, what: str) -> str:
+        if self._token.kind != "text":
+            raise self._fault(f"{what} in single quotes is expected")
+        return str(self._literal())
+
     def _column(self) -> Step:
-        if self._kind != "name":
+        if self._token.kind != "name":
             raise self._fault("a column is expected")
         name = self._take()
         if name == "headers" and self._took("["):
-            if self._kind != "text":
-                raise self._fault("the name of a header in single quotes is expected")
-            header = self._literal()
+            header = self._quoted("the name of a header")
             self._need("]")
             return partial(_header, header)
         path = [name]
         while self._took("."):
-            if self._kind not in ("name", "word"):
+            if self._token.kind not in ("name", "word"):
                 raise self._fault("a column is expected")
             path.append(self._take())
         return partial(_column, path)
@@ -198,28 +201,26 @@ class _Parser:
         self._need("(")
         found = [self._literal()]
         while self._took(","):
-            self._tests += 1
-            if self._tests > TESTS_MAX:
-                raise self._fault(f"a filter has {TESTS_MAX} values at most")
+            self._count("values")
             found.append(self._literal())
         self._need(")")
         return found
 
     def _literal(self) -> Any:
-        kind = self._kind
+        kind = self._token.kind
         if kind == "number":
             text = self._take()
             return int(text) if text.lstrip("-").isdecimal() else float(text)
         if kind == "text":
             return self._take()[1:-1].replace("''", "'")
-        if kind == "word" and self._text in ("true", "false"):
+        if kind == "word" and self._token.text in ("true", "false"):
             return self._take() == "true"
         raise self._fault("a number, a text in single quotes, true or false is expected")
 
 
-def _cut(text: str) -> list[tuple[str, str, int]]:
-    """Kind, text and position of each token, and the end."""
-    found: list[tuple[str, str, int]] = []
+def _cut(text: str) -> list[_Token]:
+    """The tokens, and the end."""
+    found: list[_Token] = []
     at = 0
     while at < len(text.rstrip()):
         token = _TOKEN.match(text, at)
@@ -230,9 +231,9 @@ def _cut(text: str) -> list[tuple[str, str, int]]:
         word, start = token[kind], token.start(kind)
         if kind == "name" and word.lower() in _WORDS:
             kind, word = "word", word.lower()
-        found.append((kind, word, start))
+        found.append(_Token(kind, word, start))
         at = token.end()
-    return [*found, ("end", "", len(text))]
+    return [*found, _Token("end", "", len(text))]
 
 
 # --- steps ------------------------------------------------------------------------------------------
@@ -337,7 +338,7 @@ def _is_in(column: Step, literals: list[Any], columns: Columns) -> pa.Array:
     found = column(columns)
     if pt.is_integer(found.type) and all(map(_is_number, literals)):
         meant = [int(literal) for literal in literals if _is_one_of(literal, found.type)]
-    elif _is_text(found.type) or _is_bytes(found.type):
+    elif is_text(found.type) or is_bytes(found.type):
         meant = [_scalar(literal, found.type).as_py() for literal in literals]
     else:
         tests = [_compare_column(pc.equal, found, literal) for literal in literals]
@@ -348,7 +349,7 @@ def _is_in(column: Step, literals: list[Any], columns: Columns) -> pa.Array:
 
 def _like(column: Step, pattern: str, columns: Columns) -> pa.Array:
     found = column(columns)
-    if not (_is_text(found.type) or _is_bytes(found.type)) or pt.is_fixed_size_binary(found.type):
+    if not (is_text(found.type) or is_bytes(found.type)) or pt.is_fixed_size_binary(found.type):
         raise TypeError(f"'like' needs text or bytes, not {found.type}")
     return pc.match_like(found, pattern)
 
@@ -356,7 +357,7 @@ def _like(column: Step, pattern: str, columns: Columns) -> pa.Array:
 def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
     """A literal in the type of the column it is compared with; in microseconds for coarser times."""
     if isinstance(literal, str):
-        if _is_bytes(kind):
+        if is_bytes(kind):
             return pa.scalar(literal.encode(), kind)
         if pt.is_timestamp(kind):
             when = datetime.fromisoformat(literal)
@@ -370,7 +371,7 @@ def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
             if o_clock.tzinfo is not None:
                 raise ValueError(f"{literal!r} has an offset; times of day have none")
             return pa.scalar(o_clock, kind if kind == pa.time64("ns") else pa.time64("us"))
-        if _is_text(kind):
+        if is_text(kind):
             return pa.scalar(literal, kind)
         raise TypeError(f"a text cannot be compared with {kind}")
     if isinstance(literal, bool) != bool(pt.is_boolean(kind)):
@@ -383,14 +384,6 @@ def _scalar(literal: Any, kind: pa.DataType) -> pa.Scalar:
         seconds = timedelta(seconds=literal)
         return pa.scalar(seconds, kind if kind.unit == "ns" else pa.duration("us"))
     raise TypeError(f"a number cannot be compared with {kind}")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
 
 
 def _is_number(literal: Any) -> bool:

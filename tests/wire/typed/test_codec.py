@@ -223,7 +223,9 @@ def test_a_schema_without_texts_needs_no_state() -> None:
     batch = pa.record_batch({"n": pa.array([1, 2, 3])})
     encoder, segments, redundants = encode_all([batch])
     assert (encoder.state_bytes, redundants[0].lengths) == (0, ())
-    assert RowDecoder.from_snapshot(encoder.snapshot(redundants)).decode(segments[0]).equals(batch)
+    assert (
+        RowDecoder.from_snapshot(encoder.snapshot(redundants), batch.schema).decode(segments[0]).equals(batch)
+    )
 
 
 def test_a_snapshot_asks_for_the_redundants_up_to_the_last_segment() -> None:
@@ -255,7 +257,7 @@ def test_a_leaf_that_passes_its_bound_goes_plain_for_good(word: str) -> None:
     assert all(redundant.lengths == (PLAIN,) for redundant in redundants[plain_from:])
     assert encoder.state_bytes == 0
     for k in range(len(batches) + 1):
-        decoder = RowDecoder.from_snapshot(encoder.snapshot(redundants[k:]))
+        decoder = RowDecoder.from_snapshot(encoder.snapshot(redundants[k:]), TEXTS)
         assert [decoder.decode(segment) for segment in segments[k:]] == batches[k:]
         assert decoder.state_bytes == 0
 
@@ -306,7 +308,7 @@ def test_a_snapshot_of_full_dictionaries_fits_into_a_frame() -> None:
     snapshot = encoder.snapshot([])
     assert encoder.state_bytes > 4 * 1024 * 1024
     assert len(snapshot.body) < SEGMENT_BYTES_MAX
-    assert RowDecoder.from_snapshot(snapshot).state_bytes == encoder.state_bytes
+    assert RowDecoder.from_snapshot(snapshot, schema).state_bytes == encoder.state_bytes
 
 
 # --- faults of the producer -------------------------------------------------------------------------
@@ -348,27 +350,8 @@ def test_a_failed_encode_leaves_the_encoder_as_it_was(batch: pa.RecordBatch, err
         encoder.encode(batch)
     assert encoder.snapshot([]) == before
     assert encoder.last_segment == 0
-    decoder = RowDecoder.from_snapshot(before)
+    decoder = RowDecoder.from_snapshot(before, SCHEMA)
     assert decoder.decode(encoder.encode(some_rows(2))[0]).equals(some_rows(2))
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.dictionary(pa.int32(), pa.string()),
-        pa.list_(pa.dictionary(pa.int8(), pa.string())),
-        pa.run_end_encoded(pa.int32(), pa.string()),
-        pa.list_view(pa.int8()),
-        pa.null(),
-        pa.uuid(),
-    ],
-    ids=str,
-)
-def test_a_schema_that_cannot_be_carried_is_refused(kind: pa.DataType) -> None:
-    with pytest.raises(SchemaMismatch):
-        RowEncoder(pa.schema([("a", kind)]), 0)
-    with pytest.raises(SchemaMismatch):
-        RowDecoder(pa.schema([("a", kind)]))
 
 
 @given(BATCHES)

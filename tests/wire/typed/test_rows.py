@@ -262,14 +262,6 @@ def test_a_header_without_text_beside_a_slice_is_not_the_slices_fault() -> None:
 # --- faults ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [row_schema, message_schema])
-def test_a_topics_column_may_not_begin_with_an_at_sign(make: Any) -> None:
-    with pytest.raises(SchemaMismatch) as told:
-        make(pa.schema([("@key", pa.int64())]))
-    assert "'@key'" in told.value.message
-    assert "stand for" in told.value.hint
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("@id", b"\xff"), ("@headers", [("a", None)]), ("@sent_at", 2**62), ("@sent_at", -(2**62))],

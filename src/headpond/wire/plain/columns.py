@@ -143,20 +143,16 @@ def _castable(name: str, kind: pa.DataType) -> bool:
         return bool(pt.is_map(kind)) and is_text(kind.key_type) and is_text(kind.item_type)
     if name == "sent_at":
         return bool(pt.is_timestamp(kind)) and kind.tz is not None
-    return is_text(kind) or (name != "id" and _is_bytes(kind))
+    return is_text(kind) or (name != "id" and is_bytes(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pt.is_binary(kind)
-        or pt.is_large_binary(kind)
-        or pt.is_binary_view(kind)
-        or pt.is_fixed_size_binary(kind)
-    )
+def is_bytes(kind: pa.DataType) -> bool:
+    sized = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind)
+    return bool(sized or pt.is_binary_view(kind))
 
 
 def _cast(chunk: pa.RecordBatch, sent_at_us: int) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from headpond.wire.typed.form import (
     TypedSegment,
     varint,
 )
-from headpond.wire.typed.leaves import BYTES, TEXT, ColumnForm, check_schema, columns_of, is_labels, leaves_of
+from headpond.wire.typed.leaves import ColumnForm, columns_of, is_labels, leaf_kinds
 from headpond.wire.typed.schema import shown_schema
 
 _SNAPSHOT_HEADER: Final = struct.Struct("<BI")
@@ -49,14 +49,13 @@ class RowEncoder:
     """Encodes the rows of one shard as segments ``first_segment``, ``first_segment + 1``, …."""
 
     def __init__(self, schema: pa.Schema, shard: int, first_segment: int = 0) -> None:
-        check_schema(schema)
         self.schema = schema
         self.shard = shard
         self.last_segment = first_segment - 1
         """The number of the last encoded segment; ``first_segment - 1`` before the first."""
         self._columns = columns_of(schema)
         self._strict = strict_columns(schema)
-        self._words = [Vocabulary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
+        self._words = [Vocabulary(kind) for kind in leaf_kinds(schema)]
 
     @property
     def state_bytes(self) -> int:
@@ -101,8 +100,9 @@ class RowEncoder:
     def _checked(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """The columns, cut so that each begins at its first row."""
         if not rows.schema.equals(self.schema):
-            given, wanted = shown_schema(rows.schema), shown_schema(self.schema)
-            raise SchemaMismatch(f"rows of {given}; the topic has {wanted}")
+            raise SchemaMismatch(
+                f"rows of {shown_schema(rows.schema)}; the topic has {shown_schema(self.schema)}"
+            )
         if rows.num_rows == 0:
             raise BadSegment("a segment without rows")
         try:
@@ -143,17 +143,16 @@ class RowDecoder:
     """Decodes the segments of one block and shard in order, from segment 0 or from a snapshot."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        check_schema(schema)
         self.schema = schema
         self.next_segment = 0
         self._columns = columns_of(schema)
         self._strict = strict_columns(schema)
-        self._known: list[Glossary | None] = [Glossary(_leaf_kind(leaf.part)) for leaf in leaves_of(schema)]
+        self._known: list[Glossary | None] = [Glossary(kind) for kind in leaf_kinds(schema)]
         """The dictionary of each leaf; None after it has gone plain."""
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema | None = None) -> RowDecoder:
-        """A decoder that begins at the snapshot's segment; the snapshot must have ``schema``, if given."""
+    def from_snapshot(cls, snapshot: Snapshot, schema: pa.Schema) -> RowDecoder:
+        """A decoder of rows of ``schema`` that begins at the snapshot's segment."""
         if len(snapshot.body) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(f"a snapshot of {len(snapshot.body):,} bytes")
         try:
@@ -162,17 +161,16 @@ class RowDecoder:
             raise BadSegment(f"a snapshot that cannot be read: {error}") from error
 
     @classmethod
-    def _read_snapshot(cls, snapshot: Snapshot, expected: pa.Schema | None) -> RowDecoder:
+    def _read_snapshot(cls, snapshot: Snapshot, schema: pa.Schema) -> RowDecoder:
         form, size = _SNAPSHOT_HEADER.unpack_from(snapshot.body)
         if form != FORM_SNAPSHOT:
             raise BadSegment(f"a snapshot of form {form}")
         reader = BodyReader(snapshot.body)
         reader.take(_SNAPSHOT_HEADER.size)
-        schema = _read_schema(reader.aligned(size))
-        if expected is not None and not schema.equals(expected):
-            given, wanted = shown_schema(schema), shown_schema(expected)
-            raise SchemaMismatch(f"a snapshot of {given}; the topic has {wanted}")
-        decoder = cls(schema if expected is None else expected)
+        given = _read_schema(reader.aligned(size))
+        if not given.equals(schema):
+            raise SchemaMismatch(f"a snapshot of {shown_schema(given)}; the topic has {shown_schema(schema)}")
+        decoder = cls(schema)
         decoder.next_segment = snapshot.segment
         columns = ColumnReader(reader, decoder._known, 0)
         for plan in decoder._columns:
@@ -220,10 +218,6 @@ class RowDecoder:
         size = sum(words.bytes for words in known if words is not None)
         if size > typed_form.STATE_BYTES_MAX:
             raise BadSegment(f"dictionaries of {size:,} bytes are above the bounds")
-
-
-def _leaf_kind(part: str) -> pa.DataType:
-    return BYTES if part == "sets" else TEXT
 
 
 def _read_schema(buffer: pa.Buffer) -> pa.Schema:

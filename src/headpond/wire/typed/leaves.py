@@ -8,14 +8,11 @@ deeper inside structs and lists stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
-
-from headpond.model.errors import SchemaMismatch
 
 TEXT: Final[pa.DataType] = pa.string()
 BYTES: Final[pa.DataType] = pa.binary()
@@ -38,12 +35,6 @@ STORED: Final = {"i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}
 """The integer types by struct code (``integer_code``)."""
 INSTEAD: Final = {ColumnForm.CODED: ColumnForm.TEXTS, ColumnForm.SETS: ColumnForm.LABELS}
 """The form of a column after one of its dictionaries has gone plain."""
-
-
-class Leaf(NamedTuple):
-    column: int
-    part: str
-    """``column``, or ``names``, ``texts`` or ``sets`` of labels."""
 
 
 class Column(NamedTuple):
@@ -108,16 +99,10 @@ def columns_of(schema: pa.Schema) -> list[Column]:
     return found
 
 
-def leaves_of(schema: pa.Schema) -> list[Leaf]:
-    """The leaves of a topic's schema, in order."""
-    found: list[Leaf] = []
-    for index, kind in enumerate(schema.types):
-        form = form_of(kind)
-        if form == ColumnForm.CODED:
-            found.append(Leaf(index, "column"))
-        elif form == ColumnForm.SETS:
-            found += (Leaf(index, part) for part in ("names", "texts", "sets"))
-    return found
+def leaf_kinds(schema: pa.Schema) -> list[pa.DataType]:
+    """The types of the leaves' values, in order: texts, or sets as bytes."""
+    kinds = {ColumnForm.CODED: [TEXT], ColumnForm.SETS: [TEXT, TEXT, BYTES]}
+    return [kind for column in schema.types for kind in kinds.get(form_of(column), [])]
 
 
 def _null_bytes(kind: pa.DataType) -> float:
@@ -130,31 +115,3 @@ def _null_bytes(kind: pa.DataType) -> float:
     if pt.is_struct(kind) or pt.is_union(kind):
         return 5 + sum(children)
     return 1 / 8 + (_bits(kind) / 8 if _bits(kind) else 16)
-
-
-# --- allowed types -----------------------------------------------------------------------------------
-
-
-def check_schema(schema: pa.Schema) -> None:
-    """Refuses a schema that a typed topic cannot carry."""
-    for field in schema:
-        for kind in _types_in(field.type):
-            if pt.is_dictionary(kind):
-                raise SchemaMismatch(f"column {field.name!r} is {kind}; give the type of its values")
-            if isinstance(kind, pa.BaseExtensionType) or pt.is_run_end_encoded(kind) or _is_list_view(kind):
-                raise SchemaMismatch(f"column {field.name!r} is {kind}, which a typed topic does not carry")
-    if len(set(schema.names)) < len(schema.names):
-        raise SchemaMismatch("two columns have the same name")
-    if all(pt.is_null(kind) or (pt.is_struct(kind) and kind.num_fields == 0) for kind in schema.types):
-        raise SchemaMismatch("a schema needs a column that can hold data")
-
-
-def _is_list_view(kind: pa.DataType) -> bool:
-    """Views may repeat the same values many times, so that few bytes unfold to many."""
-    return bool(pt.is_list_view(kind) or pt.is_large_list_view(kind))
-
-
-def _types_in(kind: pa.DataType) -> Iterator[pa.DataType]:
-    yield kind
-    for index in range(kind.num_fields):
-        yield from _types_in(kind.field(index).type)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from headpond.model.errors import BadRequest, BadSegment, KeyMissing, SchemaMismatch
-from headpond.wire.plain.columns import PLAIN_SCHEMA, check_sent_at, is_text
+from headpond.wire.plain.columns import PLAIN_SCHEMA, check_sent_at, is_bytes, is_text
 from headpond.wire.typed.schema import is_widening
 
 ENVELOPE: Final = ("key", "id", "headers", "sent_at")
@@ -28,26 +28,15 @@ _FAULTS: Final = (pa.ArrowException, ValueError, TypeError)
 @lru_cache(maxsize=256)
 def message_schema(topic_schema: pa.Schema) -> pa.Schema:
     """The columns of a batch of messages of the topic."""
-    _check_names(topic_schema)
     return pa.schema([*_FIELDS.values(), pa.field("value", pa.struct(list(topic_schema)))])
 
 
 @lru_cache(maxsize=256)
 def row_schema(topic_schema: pa.Schema) -> pa.Schema:
     """The columns of the rows that the topic's encoder takes."""
-    _check_names(topic_schema)
     envelope = [field.with_name(f"@{name}") for name, field in _FIELDS.items()]
     envelope[1] = envelope[1].with_type(pa.binary())
     return pa.schema([*topic_schema, *envelope])
-
-
-def _check_names(topic_schema: pa.Schema) -> None:
-    for name in topic_schema.names:
-        if name.startswith("@"):
-            raise SchemaMismatch(
-                f"column {name!r}: a topic's column may not begin with '@'",
-                hint="Names with '@' stand for the key, id, headers and time of a message.",
-            )
 
 
 def to_rows(messages: pa.RecordBatch, topic_schema: pa.Schema) -> pa.RecordBatch:
@@ -260,8 +249,8 @@ def casts(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether ``kind`` holds every value of a type, perhaps in another layout."""
     if pt.is_null(given) or is_widening(given, kind) or (is_text(given) and is_text(kind)):
         return True
-    if _is_bytes(kind):
-        return _is_bytes(given) or is_text(given) or pt.is_fixed_size_binary(given)
+    if is_bytes(kind) and not pt.is_fixed_size_binary(kind):
+        return is_bytes(given) or is_text(given)
     if pt.is_timestamp(given) and pt.is_timestamp(kind):
         # With any zone a time is a point in time. A finer unit is accepted if it loses nothing.
         return (given.tz is None) == (kind.tz is None)
@@ -274,10 +263,6 @@ def casts(given: pa.DataType, kind: pa.DataType) -> bool:
             casts(mine.type, theirs.type) for mine, theirs in zip(given, kind, strict=True)
         )
     return False
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind))
 
 
 def _is_list(kind: pa.DataType) -> bool:
