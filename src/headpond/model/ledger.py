@@ -18,7 +18,9 @@ A subscription's hop, in entries since its start::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -213,19 +215,9 @@ def balance(account: Account) -> str:
 
 def sum_producers(name: str, accounts: Iterable[ProducerAccount]) -> ProducerAccount:
     """One account for several."""
-    total = ProducerAccount(name, run=-1)
-    for one in accounts:
-        for field in (
-            *("blocks", "open", "unclosed", "announced", "stored", "messages", "pending", "holes"),
-            *("late", "duplicates", "conflicts", "gaps"),
-        ):
-            setattr(total, field, getattr(total, field) + getattr(one, field))
-        total.refused = _added(total.refused, one.refused)
-        total.rejected = _added(total.rejected, one.rejected)
-        total.run = one.run if total.run < 0 else min(total.run, one.run)
-        total.counted &= one.counted
-        total.exact &= one.exact
-    total.run = max(total.run, 0)
+    parts = list(accounts)
+    total = ProducerAccount(name, **_sums(parts))
+    total.run = min((one.run for one in parts), default=0)
     if (excess := total.announced - COUNT_MAX) > 0:  # it still balances: claims are pending or holes
         total.announced -= excess
         total.pending, excess = max(total.pending - excess, 0), max(excess - total.pending, 0)
@@ -235,23 +227,31 @@ def sum_producers(name: str, accounts: Iterable[ProducerAccount]) -> ProducerAcc
 
 def sum_shards(name: str, accounts: Iterable[SubscriptionAccount]) -> SubscriptionAccount:
     """One account of a subscription, from one per shard."""
-    total = SubscriptionAccount(name)
-    for one in accounts:
-        for field in total.__struct_fields__:
-            if field == "exact":
-                total.exact &= one.exact
-            elif field == "since_run":
-                total.since_run = max(total.since_run, one.since_run)
-            elif field != "subscription":
-                setattr(total, field, getattr(total, field) + getattr(one, field))
+    parts = list(accounts)
+    total = SubscriptionAccount(name, **_sums(parts))
+    total.since_run = max((one.since_run for one in parts), default=0)
     return total
 
 
-def _added(counts: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    total = dict(counts)
-    for reason, count in more.items():
-        count_reason(total, reason, count)
-    return total
+_fields = cache(msgspec.structs.fields)
+
+
+def _sums(parts: Sequence[ProducerAccount] | Sequence[SubscriptionAccount]) -> dict[str, Any]:
+    """Every field but the name: numbers and counts by reason added up, flags true if all are."""
+    found: dict[str, Any] = {}
+    for field in _fields(type(parts[0]))[1:] if parts else ():
+        values = [getattr(one, field.name) for one in parts]
+        if field.type is bool:
+            found[field.name] = all(values)
+        elif field.type is int:
+            found[field.name] = sum(values)
+        else:
+            total: dict[str, int] = {}
+            found[field.name] = total
+            for counts in values:
+                for reason, count in counts.items():
+                    count_reason(total, reason, count)
+    return found
 
 
 def count_reason(counts: dict[str, int], reason: str, by: int = 1) -> None:

@@ -45,18 +45,7 @@ class TopicName:
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Parses a bare name or all four parts; anything else is a ``BadTopicName`` that names the part."""
-        if not isinstance(text, str):
-            raise BadTopicName(f"a topic name is text, not {type(text).__name__}")
-        parts = text.split("/")
-        if len(parts) == 1:
-            parts = [DEFAULT_PART, DEFAULT_PART, DEFAULT_PART, *parts]
-        if len(parts) != 4:
-            raise BadTopicName(f"topic name {shown_name(text)} has {len(parts)} parts; it takes 1 or 4")
-        for level, part in zip(LEVELS, parts, strict=True):
-            if not is_part(part):
-                raise BadTopicName(
-                    f"topic name {shown_name(text)}: its {level} {shown_name(part)} is not allowed"
-                )
+        parts = Place.parse(text, "topic").parts
         if len(parts[-1].removesuffix(DEAD_SUFFIX)) > TOPIC_PART_LENGTH_MAX:
             raise BadTopicName(
                 f"topic name {shown_name(text)}: its topic has {len(parts[-1])} characters, "
@@ -78,6 +67,12 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.product}/{self.component}/{self.topic}"
+
+
+def _parts_of(text: str, depth: int) -> list[str]:
+    """The parts of a name; a bare name is below ``default``s."""
+    parts = text.split("/")
+    return [*[DEFAULT_PART] * (depth - 1), *parts] if len(parts) == 1 else parts
 
 
 def is_part(text: str) -> bool:
@@ -102,18 +97,18 @@ class Place:
         depth = LEVELS.index(level) + 1
         if not isinstance(text, str):
             raise BadTopicName(f"a {level} name is text, not {type(text).__name__}")
-        parts = text.split("/")
-        if len(parts) == 1:
-            parts = [*[DEFAULT_PART] * (depth - 1), *parts]
+        parts = _parts_of(text, depth)
         if len(parts) != depth:
             takes = "1" if depth == 1 else f"1 or {depth}"
             raise BadTopicName(
                 f"{level} name {shown_name(text)} has {len(parts)} parts; it takes {takes}",
                 hint=f"Write NAME or {'/'.join(LEVELS[:depth])}." if depth > 1 else "Write one NAME.",
             )
-        for part in parts:
+        for its_level, part in zip(LEVELS, parts, strict=False):
             if not is_part(part):
-                raise BadTopicName(f"{level} name {shown_name(text)}: {shown_name(part)} is not allowed")
+                raise BadTopicName(
+                    f"{level} name {shown_name(text)}: its {its_level} {shown_name(part)} is not allowed"
+                )
         return cls(tuple(parts))
 
     @classmethod
@@ -172,9 +167,7 @@ class Scope:
     @classmethod
     def of_topic(cls, text: str) -> Scope:
         """One topic, or a pattern of topics; a bare name is below ``default``."""
-        parts = text.split("/")
-        if len(parts) == 1:
-            parts = [*[DEFAULT_PART] * (len(LEVELS) - 1), *parts]
+        parts = _parts_of(text, len(LEVELS))
         if len(parts) != len(LEVELS):
             raise BadScope(f"topic {shown_name(text)} has {len(parts)} parts; it takes 1 or {len(LEVELS)}")
         return cls.parse("/".join(parts))
@@ -220,11 +213,9 @@ class TopicPatterns:
     def parse(cls, texts: Sequence[str]) -> Self:
         if not 0 < len(texts) <= PATTERNS_MAX:
             raise BadRequest(f"{len(texts)} patterns of topics; a link has 1 to {PATTERNS_MAX}")
-        bare = (text != ANY and "/" not in text for text in texts)
         try:
             found = [
-                Scope.of_topic(text) if is_bare else Scope.parse(text)
-                for text, is_bare in zip(texts, bare, strict=True)
+                Scope.parse(text) if text == ANY or "/" in text else Scope.of_topic(text) for text in texts
             ]
         except BadScope as error:
             raise BadScope(error.message, hint=_HINT) from None
@@ -234,8 +225,8 @@ class TopicPatterns:
         """Whether a topic, by its full name, matches."""
         place = Place.of(topic)
         dead = topic.endswith(DEAD_SUFFIX)
-        return any(scope.holds(place) and (not dead or _names_dead(scope)) for scope in self.scopes)
-
-
-def _names_dead(scope: Scope) -> bool:
-    return len(scope.parts) == len(LEVELS) and DEAD_SUFFIX in scope.parts[-1]
+        return any(
+            scope.holds(place)
+            and (not dead or (len(scope.parts) == len(LEVELS) and DEAD_SUFFIX in scope.parts[-1]))
+            for scope in self.scopes
+        )

@@ -167,10 +167,8 @@ class NodeSide(_Side):
     ) -> None:
         """``greet`` raises an error to refuse a client, which gets that error instead of WELCOME."""
         super().__init__({FrameType.HELLO: CONTROL_BYTES_MAX}, FROM_CLIENT)
-        self._node = node
-        self._software = software
-        self._window_bytes_max = window_bytes_max
-        self._successor = successor
+        limits = (SEGMENT_BYTES_MAX, CONTROL_BYTES_MAX, window_bytes_max)
+        self._welcome = Welcome(PROTOCOL_VERSION, node, software, *limits, successor)
         self._greet = greet
 
     def _on_greeting(self, message: Control) -> Event | None:
@@ -181,16 +179,7 @@ class NodeSide(_Side):
             )
         self._greet(message)
         self.state = ConnectionState.OPEN
-        welcome = Welcome(
-            PROTOCOL_VERSION,
-            self._node,
-            self._software,
-            SEGMENT_BYTES_MAX,
-            CONTROL_BYTES_MAX,
-            self._window_bytes_max,
-            self._successor,
-        )
-        self._out.append(encode_control(welcome))
+        self._out.append(encode_control(self._welcome))
         return message
 
     def _decode(self, frame: Frame) -> Control | Misfit:
@@ -202,18 +191,16 @@ class NodeSide(_Side):
                 raise
             return misfit
 
-    def _end(self, error: HeadpondError) -> ConnectionFault:
-        self.refuse(error)
-        return super()._end(error)
-
     def refuse(self, error: HeadpondError) -> None:
         """Queues an ERROR as the last frame and closes this side."""
         if self.state is not ConnectionState.CLOSED:
-            successor = error.successor if isinstance(error, NodeStopping) else ""
-            last = Error(error.code, error.message, error.hint, error.retryable, successor=successor)
-            self._out.append(encode_control(last))
-            self.state = ConnectionState.CLOSED
-            self._reader.clear()
+            self._end(error)
+
+    def _end(self, error: HeadpondError) -> ConnectionFault:
+        successor = error.successor if isinstance(error, NodeStopping) else ""
+        last = Error(error.code, error.message, error.hint, error.retryable, successor=successor)
+        self._out.append(encode_control(last))
+        return super()._end(error)
 
 
 class ClientSide(_Side):
