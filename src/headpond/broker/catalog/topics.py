@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,15 +19,20 @@ from headpond.broker.catalog.changes import (
     TopicDeleted,
 )
 from headpond.broker.catalog.tree import Tree, change_own
+from headpond.broker.context import Context
+from headpond.broker.effects import Fetch
 from headpond.broker.ingest.admission import Admission
 from headpond.broker.ingest.lookup import SegmentLookup
 from headpond.broker.ingest.producers import Producers
+from headpond.broker.steps import Steps, Wait
+from headpond.model.errors import BadRequest, StorageFailed, TopicNotFound
 from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.disk import Disk
 from headpond.storage.journal import TableState
 from headpond.storage.log.batch import LogOptions
+from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.seal import Seal
 from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
@@ -35,6 +41,8 @@ from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions
 
 TOPICS_FOLDER = "topics"
+
+F = TypeVar("F", bound=Fetch)
 
 
 @dataclass(slots=True)
@@ -105,6 +113,24 @@ class Topic:
     @property
     def place(self) -> Place:
         return Place.of(self.name)
+
+    def read(
+        self, context: Context, kind: type[F], shard: int, entry: int, bytes_max: int = 0, *more: Any
+    ) -> Steps[tuple[F, ReadResult]]:
+        """Reads a log in a worker thread with one kind of ``Fetch``; ``StorageFailed`` if the disk fails it."""
+        wait: Wait[ReadResult | None] = Wait()
+        fetch = kind(self.uuid, shard, entry, bytes_max, wait.done, *more)
+        context.add_effect(fetch)
+        run = yield wait
+        if run is None:
+            raise StorageFailed(f"the node could not read shard {shard} of topic {self.shown} at entry {entry}")
+        return fetch, run
+
+    def shard(self, number: int) -> Shard:
+        """A shard that a request names; ``BadRequest`` if the topic does not have it."""
+        if number >= len(self.shards):
+            raise BadRequest(f"topic {self.shown} has no shard {number}")
+        return self.shards[number]
 
     # --- settings -----------------------------------------------------------------------------------
 
@@ -238,6 +264,13 @@ class Catalog(TableState):
 
     def by_uuid(self, uuid: bytes) -> Topic | None:
         return self._by_uuid.get(uuid)
+
+    def find(self, uuid: bytes) -> Topic:
+        """The topic that a request names by its uuid, or ``TopicNotFound``."""
+        topic = self._by_uuid.get(uuid)
+        if topic is None:
+            raise TopicNotFound("the topic was deleted")
+        return topic
 
     def name_of(self, uuid: bytes) -> str | None:
         topic = self._by_uuid.get(uuid)

@@ -1,15 +1,14 @@
-"""Links between nodes: both ends' decisions about records, subscriptions and positions.
+"""Links: one node copies topics and subscriptions of another. ``node/links`` dials and carries the records.
 
 In reading order::
 
-    link_table     What a node remembers of its links, in their journal
-    progress       How far the shards of this node have those of others; how long logs remember blocks
-    status         What a link does now, for people
-    stream         One shard of a topic on its way from a source to a sink: what to ask and to fetch next
-    source         A node that others take from: its topics, how far they reach, the heads of their records
-    sink           A node that takes records from another's log
-    positions      Where segments that another node names stand in this node's log
-    follow_source  A node whose subscriptions are followed: what became of their entries
-    follow_sink    A node that has passive copies of another's subscriptions
-    requests       Links created, shown and removed; the operations of both ends
+    link_table     What a node remembers of its links on disk, and how far each shard is copied
+    source         The source of a link: its topics, and the heads of their records
+    stream         One shard from a source to a sink: heads to read, records to copy, when to rewind
+    sink           The sink of a link: admits records by the marks that producers have too
+    positions      The entries of segments that another node names
+    follow_source  The source of copied subscriptions: what became of their entries
+    follow_sink    The sink of copied subscriptions: passive copies, promoted by hand
+    status         What people see of a link
+    requests       Links created, shown and removed, and the operations of both ends
 """

@@ -1,8 +1,8 @@
-"""Where segments that another node names stand in the own log: block and number in, entries out.
+"""The entries of segments that another node names by block and number, and the heads of records in a log.
 
-What came lately is known from the marks. For older ones the log's heads are walked, in a worker thread, from
-the first entry on that is of interest; what was met on the way is remembered, within bounds, so that a whole
-log that is asked for piece by piece is walked once, whatever order the other node has it in.
+The admission marks have recent segments. For older ones a worker thread walks the heads of the log, from the
+first entry of interest on. The heads it meets are remembered, within bounds, so a log that is asked for piece
+by piece is walked once, whatever order the other node has it in.
 """
 
 from __future__ import annotations
@@ -10,21 +10,28 @@ from __future__ import annotations
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import HeadsFetch
-from headpond.broker.steps import Steps, Wait
+from headpond.broker.steps import Steps
 from headpond.model.errors import StorageFailed
-from headpond.model.ranges import RangeSet
-from headpond.storage.log.read import ReadResult
 from headpond.wire.control.following import DROPPED_MAX, WholeSegments
 from headpond.wire.control.links import RecordHead
 
 INDEXES_MAX = 4
 INDEX_SEGMENTS_MAX = 65_536
-"""Remembered of one shard; what lies behind them is walked anew each time."""
+"""Segments that are remembered of one shard; those behind them are looked up in the log each time."""
+RANGES_MAX = 16 * DROPPED_MAX
 
 Segment = tuple[bytes, int]
 """Block and number."""
-Stands = tuple[int, int]
-"""First entry, and how many there are."""
+Location = tuple[int, int]
+"""The first entry, and the number of entries."""
+
+
+def walk_heads(context: Context, topic: Topic, shard: int, entry: int) -> Steps[tuple[list[RecordHead], int]]:
+    """Some heads of a log from an entry on, and the entry behind them, which is a later one."""
+    fetch, run = yield from topic.read(context, HeadsFetch, shard, entry)
+    if run.next_entry <= entry:
+        raise StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}")
+    return fetch.heads, run.next_entry
 
 
 class _Index:
@@ -32,88 +39,71 @@ class _Index:
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
-        self.places: dict[Segment, Stands] = {}
-
-    def add(self, entry: int, heads: list[RecordHead], end: int) -> None:
-        """What was read from ``entry`` to ``end``; it is left out where it would be too much."""
-        if entry == self.end and len(self.places) + len(heads) <= INDEX_SEGMENTS_MAX:
-            self.places |= {(head.block, head.segment): (head.first_entry, head.count) for head in heads}
-            self.end = end
+        self.places: dict[Segment, Location] = {}
 
 
-class FollowPlaces:
+class SegmentFinder:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._indexes: dict[tuple[bytes, int], _Index] = {}
+        """By topic and shard; the latest used is the last."""
 
-    def find(self, topic: Topic, shard: int, wanted: set[Segment], start: int) -> Steps[dict[Segment, Stands]]:
+    def find(
+        self, topic: Topic, shard: int, wanted: set[Segment], start: int
+    ) -> Steps[dict[Segment, Location]]:
         """Looks for segments at or behind the entry ``start``."""
         log = topic.shards[shard].log
-        found: dict[Segment, Stands] = {}
+        found: dict[Segment, Location] = {}
         missing: set[Segment] = set()
         for block, segment in wanted:
             marks = log.marks.get(block)
             stored = marks.recent.get(segment) if marks is not None else None
             if stored is not None:
                 found[block, segment] = stored[1:]
-            elif marks is None or segment in marks.admitted:  # a block may be forgotten and its records kept
+            elif marks is None or segment in marks.admitted:  # a log may forget a block that it has records of
                 missing.add((block, segment))
         if not missing:
             return found
         index = self._index(topic.uuid, shard, max(start, log.entry_first))
-        known = {each: index.places[each] for each in missing if each in index.places}
-        found |= known
-        missing -= known.keys()
-        entry = index.end
-        while missing and entry < log.entry_durable:
-            heads, end = yield from read_heads(self._context, topic, shard, entry)
-            index.add(entry, heads, end)
-            met = {(head.block, head.segment): (head.first_entry, head.count) for head in heads}
-            found |= {each: met[each] for each in missing & met.keys()}
-            missing -= met.keys()
+        heads, entry = index.places, index.end
+        while True:
+            met = missing & heads.keys()
+            found |= {each: heads[each] for each in met}
+            missing -= met
+            if not missing or entry >= log.entry_durable:
+                return found
+            read, end = yield from walk_heads(self._context, topic, shard, entry)
+            heads = {(head.block, head.segment): (head.first_entry, head.count) for head in read}
+            if entry == index.end and len(index.places) + len(heads) <= INDEX_SEGMENTS_MAX:
+                index.places |= heads
+                index.end = end
             entry = end
-        return found
 
     def _index(self, uuid: bytes, shard: int, start: int) -> _Index:
         index = self._indexes.pop((uuid, shard), None)
-        if index is None or start < index.start or (start > index.end):
+        if index is None or not index.start <= start <= index.end:
             index = _Index(start)
-        elif len(index.places) > INDEX_SEGMENTS_MAX // 2:  # what lies before is of no interest any more
+        elif len(index.places) > INDEX_SEGMENTS_MAX // 2:  # segments before the start are not needed again
             index.places = {key: place for key, place in index.places.items() if sum(place) > start}
             index.start = start
-        self._indexes[uuid, shard] = index  # the latest asked for is the last to go
+        self._indexes[uuid, shard] = index
         while len(self._indexes) > INDEXES_MAX:
             del self._indexes[next(iter(self._indexes))]
         return index
 
 
-def read_heads(context: Context, topic: Topic, shard: int, entry: int) -> Steps[tuple[list[RecordHead], int]]:
-    """Some heads of a log from an entry on, and the entry behind them."""
-    wait: Wait[ReadResult | None] = Wait()
-    fetch = HeadsFetch(topic.uuid, shard, entry, 0, wait.done)
-    context.add_effect(fetch)
-    run = yield wait
-    if run is None or run.next_entry <= entry:
-        raise StorageFailed(f"the node could not read topic {topic.shown}")
-    return fetch.heads, run.next_entry
-
-
-# What a source had and has no more, for a copy on a node that still has it: nobody there is owed that.
-#
-# Settlements are told from the records in the source's log. Those that retention took out of it cannot be
-# told so: of each block the source names what it admitted below the first segment that it still has. A
-# segment that was admitted late may hide some of them, which are then delivered once more, and none too few.
-
-RANGES_MAX = 16 * DROPPED_MAX
-
-
 def read_dropped(context: Context, topic: Topic, shard: int) -> Steps[list[WholeSegments]]:
-    """The segments that the source had and has no more, by block."""
+    """The segments, by block, that this node had and has no more: no consumer here will get them.
+
+    Settlements are sent for records that are in the log. For records that retention removed, the node names
+    what each block admitted below its first segment that is still there. A segment that was admitted late may
+    hide some of them; a copy then delivers those once more, and none too few.
+    """
     log = topic.shards[shard].log
     first: dict[bytes, int] = {}
     entry = log.entry_first
     while entry < log.entry_durable:
-        heads, entry = yield from read_heads(context, topic, shard, entry)
+        heads, entry = yield from walk_heads(context, topic, shard, entry)
         for head in heads:
             first[head.block] = min(first.get(head.block, head.segment), head.segment)
     ranges: list[WholeSegments] = []
@@ -125,10 +115,3 @@ def read_dropped(context: Context, topic: Topic, shard: int) -> Steps[list[Whole
             if end is None or start < end
         ]
     return ranges[:RANGES_MAX]
-
-
-def by_block(ranges: list[WholeSegments]) -> dict[bytes, RangeSet]:
-    found: dict[bytes, RangeSet] = {}
-    for block, start, stop in ranges:
-        found.setdefault(block, RangeSet()).add(start, stop)
-    return found

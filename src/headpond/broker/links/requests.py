@@ -1,16 +1,12 @@
 """Links between nodes: created, shown and removed; the operations of both ends of a link.
 
-Reading order: link_table (what is on the disk), progress (how far each shard is), source (a node that others
-take from), sink (a node that takes), follow_source and follow_sink (the same for subscriptions), status (what
-people see); node/links carries records between the ends.
+``node/links`` dials the other node and carries records from a source to a sink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
-
-import msgspec
 
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topic_requests import TopicListener, TopicRequests
@@ -19,8 +15,14 @@ from headpond.broker.context import Context
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.links.follow_sink import FollowSink
 from headpond.broker.links.follow_source import FollowSource, check_names
-from headpond.broker.links.link_table import Barred, Lifted, LinkEnded, LinkMade, PlacesGone
-from headpond.broker.links.progress import LinkProgress
+from headpond.broker.links.link_table import (
+    Barred,
+    Lifted,
+    LinkEnded,
+    LinkMade,
+    LinkProgress,
+    PlacesGone,
+)
 from headpond.broker.links.sink import PeerSink
 from headpond.broker.links.source import PeerSource
 from headpond.broker.links.status import LinkStatus
@@ -85,7 +87,7 @@ class Peering(TopicListener):
         self._quotas = quotas
         self._subscriptions = subscriptions
         self.links = stores.peers
-        self.progress = LinkProgress(context, stores)
+        self.progress = LinkProgress(context, stores.catalog, stores.peers, stores.peers_journal)
         self.source = PeerSource(context, stores.catalog)
         self._follow_source = FollowSource(context, stores, fetching)
         self._follow_sink = FollowSink(context, stores, consuming, self.progress)
@@ -96,7 +98,7 @@ class Peering(TopicListener):
         self._coming: dict[str, LinkMade | LinkEnded] = {}
         """By link: the last change that was requested and is not on the disk yet."""
         self.claims: dict[tuple[str, str, str], int] = {}
-        """By direction, other node and topic: the link that carries it, so that two to one node do not both."""
+        """By direction, other node and topic: the link that copies it, so that two links do not both."""
         self.on_links: Callable[[], None] = lambda: None
         """Called when a link was created or removed."""
         self.handlers: Mapping[type[Operation], Handler] = {
@@ -149,13 +151,13 @@ class Peering(TopicListener):
         return [self._info(made) for made in sorted(self.links.links.values(), key=lambda made: made.name)]
 
     def status(self, name: str) -> LinkStatus:
-        """How a link does; one that nobody has dialled yet is about to be connected."""
+        """The status of a link; a new one is connecting."""
         if name not in self._status:
             self._status[name] = LinkStatus(self._context.now_us)
         return self._status[name]
 
     def _newest(self, name: str) -> LinkMade | None:
-        """A link with every change that was requested so far, also those that are not on the disk yet."""
+        """A link with all requested changes, also those that are not on the disk yet."""
         newest = self._coming.get(name, self.links.links.get(name))
         return newest if isinstance(newest, LinkMade) else None
 
@@ -170,9 +172,9 @@ class Peering(TopicListener):
         if ask.direction not in DIRECTIONS:
             raise BadRequest(f"there is no direction {ask.direction[:40]!r}", hint="It is pull, push or both.")
         if len(name) > NAME_LENGTH_MAX or not name.isprintable():
-            raise BadRequest(f"a link's name is at most {NAME_LENGTH_MAX} characters that can be printed")
+            raise BadRequest(f"the name of a link has at most {NAME_LENGTH_MAX} printable characters")
         if ask.secret is not None and not ask.secret:
-            raise BadRequest("what was given is not a token", hint="A token looks like hpd_ID_SECRET.")
+            raise BadRequest("the token is empty", hint="A token looks like hpd_ID_SECRET.")
         known = self._newest(name)
         if known is not None and known.url != ask.url:
             raise PeerExists(f"link {name!r} leads to {known.url}")
@@ -180,9 +182,9 @@ class Peering(TopicListener):
         if known is None and len(links) >= LINKS_MAX:
             raise LimitReached(f"a node has at most {LINKS_MAX} links")
         made_us = known.made_at_us if known is not None else self._context.now_us()
-        made = LinkMade(name, ask.url, ask.topics, ask.direction, ask.secret, made_us, session.token)
-        made = msgspec.structs.replace(made, subscriptions=ask.subscriptions)
-
+        made = LinkMade(
+            name, ask.url, ask.topics, ask.direction, ask.secret, made_us, session.token, ask.subscriptions
+        )
         yield from self._change(made)
         return self._info(made)
 
@@ -192,7 +194,7 @@ class Peering(TopicListener):
         return {"peer": made.name, "removed": True}
 
     def _change(self, change: LinkMade | LinkEnded) -> Steps[None]:
-        """Creates, changes or ends a link, once that is on the disk."""
+        """Creates, changes or removes a link; it takes effect once it is on the disk."""
         name = change.name
         self._coming[name] = change
         try:
@@ -203,13 +205,13 @@ class Peering(TopicListener):
         if self.links.links.get(name) != change:  # else the link stays as it is
             self._status.pop(name, None)
         self.links.apply(change)
-        self.progress.hold_all()
+        self.progress.hold(*self._catalog)
         self.on_links()
 
     # --- topics -------------------------------------------------------------------------------------
 
     def before_deletion(self, topics: list[Topic]) -> Steps[None]:
-        """Writes down that no link brings these topics back."""
+        """Notes on disk that no link may create these topics again."""
         now_us = self._context.now_us()
         bars = [
             Barred(topic.name, now_us)

@@ -1,15 +1,15 @@
-"""A node that takes what stands in another's log: stored records, admitted by the marks that producers have
-too.
+"""The sink of a link: admits records of another node's log by the same marks as segments of producers.
 
-1. What the marks know with the same ``origin_crc`` is a duplicate; with another one a conflict, and not taken.
-2. Records come in the order of the other's log: what is missing before one is not there, so the hole is
-   declared and admission goes on. What another path brings for it later is admitted, late.
-3. Refusals travel: the number is used here too. So do segments of a state topic that compaction emptied:
-   what another path has of them is older than what took their place.
-4. Predecessors, leases and epochs were judged where the producer was; here they are not looked at.
+1. A segment that the marks know with the same ``origin_crc`` is a duplicate; with another one it is a conflict,
+   and is not stored.
+2. Records come in the order of the source's log. A missing segment before one is a hole, which the sink
+   declares and passes. A segment that another link brings for it later is admitted, late.
+3. Refused segments are copied too, so their numbers are used here as well, and so are segments of a state topic
+   that compaction emptied: what another link has of them is older than the rows that superseded them.
+4. The node of the producer has checked predecessors, leases and epochs; the sink does not.
 
-``stored_at`` and the entry are this node's; everything else stays as it was. How far the other's log is here is
-noted when the data is durable, never before.
+``stored_at`` and the entry are this node's; everything else is copied. The position in the source's log is
+noted when the records are durable, never before.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from headpond.broker.catalog.topics import Shard, Topic
 from headpond.broker.context import Context
 from headpond.broker.ingest.lookup import Found
 from headpond.broker.ingest.watermark import Watermark
-from headpond.broker.links.link_table import PlaceNoted
-from headpond.broker.links.progress import LinkProgress
+from headpond.broker.links.link_table import LinkProgress, PlaceNoted
 from headpond.broker.session import Session, shown
 from headpond.broker.steps import Steps, on_disk
 from headpond.broker.stores import Stores
@@ -67,21 +66,21 @@ logger = logging.getLogger("headpond.peers")
 
 NODE_LENGTH_MAX = 64
 FEEDS_MAX = 20_000
-"""Topics that one connection may feed."""
+"""Shards that one connection may feed."""
 LOOKUPS_MAX = 32
-"""Old segments of one offer, of one block, that are looked up in the files for their checksum."""
+"""Old segments of an offer whose checksums are read from the files, all of one block."""
 
 
 @dataclass(slots=True)
 class Intake:
-    """What came for a shard on one connection since it was last asked about."""
+    """The records that came for a shard on one connection since the last ``admit_records``."""
 
     blocks: dict[bytes, BlockName] = field(default_factory=dict)
     outcome: dict[str, int] = field(default_factory=dict)
     fault: HeadpondError | None = None
-    """Why the rest of it is not taken."""
+    """Why the sink ignores the rest of them."""
     begun: bool = False
-    """Whether some of what was offered has come: the next offer is another one."""
+    """Whether records of the last offer have come: the next offer is another one."""
 
     def count(self, name: str, by: int = 1) -> None:
         self.outcome[name] = self.outcome.get(name, 0) + by
@@ -98,7 +97,7 @@ class PeerSink:
         progress: LinkProgress,
         stored: Callable[[Topic, int, int, RecordHeader], None],
     ) -> None:
-        """``stored`` hears of each record that was appended: topic, shard, first entry, header."""
+        """``stored`` is called for each record that was appended: topic, shard, first entry, header."""
         self._context = context
         self._catalog = stores.catalog
         self._links = stores.peers
@@ -108,23 +107,23 @@ class PeerSink:
         self._progress = progress
         self._stored = stored
         self._intakes: dict[int, dict[tuple[bytes, int], Intake]] = {}
-        """By connection, then by topic and shard; there is one of each shard whose feed was opened."""
+        """By connection, then by topic and shard, for each shard whose feed was opened."""
 
     def on_disconnect(self, connection: int) -> None:
         self._intakes.pop(connection, None)
 
     def is_fed(self, uuid: bytes) -> bool:
-        """Whether somebody is about to send to a topic now."""
+        """Whether a connection has opened a feed of a topic."""
         return any((uuid, 0) in intakes for intakes in self._intakes.values())
 
-    # --- a topic ------------------------------------------------------------------------------------
+    # --- topics -------------------------------------------------------------------------------------
 
     def open_feed(self, session: Session, ask: OpenFeed) -> Steps[FeedOpened]:
         name = str(TopicName.parse(ask.topic))
         if not ask.node or 2 ** (ask.shards.bit_length() - 1) != ask.shards:
-            raise BadRequest(f"a feed of {ask.shards} shards, or of a node without a name, cannot be")
+            raise BadRequest(f"a feed needs the node's name and a power of 2 as its shards, not {ask.shards}")
         if len(self._intakes.get(session.connection, ())) >= FEEDS_MAX:
-            raise BadRequest(f"a connection feeds at most {FEEDS_MAX} shards")
+            raise BadRequest(f"a connection may feed at most {FEEDS_MAX:,} shards")
         topic = self._catalog.by_name(name)
         if topic is None:
             topic = yield from self._create(name, ask)
@@ -133,17 +132,17 @@ class PeerSink:
         intakes = self._intakes.setdefault(session.connection, {})
         for number in range(len(topic.shards)):
             intakes.setdefault((topic.uuid, number), Intake())
-        places = [self._progress.of(topic, ask.node, number) for number in range(len(topic.shards))]
+        places = [self._progress.place(topic, ask.node, number) for number in range(len(topic.shards))]
         self._progress.hold(topic)
         return FeedOpened(topic.uuid, places)
 
     def _create(self, name: str, ask: OpenFeed) -> Steps[Topic]:
         if name in self._links.barred:
-            raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on the node that is to take it")
+            raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on the node to copy it to")
         first = ask.schemas[0] if ask.schemas else None
         yield from self._topics.create(None, CreateTopic(name, ask.shards, True, first, dict(ask.settings)))
         topic = self._topics.find(name)
-        logger.info("topic %s was made like that of node %s", topic.shown, shown(ask.node))
+        logger.info("topic %s was created like the one of node %s", topic.shown, shown(ask.node))
         return topic
 
     def _follow_schema(self, topic: Topic, ask: OpenFeed) -> Steps[None]:
@@ -155,27 +154,29 @@ class PeerSink:
         ):
             yield from self._topics.alter(None, AlterTopic(topic.name, ask.schemas[version]))
             if topic.schemas.version <= version:
-                raise PeerMismatch(f"topic {topic.shown} has the same schema there in two versions")
+                raise PeerMismatch(
+                    f"topic {topic.shown} has two equal versions of its schema on the other node"
+                )
 
     def _check(self, topic: Topic, ask: OpenFeed) -> None:
         if len(topic.shards) != ask.shards:
             raise PeerMismatch(f"topic {topic.shown} has {len(topic.shards)} shards here, {ask.shards} there")
         if topic.is_state != ask.state:
-            here, there = ("a", "none") if topic.is_state else ("no", "one")
-            raise PeerMismatch(f"topic {topic.shown} is {here} state topic here, and {there} there")
+            where = "here and not there" if topic.is_state else "there and not here"
+            raise PeerMismatch(f"topic {topic.shown} is a state topic {where}")
         if (topic.schemas is None) != (not ask.schemas):
             here, there = ("plain", "typed") if topic.schemas is None else ("typed", "plain")
             raise PeerMismatch(f"topic {topic.shown} is {here} here, {there} there")
         if topic.schemas is not None and not _same_schemas(topic, ask.schemas):
-            raise PeerMismatch(f"topic {topic.shown} has another schema here than there")
+            raise PeerMismatch(f"topic {topic.shown} has a different schema there")
 
-    # --- what is wanted -----------------------------------------------------------------------------
+    # --- offers -------------------------------------------------------------------------------------
 
     def offer(self, session: Session, ask: OfferHeads) -> Steps[list[int]]:
         """For each head, whether this node wants its record."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(session.connection, topic, ask.shard)
-        # What was offered may come in several parts, and may have been offered in several requests.
+        # The records of an offer may come in several parts, and an offer may be several requests.
         intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
         intake.begun = len(intake.blocks) > HEADS_MAX
         found = yield from self._look_up(topic, ask)
@@ -187,7 +188,7 @@ class PeerSink:
     def _look_up(self, topic: Topic, ask: OfferHeads) -> Steps[Found]:
         """Reads some checksums that are no longer in memory, of one block: each block costs a walk of a file.
 
-        Another block is looked up each time. The others count as equal if their number is known.
+        Each offer looks up another block. A segment of the other blocks counts as equal if its number is known.
         """
         if not ask.heads:
             return {}
@@ -211,17 +212,17 @@ class PeerSink:
     def _conflict(self, topic: Topic, number: int, first: RecordHead, conflicts: int = 1) -> None:
         self._context.counters["peer_conflicts"] += conflicts
         where = f"topic {topic.shown}, shard {number}, block {first.block.hex()}, segment {first.segment}"
-        logger.error("%s: a peer has other content under this number (%d in all)", where, conflicts)
+        logger.error("%s: a peer has different content under this number (%d in all)", where, conflicts)
 
     # --- records ------------------------------------------------------------------------------------
 
     def take(
         self, connection: int, uuid: bytes, number: int, segment: int, header: RecordHeader, record: bytes
     ) -> None:
-        """A record came. What is wrong with it is told with the answer to the ``admit_records`` behind it."""
+        """Takes a record; the answer to the ``admit_records`` behind it has the fault, if there is one."""
         intake = self._intakes.get(connection, {}).get((uuid, number))
         if intake is None:
-            raise ProtocolError("a record of a topic whose feed was not opened")
+            raise ProtocolError("a record came for a topic whose feed is not open")
         if intake.fault is not None:
             return
         try:
@@ -240,7 +241,7 @@ class PeerSink:
             raise full
         head = RecordHead(0, header.count, header.block, segment, header.origin_crc, len(record))
         verdict = _judge(shard, head, {}, state=topic.is_state)
-        if verdict == CONFLICTING:  # another path brought something meanwhile, and this is not it
+        if verdict == CONFLICTING:  # another link brought a different one meanwhile
             intake.count("conflicts")
             self._conflict(topic, number, head)
             return
@@ -252,7 +253,7 @@ class PeerSink:
             _check_rows(topic, header, body)
         except BadSegment as error:
             where = f"topic {topic.shown}, shard {number}, block {header.block.hex()}, segment {segment}"
-            logger.error("%s: what a peer sent is no record and was not taken: %s", where, error.message)
+            logger.error("%s: a peer sent an unreadable record, which is not stored: %s", where, error.message)
             intake.count("unreadable")
             self._context.counters["peer_records_unreadable"] += 1
             return
@@ -284,11 +285,11 @@ class PeerSink:
         counters["peer_bytes_in"] += len(body)
 
     def admit(self, session: Session, ask: AdmitRecords) -> Steps[Admitted]:
-        """Answers once everything that came for a shard is durable, and remembers the place it goes up to."""
+        """Answers when all records that came for a shard are durable, and notes their position."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(session.connection, topic, ask.shard)
         if not ask.node or (ask.place.last is not None and ask.place.last.refusal):
-            raise BadRequest("a place of a node without a name, or behind a record that was refused, cannot be")
+            raise BadRequest("a position needs the node's name, and a last record that was not refused")
         self._intakes[session.connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
         if intake.fault is not None:
             raise intake.fault
@@ -301,7 +302,7 @@ class PeerSink:
     def _shard(self, uuid: bytes, number: int) -> tuple[Topic, Shard]:
         topic = self._catalog.by_uuid(uuid)
         if topic is None:
-            raise TopicNotFound("the topic that was fed is not there any more")
+            raise TopicNotFound("the topic was deleted")
         if number >= len(topic.shards):
             raise TopicMismatch(f"topic {topic.shown} has no shard {number}")
         return topic, topic.shards[number]
@@ -309,12 +310,12 @@ class PeerSink:
     def _intake(self, connection: int, topic: Topic, number: int) -> Intake:
         intake = self._intakes.get(connection, {}).get((topic.uuid, number))
         if intake is None:
-            raise BadRequest(f"no feed of topic {topic.shown} was opened on this connection")
+            raise BadRequest(f"this connection has not opened a feed of topic {topic.shown}")
         return intake
 
 
 def _judge(shard: Shard, head: RecordHead, found: Found, *, state: bool) -> int:
-    """Compares a segment with the marks, or with what the files have of it.
+    """Compares a segment with the marks, or with ``found`` in the files.
 
     A segment that one node refused and the other stored is a conflict too, except in a state topic: compaction
     may have emptied it on one of them.
@@ -332,27 +333,23 @@ def _judge(shard: Shard, head: RecordHead, found: Found, *, state: bool) -> int:
 
 
 def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
-    """Refuses a record that readers could not read: what is wrong with it here was wrong there."""
-    if not header.count:  # a refusal: its reason stands in the place of the rows
+    """Refuses a record that readers could not read."""
+    if not header.count:  # a refused segment: the body is the reason
         if len(body) > REFUSAL_BYTES_MAX:
-            raise BadSegment(f"a refusal of {len(body):,} bytes")
+            raise BadSegment(f"the reason of a refused segment has {len(body):,} bytes")
         return
-    if (
-        topic.schemas is not None and version_of(body) > topic.schemas.version
-    ):  # it is told of before it is taken
-        raise SchemaMismatch(
-            f"topic {topic.shown}: a record of schema version {version_of(body)} came too early"
-        )
     if topic.schemas is None:
         rows = stored_rows(body, None).num_rows
+    elif (version := version_of(body)) > topic.schemas.version:
+        raise SchemaMismatch(f"a record of topic {topic.shown} has schema version {version}, unknown here")
     else:
         rows = check_messages(body, topic.schemas, state=topic.is_state)
     if rows != header.count:
-        raise BadSegment(f"a record of {rows} rows that says {header.count}")
+        raise BadSegment(f"a record has {rows} rows, and its header says {header.count}")
 
 
 def _same_schemas(topic: Topic, encoded: list[bytes]) -> bool:
-    """Whether the versions that both sides have are the same: records name theirs by number."""
+    """Whether the versions that both nodes have are equal: records name theirs by number."""
     assert topic.schemas is not None
     pairs = zip(topic.schemas.encoded, encoded, strict=False)
     return all(mine == theirs or decode_schema(mine).equals(decode_schema(theirs)) for mine, theirs in pairs)

@@ -1,4 +1,4 @@
-"""What a link does now, for people: its state, its topics, what it carried. Kept in memory alone."""
+"""What people see of a link: its state, its topics, its counts. Only in memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headpond.wire.control.links import Admitted, PeerInfo, PeerSubscriptionInfo
 
 TOPICS_SHOWN_MAX = 1000
 MESSAGE_LENGTH_MAX = 300
-TOLD_MAX = 2**63 - 1
-"""The other node has a say in some of these numbers; larger ones could not be told."""
+NUMBER_MAX = 2**63 - 1
+"""The other node sends some of the numbers; larger ones cannot be encoded."""
 COUNTS = (
     "records_in",
     "messages_in",
@@ -44,11 +44,11 @@ class TopicStatus:
 
     @property
     def lag(self) -> int:
-        return min(sum(self.lags.values()), TOLD_MAX)
+        return min(sum(self.lags.values()), NUMBER_MAX)
 
     @property
     def catches_up(self) -> bool:
-        """A refused topic does not, nor one that another link carries, however far behind they are."""
+        """A refused topic does not, nor one that another link copies."""
         return self.state == "opening" or (self.state == "following" and self.lag > 0)
 
     def refuse(self, error: HeadpondError) -> None:
@@ -86,7 +86,7 @@ class LinkStatus:
         self._be("connected")
 
     def wait(self, error: HeadpondError) -> None:
-        """It is tried again, after a while."""
+        """The link connects again after a while."""
         self.error = error
         self._be("waiting")
 
@@ -103,7 +103,7 @@ class LinkStatus:
             self.counts[name] += getattr(admitted, name)
 
     def _fault(self) -> tuple[str, str]:
-        """Why it does not go on, or why the first of the topics does not that it cannot bring; and the code."""
+        """The message and the code of the link's error, or of its first refused topic."""
         if self.error is not None:
             return self.error.message[:MESSAGE_LENGTH_MAX], self.error.code
         refused = sorted(
@@ -118,7 +118,7 @@ class LinkStatus:
 
     def info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
         states = [status.state for status in self.topics.values()]
-        lag = min(sum(each.lag for each in self.topics.values() if each.state != "elsewhere"), TOLD_MAX)
+        lag = min(sum(each.lag for each in self.topics.values() if each.state != "elsewhere"), NUMBER_MAX)
         behind = self.state == "connected" and any(status.catches_up for status in self.topics.values())
         error, error_code = self._fault()
         infos: list[PeerTopicInfo] = []
@@ -141,7 +141,7 @@ class LinkStatus:
             states.count("refused"),
             error,
             error_code,
-            {name: min(self.counts[name], TOLD_MAX) for name in COUNTS},
+            {name: min(self.counts[name], NUMBER_MAX) for name in COUNTS},
             infos[:TOPICS_SHOWN_MAX],
             list(made.subscriptions),
             [self.subscriptions[each] for each in sorted(self.subscriptions)] if whole else [],

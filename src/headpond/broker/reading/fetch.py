@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,8 +30,6 @@ from headpond.model.errors import (
     BadRequest,
     HeadpondError,
     LimitReached,
-    StorageFailed,
-    TopicNotFound,
 )
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
@@ -48,6 +46,8 @@ from headpond.wire.control.reading import (
     ShardEnds,
 )
 from headpond.wire.filter import Filter
+
+T = TypeVar("T")
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """What one fetch brings at the most, unless a single record is larger."""
@@ -193,15 +193,20 @@ class Fetching(TopicListener):
 
     # --- fetching -----------------------------------------------------------------------------------
 
-    def turn(self, session: Session) -> Wait[None]:
-        """The turn of a request to read a log; it calls ``read`` once it has read."""
+    def in_turn(self, session: Session, work: Steps[T]) -> Steps[T]:
+        """Does work that reads a log, when it is the turn of this request."""
         queue = self._queues.setdefault(session.connection, deque())
         if len(queue) >= READS_MAX:
             raise LimitReached(f"a connection has at most {READS_MAX} requests that wait to read")
         wait: Wait[None] = Wait()
         queue.append(wait)
         self.opened(session)
-        return wait
+        yield wait
+        try:
+            return (yield from work)
+        finally:
+            self._busy.discard(session.connection)
+            self.opened(session)
 
     def opened(self, session: Session) -> None:
         """A connection has room, or nothing under way: its next request reads."""
@@ -209,11 +214,6 @@ class Fetching(TopicListener):
         while queue and session.writable and session.connection not in self._busy:
             self._busy.add(session.connection)
             queue.popleft().done(None)
-
-    def read(self, session: Session) -> None:
-        """A request has read, or does not want to any longer: the next one may."""
-        self._busy.discard(session.connection)
-        self.opened(session)
 
     def _fetch(self, session: Session, ask: FetchEntries) -> Steps[Records]:
         end_max = ENTRY_MAX if ask.end is None else ask.end
@@ -224,11 +224,7 @@ class Fetching(TopicListener):
         if wanted is not None:
             check_filter(wanted, topic.schemas)
         check_columns(ask.columns)
-        yield self.turn(session)
-        try:
-            return (yield from self._records(ask, wanted))
-        finally:
-            self.read(session)
+        return (yield from self.in_turn(session, self._records(ask, wanted)))
 
     def _records(self, ask: FetchEntries, wanted: Filter | None) -> Steps[Records]:
         topic, log = self._log(ask)
@@ -238,51 +234,36 @@ class Fetching(TopicListener):
             return Records(ask.entry, log.entry_durable, [], [], incarnation=incarnation)
         # The node closes a connection for which too many bytes wait: one answer is far less.
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._context.settings.limits.unsent_bytes // 4)
-        wait: Wait[ReadResult | None] = Wait()
         masks: list[bytes] | None = None if wanted is None else []
-        place = (topic.uuid, ask.shard, ask.entry, bytes_max, wait.done)
+        place = (ask.shard, ask.entry, bytes_max)
         if wanted is None and ask.columns is None:
-            self._context.add_effect(Fetch(*place))
+            _, run = yield from topic.read(self._context, Fetch, *place)
         else:
             columns = None if ask.columns is None else frozenset(ask.columns)
-            chosen = ChosenFetch(*place, wanted, topic.schemas, [] if masks is None else masks, columns)
-            self._context.add_effect(chosen)
-        run = yield wait
-        if run is None:
-            raise StorageFailed(f"the node could not read entry {ask.entry} of topic {topic.shown}")
+            chosen = (wanted, topic.schemas, [] if masks is None else masks, columns)
+            _, run = yield from topic.read(self._context, ChosenFetch, *place, *chosen)
         self._context.counters["fetches"] += 1
         return _cut(run, masks, ask, end, log)
 
     def _log(self, ask: FetchEntries) -> tuple[Topic, ShardLog]:
-        topic = self._catalog.by_uuid(ask.topic)
-        if topic is None:
-            raise TopicNotFound("the topic that was read no longer exists")
-        if ask.shard >= len(topic.shards):
-            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
-        log = topic.shards[ask.shard].log
+        topic = self._catalog.find(ask.topic)
+        log = topic.shard(ask.shard).log
         if ask.incarnation is not None and not log.holds(ask.incarnation, ask.entry, ask.end):
             raise not_held(topic, ask.shard, ask.incarnation, ask.entry if ask.end is None else ask.end)
         return topic, log
 
     def _find_time(self, session: Session, ask: FindTime) -> Steps[list[int]]:
-        topic = self._catalog.by_uuid(ask.topic)
-        if topic is None:
-            raise TopicNotFound("the topic that was read no longer exists")
-        yield self.turn(session)
-        try:
-            shards = range(len(topic.shards))
-            runs = yield gathered([self._find_in(topic, shard, ask.at_us) for shard in shards])
-        finally:
-            self.read(session)
-        if None in runs:
-            raise StorageFailed(f"the node could not search topic {topic.shown} for a time")
-        return [run.next_entry for run in runs]
+        topic = self._catalog.find(ask.topic)
+        return (yield from self.in_turn(session, self._find_in(topic, ask.at_us)))
 
-    def _find_in(self, topic: Topic, shard: int, at_us: int) -> Steps[ReadResult | None]:
-        wait: Wait[ReadResult | None] = Wait()
-        self._context.add_effect(FindEntry(topic.uuid, shard, 0, 0, wait.done, at_us))
-        found: ReadResult | None = yield wait
-        return found
+    def _find_in(self, topic: Topic, at_us: int) -> Steps[list[int]]:
+        shards = range(len(topic.shards))
+        reads = [topic.read(self._context, FindEntry, shard, 0, 0, at_us) for shard in shards]
+        found = yield gathered(reads)
+        for each in found:
+            if isinstance(each, HeadpondError):
+                raise each
+        return [run.next_entry for _, run in found]
 
 
 def _ends(name: str, topic: Topic | None) -> Ends:

@@ -13,7 +13,7 @@ from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
 from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, Wait, journaled, on_disk
+from headpond.broker.steps import Handler, Steps, journaled, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.records import (
@@ -31,13 +31,11 @@ from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import (
     BadRequest,
     LimitReached,
-    StorageFailed,
     SubscriptionBusy,
     SubscriptionMoved,
     SubscriptionNotFound,
     TopicMismatch,
 )
-from headpond.storage.log.read import ReadResult
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.consuming import (
     Browse,
@@ -176,8 +174,8 @@ class SubscriptionRequests:
 
     def _seek(self, session: Session, ask: SeekSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self.find(ask.topic, ask.subscription)
-        if ask.shard is not None and ask.shard >= len(topic.shards):
-            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
+        if ask.shard is not None:
+            topic.shard(ask.shard)
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
         places: dict[int, int] = {}
         for shard in shards:
@@ -259,20 +257,13 @@ class SubscriptionRequests:
 
     def _browse(self, session: Session, ask: Browse) -> Steps[Browsed]:
         topic = self._topics.find(ask.topic)
-        if ask.shard >= len(topic.shards):
-            raise BadRequest(f"topic {topic.shown} has no shard {ask.shard}")
-        log = topic.shards[ask.shard].log
+        log = topic.shard(ask.shard).log
         entry = max(ask.entry, log.entry_first)
         if entry >= log.entry_durable:
             return Browsed([], log.entry_durable, log.entry_durable, [])
-        yield self._fetching.turn(session)
-        wait: Wait[ReadResult | None] = Wait()
         bytes_max = min(ask.bytes_max, BROWSE_BYTES_MAX)
-        self._context.add_effect(Fetch(topic.uuid, ask.shard, entry, bytes_max, wait.done))
-        run = yield wait
-        self._fetching.read(session)
-        if run is None:
-            raise StorageFailed(f"the node could not read entry {entry} of topic {topic.shown}")
+        read = topic.read(self._context, Fetch, ask.shard, entry, bytes_max)
+        _, run = yield from self._fetching.in_turn(session, read)
         records = [b"".join(record.parts) for record in run.records]
         if sum(map(len, records)) > RESPONSE_BYTES_MAX - ANSWER_BYTES:
             raise LimitReached(f"the record at entry {entry} is too large to be browsed; consume it")

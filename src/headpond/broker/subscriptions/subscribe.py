@@ -34,7 +34,7 @@ from headpond.model.names import is_part
 from headpond.model.policy import Policy
 from headpond.storage.disk import Disk
 from headpond.storage.log.compact import StateScan
-from headpond.storage.log.read import ReadResult, StoredRecord
+from headpond.storage.log.read import StoredRecord
 from headpond.storage.long_work import ShardPlace
 from headpond.wire.control.consuming import KnownRecord, Settle, Subscribe, Subscribed
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
@@ -100,11 +100,7 @@ class StartFinder:
             if start < 0:
                 raise BadRequest(f"start {start} is not an entry: entries count from 0")
             return min(max(start, log.entry_first), log.entry_durable)
-        wait: Wait[ReadResult | None] = Wait()
-        self._context.add_effect(FindEntry(topic.uuid, shard, 0, 0, wait.done, _time_us(start)))
-        found: ReadResult | None = yield wait
-        if found is None:
-            raise StorageFailed(f"the node could not read shard {shard} of topic {topic.shown}")
+        _, found = yield from topic.read(self._context, FindEntry, shard, 0, 0, _time_us(start))
         return found.next_entry
 
     def _state(self, topic: Topic, name: str) -> Steps[list[StateEnd]]:
@@ -343,11 +339,7 @@ def check_known(context: Context, topic: Topic, known: Sequence[KnownRecord]) ->
         log = shards[each.shard].log
         if entry < log.entry_first or entry in log.compacted:
             continue  # retention or compaction removed it
-        wait: Wait[ReadResult | None] = Wait()
-        context.add_effect(Fetch(topic.uuid, each.shard, entry, 1, wait.done))
-        found = yield wait
-        if found is None:
-            raise StorageFailed(f"the node could not read entry {entry} of {topic.shown}")
+        _, found = yield from topic.read(context, Fetch, each.shard, entry, 1)
         if not all(_is_same(record, each) for record in found.records[:1]):
             raise _another_incarnation(topic, each)
 

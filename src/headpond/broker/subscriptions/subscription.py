@@ -64,7 +64,7 @@ class Copy:
     """By shard: everything before this entry of the source's log is settled here."""
     left: dict[int, int] = field(default_factory=dict)
     """By shard: settlements that the source had not sent yet at its last report in this run of the node."""
-    told_us: int = 0
+    reported_us: int = 0
     """When that report came."""
     consumers: int | None = None
     """How many consumers there were then."""
@@ -99,8 +99,8 @@ def copy_fields(copy: Copy) -> dict[str, Any]:
         "node": record.node if record is not None else "",
         "link": record.link if record is not None else "",
         "epoch": copy.epoch,
-        "behind": sum(copy.left.values()) if copy.passive and copy.told_us else None,
-        "told_at_us": copy.told_us,
+        "behind": sum(copy.left.values()) if copy.passive and copy.reported_us else None,
+        "told_at_us": copy.reported_us,
         "ignored": copy.ignored,
         "elsewhere": copy.elsewhere,
     }

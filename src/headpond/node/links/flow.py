@@ -13,7 +13,7 @@ from typing import Any
 
 from headpond.broker.links.sink import FEEDS_MAX
 from headpond.broker.links.status import TopicStatus
-from headpond.broker.links.stream import PART_BYTES, Part, PeerStream
+from headpond.broker.links.stream import PART_BYTES, CopyPart, PeerStream
 from headpond.model.errors import (
     HeadpondError,
     LimitReached,
@@ -285,7 +285,7 @@ class PeerFeed:
                 if not await self._copy(stream, part, uuid):
                     return
 
-    async def _copy(self, stream: PeerStream, part: Part, uuid: bytes) -> bool:
+    async def _copy(self, stream: PeerStream, part: CopyPart, uuid: bytes) -> bool:
         """Copies the records of a part; False if its heads must be read again."""
         flow = self._direction
         wanted = {head.first_entry: head for head in part.heads if head.count}
