@@ -123,14 +123,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 # --- subscriptions ----------------------------------------------------------------------------------
 
 
-class Kind(StrEnum):
+class SubscriptionKind(StrEnum):
     unique = "unique"
     shared = "shared"
     failover = "failover"
     key_shared = "key_shared"
 
 
-class Mode(StrEnum):
+class SubscriptionMode(StrEnum):
     resilient = "resilient"
     non_resilient = "non_resilient"
 
@@ -140,9 +140,11 @@ class Redelivery(StrEnum):
     after_backoff = "after_backoff"
 
 
-KindOption = Annotated[Kind, typer.Option("--kind", help="How the consumers share the subscription.")]
+KindOption = Annotated[
+    SubscriptionKind, typer.Option("--kind", help="How the consumers share the subscription.")
+]
 ModeOption = Annotated[
-    Mode,
+    SubscriptionMode,
     typer.Option("--mode", help="resilient: the next message is delivered after the previous one is settled."),
 ]
 RedeliveryOption = Annotated[

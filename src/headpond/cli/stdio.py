@@ -14,6 +14,7 @@ import select
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 BLOCK_BYTES = 1024 * 1024
@@ -25,29 +26,17 @@ Result = TypeVar("Result")
 
 async def beside(work: Callable[[], Result]) -> Result:
     """Waits for ``work`` in a thread that does not keep the program alive."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]  # without an error there is a result
+    done: Future[Result] = Future()
+    done.set_running_or_notify_cancel()  # the thread ends it, whether or not anybody still waits
 
     def body() -> None:
-        result: Result | None = None
-        error: BaseException | None = None
         try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001  # raised again where the result is awaited
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, result, error)
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001  # raised again where the result is awaited
+            done.set_exception(error)
 
     threading.Thread(target=body, daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 async def read_blocks(fd: int) -> AsyncIterator[bytes]:
@@ -77,7 +66,7 @@ def _read_ready(fd: int) -> tuple[bytes, bool]:
     return b"".join(parts), not parts[-1]
 
 
-class Writer:
+class OutputWriter:
     """Writes to ``fd``; ``write`` returns after all bytes are written."""
 
     def __init__(self, fd: int) -> None:
@@ -85,15 +74,11 @@ class Writer:
         self._never_blocks = stat.S_ISREG(os.fstat(fd).st_mode)
 
     async def write(self, data: bytes) -> None:
-        if self._takes_at_once(len(data)):
+        fits = len(data) <= PIPE_BYTES_SURE and bool(select.select([], [self._fd], [], 0)[1])
+        if self._never_blocks or fits:
             self._write_all(data)
         else:
             await beside(lambda: self._write_all(data))
-
-    def _takes_at_once(self, size: int) -> bool:
-        if self._never_blocks:
-            return True
-        return size <= PIPE_BYTES_SURE and bool(select.select([], [self._fd], [], 0)[1])
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)

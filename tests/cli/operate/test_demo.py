@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from headpond.cli.operate.demo import MESSAGES, Outcome
+from headpond.cli.operate.demo import MESSAGES, DemoResult
 from tests.cli.conftest import Cli
 from tests.cli.contract import check
 from tests.client.processes import environment
@@ -48,10 +48,10 @@ def test_a_demo_that_is_ended_leaves_no_node_behind(ending: signal.Signals) -> N
         socket.create_connection((host, int(port)), 5).close()
 
 
-def test_what_broke_is_counted() -> None:
-    async def outcome() -> Outcome:
+def test_losses_repeats_and_disorder_are_counted() -> None:
+    async def outcome() -> DemoResult:
         """One message too few, one twice, two the wrong way round."""
-        found = Outcome(sent=MESSAGES, stored=MESSAGES, entries=MESSAGES)
+        found = DemoResult(sent=MESSAGES, stored=MESSAGES, entries=MESSAGES)
         found.live.take(0, [0, 2, 1, 1, *range(3, MESSAGES - 1)])
         found.again.take(0, list(range(MESSAGES)))
         return found
@@ -63,7 +63,7 @@ def test_what_broke_is_counted() -> None:
 
 
 def test_a_segment_that_came_to_the_node_again_counts_in_the_ur_of_the_link() -> None:
-    async def outcome() -> Outcome:
-        return Outcome(sent=MESSAGES, segments=90, came_twice=10)
+    async def outcome() -> DemoResult:
+        return DemoResult(sent=MESSAGES, segments=90, came_twice=10)
 
     assert asyncio.run(outcome()).summary()["UR_arrived"] == 0.9

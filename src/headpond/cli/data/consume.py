@@ -17,19 +17,19 @@ from headpond.cli.command import Node, command, with_near_names
 from headpond.cli.completion import subscriptions
 from headpond.cli.options import (
     Copies,
-    Kind,
     KindOption,
-    Mode,
     ModeOption,
     RedeliveryOption,
     StartOption,
+    SubscriptionKind,
+    SubscriptionMode,
     TopicArgument,
     option,
     parse_start,
     tokens_for,
 )
 from headpond.cli.output import note, run
-from headpond.cli.stdio import Writer
+from headpond.cli.stdio import OutputWriter
 from headpond.model.errors import TopicNotFound
 from headpond.model.policy import Policy
 from headpond.shapes.message import batch_rows
@@ -54,8 +54,8 @@ def consume(
     subscription: Annotated[
         str, option("--subscription", "S", SUBSCRIPTION_HELP, "-s", autocompletion=subscriptions)
     ],
-    kind: KindOption = Kind.unique,
-    mode: ModeOption = Mode.non_resilient,
+    kind: KindOption = SubscriptionKind.unique,
+    mode: ModeOption = SubscriptionMode.non_resilient,
     start: StartOption = "earliest",
     redelivery: RedeliveryOption = None,
     count: Annotated[int | None, option("--count", "N", "Stop after N messages.", "-n", min=0)] = None,
@@ -97,7 +97,7 @@ def consume(
 
 
 async def _print_messages(consumer: Consumer, count: int | None, idle: float | None, *, as_json: bool) -> None:
-    writer = Writer(sys.stdout.fileno())
+    writer = OutputWriter(sys.stdout.fileno())
     left = count
     async for batch in _until_idle(consumer, idle, wanted=count != 0):
         rows = len(batch) if left is None else min(left, len(batch))

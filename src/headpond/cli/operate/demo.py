@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ import typer
 
 from headpond.cli.command import command
 from headpond.cli.output import Output, note, print_table, run
+from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import Unavailable
 from headpond.model.ledger import Ratio
 from headpond.node.lossy_link import Harm, LossyLink
@@ -120,7 +122,7 @@ class Reading:
 
 
 @dataclass
-class Outcome:
+class DemoResult:
     sent: int = 0
     stored: int = 0
     duplicate: int = 0
@@ -147,8 +149,9 @@ class Outcome:
             ("a second reader finds all, once, in order", self.again.exact),
             ("what was acknowledged did not come again", self.came_again == 0),
         ]
-        if self.spark is not None:
-            checks.append(("Spark carried each message to the other topic once", _is_exact(self.spark)))
+        if (copy := self.spark) is not None:
+            exact = copy.sent == copy.received == copy.unique and not copy.missing and not copy.repeated
+            checks.append(("Spark carried each message to the other topic once", exact))
         return checks
 
     @property
@@ -173,17 +176,17 @@ class Outcome:
             "UR_arrived": self.arrivals.value,
             "in_order": self.live.in_order,
             "link": asdict(self.link) | {"came_twice": self.came_twice},
-            "spark": None if self.spark is None else _audited(self.spark),
+            "spark": None if self.spark is None else {name: getattr(self.spark, name) or 0 for name in AUDITED},
             "checks": dict(self.checks()),
             "held": self.held,
             "seconds": round(self.seconds, 3),
         }
 
 
-async def _demo(node: NodeProcess) -> Outcome:
+async def _demo(node: NodeProcess) -> DemoResult:
     import headpond
 
-    outcome = Outcome()
+    outcome = DemoResult()
     async with (
         asyncio.timeout(SECONDS_MAX),
         LossyLink(*node.address) as link,
@@ -213,14 +216,14 @@ async def _demo(node: NodeProcess) -> Outcome:
     return outcome
 
 
-async def _send_across_a_kill(producer: Producer, node: NodeProcess, outcome: Outcome) -> None:
+async def _send_across_a_kill(producer: Producer, node: NodeProcess, outcome: DemoResult) -> None:
     half = MESSAGES // 2
     promises = await _post(producer, range(half))
     await producer.flush()
     await outcome.live.under_way.wait()
     promises += await _post(producer, range(half, MESSAGES))
     received = outcome.live.received
-    node.kill()
+    node.stop(kill=True)
     note(f"killed the node (SIGKILL) with {received:,} messages received")
     await asyncio.to_thread(node.start)
     note("started it again")
@@ -264,15 +267,6 @@ async def _count_left(client: Client, subscription: str) -> int:
         return left
 
 
-def _audited(found: AuditResult) -> dict[str, Any]:
-    values = {name: getattr(found, name) for name in AUDITED}
-    return {name: 0.0 if value is None else value for name, value in values.items()}
-
-
-def _is_exact(found: AuditResult) -> bool:
-    return found.sent == found.received == found.unique and not found.missing and not found.repeated
-
-
 def carry(url: str, topic: str, folder: Path) -> AuditResult:
     """Copies a topic through a shuffle to another topic, in several batches, and audits the copy by ids."""
     from headpond.spark.jobs.audit.audit import audit
@@ -292,7 +286,7 @@ def carry(url: str, topic: str, folder: Path) -> AuditResult:
     return found
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: DemoResult) -> None:
     live, link, spark = outcome.live, outcome.link, outcome.spark
     print("\nThe link, in segments")
     print_table(
@@ -306,17 +300,13 @@ def _print(outcome: Outcome) -> None:
     if spark is not None:
         hops.append(("topic > Spark > topic", spark.sent, spark.received, spark.unique))
     print("\nMessages passed on; UR counts the repeats that are left after deduplication")
-    print_table(("HOP", "SENT", "RECEIVED", "UNIQUE", "R", "UR"), [(*hop, *_rates(*hop[1:])) for hop in hops])
+    rows = [(*hop, str(Ratio(hop[3], hop[1])), str(Ratio(hop[3], hop[2]))) for hop in hops]
+    print_table(("HOP", "SENT", "RECEIVED", "UNIQUE", "R", "UR"), rows)
     print(f"\nUR of the link, in segments, before the node drops repeats: {outcome.arrivals}")
     print()
     for promise, held in outcome.checks():
         print(f"  {'held  ' if held else 'BROKEN'}  {promise}")
     print(f"\n{'All held' if outcome.held else 'Not all held'}, in {outcome.seconds:.1f} s.")
-
-
-def _rates(sent: int, received: int, unique: int) -> tuple[str, str]:
-    """R and UR."""
-    return f"{unique / sent:.6f}" if sent else "-", f"{unique / received:.6f}" if received else "-"
 
 
 STOP_SECONDS_MAX = 10.0
@@ -327,17 +317,23 @@ class NodeProcess:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._log = data.with_suffix(".log")
-        self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = ""
+        self.address = ("127.0.0.1", 0)
+        """Host and port."""
+        self.refill = str(data.with_suffix(".refill"))
+        """A folder for messages that producers spill."""
+
+    @property
+    def url(self) -> str:
+        return Address(*self.address).url
 
     def start(self) -> None:
         """Returns when the node can serve."""
         command = [sys.executable, "-m", "headpond", "node"]
-        with self._log.open("ab") as log:
+        log_file = self._data.with_suffix(".log")
+        with log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--data", str(self._data), "--listen", self._listen],
+                [*command, "--data", str(self._data), "--listen", str(Address(*self.address))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -346,45 +342,19 @@ class NodeProcess:
         assert self._process.stdout is not None
         word, _, url = self._process.stdout.readline().decode().strip().partition(" ")
         if word != "ready":
-            raise Unavailable(f"the node did not start: {self._last_words()}")
-        self.url = url
-        self._listen = url.partition("://")[2]
+            lines = log_file.read_text(errors="replace").strip().splitlines()
+            raise Unavailable(f"the node did not start: {lines[-1] if lines else 'it printed nothing'}")
+        (address,) = parse_addresses(url)
+        self.address = (address.host, address.port)
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of the node."""
-        host, _, port = self._listen.rpartition(":")
-        return host, int(port)
-
-    @property
-    def refill(self) -> str:
-        """A folder beside the data folder, for messages that producers spill."""
-        return str(self._data.with_suffix(".refill"))
-
-    def kill(self) -> None:
-        """Ends the node with SIGKILL, so that it cannot finish anything."""
-        if self._process is not None:
-            self._process.kill()
-            self._forget()
-
-    def stop(self) -> None:
-        """Asks the node to end; kills it if it does not."""
-        if self._process is None:
+    def stop(self, *, kill: bool = False) -> None:
+        """Asks the node to end. ``kill``, or a node that does not end: SIGKILL, so it cannot finish anything."""
+        process, self._process = self._process, None
+        if process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._forget()
-
-    def _forget(self) -> None:
-        assert self._process is not None
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._process = None
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it printed nothing"
+        with process:  # closes its stdout and waits
+            if not kill:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_SECONDS_MAX)
+            process.kill()

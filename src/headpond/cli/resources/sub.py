@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.completion import starts, subscriptions, topics
 from headpond.cli.options import (
-    Kind,
     KindOption,
-    Mode,
     ModeOption,
     RedeliveryOption,
     StartOption,
+    SubscriptionKind,
+    SubscriptionMode,
     TopicArgument,
     TopicFilter,
     Yes,
@@ -61,8 +61,8 @@ def create(
     node: Node,
     topic: TopicArgument,
     subscription: NewSubscription,
-    kind: KindOption = Kind.unique,
-    mode: ModeOption = Mode.non_resilient,
+    kind: KindOption = SubscriptionKind.unique,
+    mode: ModeOption = SubscriptionMode.non_resilient,
     start: StartOption = "earliest",
     deadline: Annotated[float | None, option("--deadline", "S", DEADLINE_HELP)] = None,
     backoff: Annotated[float | None, option("--backoff", "S", BACKOFF_HELP)] = None,
