@@ -348,7 +348,7 @@ class NodeProcess:
         self.address = (address.host, address.port)
 
     def stop(self, *, kill: bool = False) -> None:
-        """Asks the node to end. ``kill``, or a node that does not end: SIGKILL, so it cannot finish anything."""
+        """Asks the node to end; kills it with SIGKILL if it does not, or if ``kill`` is set."""
         process, self._process = self._process, None
         if process is None:
             return
