@@ -181,11 +181,13 @@ class Stores:
                 )
         return adopted
 
-    def _open_shards(self, topic: Topic) -> None:
+    def _open_shards(self, topic: Topic, *, new: bool = False) -> None:
+        """Opens the logs; those of a ``new`` topic have no files, so this does no IO."""
         now_us = self._context.now_us()
         hold_us = self.peers.hold_us(topic.name, topic.uuid, now_us)
         for number in range(2**topic.created.shard_power):
-            log = topic.open_log(number, self._disk, now_us, self._log_options, self._held, hold_us, self.seal)
+            shared = (self._log_options, self._held, hold_us, self.seal)
+            log = topic.open_log(number, self._disk, now_us, *shared, new=new)
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
             on_done = partial(self._log_wrote, topic, number)
@@ -308,7 +310,7 @@ class Stores:
         """Its record is durable: the topic exists from now on."""
         topic = self.catalog.apply(created)
         assert topic is not None
-        self._open_shards(topic)
+        self._open_shards(topic, new=True)
         return topic
 
     def topic_deleted(self, deleted: TopicDeleted, error: HeadpondError) -> Topic | None:

@@ -187,6 +187,8 @@ class Topic:
         held: frozenset[bytes],
         peer_hold_us: int = 0,
         seal: Seal | None = None,
+        *,
+        new: bool = False,
     ) -> ShardLog:
         folder = f"{self.folder}/{shard:05d}"
         return ShardLog.open(
@@ -201,6 +203,7 @@ class Topic:
             held=held,
             peer_hold_us=peer_hold_us,
             sealed=seal.last_in(folder) if seal is not None else None,
+            new=new,
         )
 
     def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:

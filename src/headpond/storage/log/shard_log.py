@@ -142,15 +142,16 @@ class ShardLog:
         held: frozenset[bytes] = frozenset(),
         peer_hold_us: int = 0,
         sealed: SealedFile | None = None,
+        new: bool = False,
     ) -> ShardLog:
         """Recovers the log in ``folder``; a new log has no file before its first record.
 
         The log does not forget the blocks in ``held``, however old. ``sealed`` is the last file at a clean
-        stop.
+        stop. A ``new`` log has no folder yet: opening it does no IO.
         """
         options = options or LogOptions()
         place = LogPlace(folder, title, shard, shard_power, options.index_every_bytes)
-        log = cls(disk, place, recover(disk, place, sealed), options)
+        log = cls(disk, place, RecoveredLog() if new else recover(disk, place, sealed), options)
         if settings is not None:
             log.follow(settings)
         log.marks.held = held
