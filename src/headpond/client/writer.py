@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headpond.client.arguments import checked
 from headpond.client.link.link import Link
-from headpond.client.produce.tables import Piece, check_state_table, cut_messages, cut_table, take_shards
+from headpond.client.produce.tables import cut_rows
 from headpond.client.scope import AsyncScope
 from headpond.model.errors import BadRequest, Closed, HeadpondError, NotAcrossNodes, SegmentTooLarge, TimedOut
 from headpond.model.names import TopicName
@@ -33,7 +33,6 @@ from headpond.wire.control.staging import (
 from headpond.wire.frame import SEGMENT_BYTES_MAX, FrameType, frame_parts
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.typed.record import encode_typed_record
-from headpond.wire.typed.rows import messages_of, shard_column
 from headpond.wire.typed.versions import SchemaVersions
 
 WINDOW_BYTES = 16 * 1024 * 1024
@@ -219,7 +218,11 @@ class OpenedStage:
     def encode(self, rows: pa.Table | pa.RecordBatch) -> Iterator[EncodedChunk]:
         """The rows as chunks to ``send`` in this order; any one thread at a time may make them."""
         _check_table(rows)
-        for piece in self._cut(rows):
+        topic, schema = self._topic, self.columns
+        pieces = cut_rows(
+            rows, self._sharder, CHUNK_BYTES, schema=schema, state=topic.state, may_name_shards=True
+        )
+        for piece in pieces:
             yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
 
     async def send(self, *chunks: EncodedChunk) -> None:
@@ -232,17 +235,6 @@ class OpenedStage:
         """Returns when all of it is on the node's disk."""
         await self._sender.finish()
         return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes)
-
-    def _cut(self, rows: pa.Table | pa.RecordBatch) -> Iterable[Piece]:
-        now_us = time.time_ns() // 1000
-        if self._schemas is None:
-            rows, shards = take_shards(rows)
-            check_state_table(rows, self._topic.state)
-            return cut_table(rows, self._sharder, now_us, CHUNK_BYTES, shards)
-        schema = self._schemas.newest
-        rows, shards = take_shards(rows, shard_column(rows.schema, schema))
-        messages = messages_of(rows, schema, now_us, state=bool(self._topic.state))
-        return cut_messages(messages, self._sharder, CHUNK_BYTES, shards)
 
     def _encode(self, batch: pa.RecordBatch) -> bytes:
         if self._schemas is None:

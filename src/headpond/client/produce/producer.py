@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Self
@@ -21,7 +21,7 @@ from headpond.client.options import ProducerOptions
 from headpond.client.produce.batcher import Batcher, Value
 from headpond.client.produce.promise import BatchReceipt, Outstanding, Parcel, Part, Promise
 from headpond.client.produce.run import ProducerRun, open_run
-from headpond.client.produce.tables import Piece, check_state_table, cut_messages, cut_table
+from headpond.client.produce.tables import cut_rows
 from headpond.client.produce.values import TypedValues
 from headpond.client.scope import AsyncScope
 from headpond.model.errors import BufferFull, Closed, HeadpondError, TimedOut
@@ -29,7 +29,6 @@ from headpond.model.names import TopicName
 from headpond.model.receipt import Fate, Outcome, Receipt
 from headpond.producer.sharder import NoSharder, Sharder
 from headpond.wire.plain.expiry import with_ttl
-from headpond.wire.typed.rows import messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -275,8 +274,9 @@ class Producer(AsyncScope):
         if self.stopped is not None:
             raise self.stopped.again()
         sent: list[Part] = []
-        sharder = self._sharder
-        for piece in self._cut(table, sharder or Sharder(0)):
+        run, sharder = self._run, self._sharder
+        batch_bytes = min(self._options.batch_bytes, run.segment_bytes_max)
+        for piece in cut_rows(table, sharder or Sharder(0), batch_bytes, schema=run.schema, state=run.state):
             await self.wait_room()
             # Rows get their shards when they are sent, if the number of shards turned out since the cutting.
             shard = piece.shard if sharder is self._sharder and sharder is not None else None
@@ -284,16 +284,6 @@ class Producer(AsyncScope):
         for parcel, _, _ in sent:
             await parcel.wait()
         return BatchReceipt.of(sent)
-
-    def _cut(self, table: pa.Table | pa.RecordBatch, sharder: Sharder) -> Iterator[Piece]:
-        """A user's table in pieces that are one segment each."""
-        run, now_us = self._run, time.time_ns() // 1000
-        batch_bytes = min(self._options.batch_bytes, run.segment_bytes_max)
-        if run.schema is None:
-            check_state_table(table, run.state)
-            return cut_table(table, sharder, now_us, batch_bytes)
-        messages = messages_of(table, run.schema, now_us, state=bool(run.state))
-        return cut_messages(messages, sharder, batch_bytes)
 
     async def flush(self) -> None:
         """Returns when the fate of everything posted before is known. Raises failures that nobody awaited."""

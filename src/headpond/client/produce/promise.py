@@ -11,22 +11,12 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from headpond.client.arguments import checked
 from headpond.model.errors import BadRequest, Closed, HeadpondError
 from headpond.model.identity import Identity
 from headpond.model.receipt import Fate, Outcome, Receipt, gravest
-
-
-class ParcelOwner(Protocol):
-    """The sender of a parcel; called on the loop that sends it."""
-
-    def parcel_ended(self, parcel: Parcel) -> None:
-        """Its fate is known at every destination."""
-
-    def parcel_freed(self, parcel: Parcel) -> None:
-        """Its bytes left memory."""
 
 
 class Parcel:
@@ -64,7 +54,8 @@ class Parcel:
         self.rows = 0
         self.size = 0
         """The bytes of memory that it counts for."""
-        self.owner: ParcelOwner | None = None
+        self.owner: Outstanding | None = None
+        """None until it is sent."""
         self.fates: list[Fate | None] = [None]
         """By destination. A spilled one may become stored later."""
         self.fate: Fate | None = None
@@ -403,6 +394,7 @@ class Outstanding:
         self._parcels[parcel] = None
 
     def parcel_ended(self, parcel: Parcel) -> None:
+        """Its fate is known at every destination."""
         fate = parcel.fate
         assert fate is not None
         self._parcels.pop(parcel, None)
@@ -411,6 +403,7 @@ class Outstanding:
             self._failed.append(parcel)
 
     def parcel_freed(self, parcel: Parcel) -> None:
+        """Its bytes left memory."""
         self.freed_bytes += parcel.size
 
     async def wait(self) -> None:

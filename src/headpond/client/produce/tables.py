@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow.types as pt
 from headpond.model.errors import BadRequest, KeyMissing, SchemaMismatch, ValueMissing
 from headpond.producer.sharder import Sharder
 from headpond.wire.plain.columns import cut_batch, table_to_batches
+from headpond.wire.typed.rows import messages_of, shard_column
 
 SPLIT_BYTES_MAX = 4 * 1024 * 1024
 """How much of a table with keys is split by shard at a time: each shard's piece is near a whole segment."""
@@ -44,56 +47,66 @@ def take_shards(
     return table.drop_columns([name]), whole
 
 
-def cut_table(
+def cut_rows(
     table: pa.Table | pa.RecordBatch,
     sharder: Sharder,
-    sent_at_us: int,
     bytes_target: int,
-    shards: pa.Array | None = None,
+    *,
+    schema: pa.Schema | None,
+    state: bool | None,
+    may_name_shards: bool = False,
 ) -> Iterator[Piece]:
     """Pieces of about ``bytes_target`` in the table's order; a table at fault raises before the first piece.
 
-    ``shards``: those that rows name (``take_shards``).
+    ``schema`` is that of a typed topic, ``state`` whether it is a state topic. With ``may_name_shards`` a
+    column may name the shards of rows (``take_shards``).
     """
+    sent_at_us = time.time_ns() // 1000
+    shards: pa.Array | None = None
+    if may_name_shards:
+        table, shards = take_shards(table, "shard" if schema is None else shard_column(table.schema, schema))
+    if schema is not None:
+        batches: Iterable[pa.RecordBatch] = messages_of(table, schema, sent_at_us, state=bool(state))
+        return _pieces(batches, sharder, shards, partial(_slices, bytes_target))
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise BadRequest(
             f"send_batch takes an Arrow table or record batch, not {type(table).__name__}",
             hint="Make one: pa.table({'value': [...]}), pa.Table.from_pandas(frame), …",
         )
+    check_state_table(table, state)
     keyed = sharder.mask > 0 and ("key" in table.schema.names or shards is not None)
     block_bytes = min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX) if keyed else bytes_target
-    first = 0
-    for block in table_to_batches(table, sent_at_us, max(block_bytes, bytes_target)):
-        chosen = None if shards is None else shards.slice(first, block.num_rows)
-        for shard, rows, places in sharder.split(block, chosen):
-            at = 0
-            for batch in cut_batch(rows, bytes_target) if keyed else [rows]:
-                where = None if places is None else places.slice(at, batch.num_rows)
-                yield Piece(shard, batch, first if places is not None else first + at, where)
-                at += batch.num_rows
-        first += block.num_rows
+    batches = table_to_batches(table, sent_at_us, max(block_bytes, bytes_target))
+    return _pieces(batches, sharder, shards, lambda rows: cut_batch(rows, bytes_target) if keyed else [rows])
 
 
-def check_state_table(table: pa.Table | pa.RecordBatch, state: bool | None) -> None:
-    """A state topic's rows have keys, and only they may have no value; the node asks the same."""
-    names = table.schema.names if isinstance(table, pa.Table | pa.RecordBatch) else []
-    if state and "value" in names and ("key" not in names or table.column("key").null_count):
-        raise KeyMissing("a row of the table has no key, and the topic is a state topic")
-    if state is False and "value" in names and table.column("value").null_count:
-        raise ValueMissing("a row of the table has no value, and the topic is no state topic")
-
-
-def cut_messages(
-    batches: Iterable[pa.RecordBatch], sharder: Sharder, bytes_target: int, shards: pa.Array | None = None
+def _pieces(
+    batches: Iterable[pa.RecordBatch],
+    sharder: Sharder,
+    shards: pa.Array | None,
+    cut: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
 ) -> Iterator[Piece]:
-    """The same of a typed topic's messages, which have their columns already."""
     first = 0
     for batch in batches:
         chosen = None if shards is None else shards.slice(first, batch.num_rows)
         for shard, rows, places in sharder.split(batch, chosen):
-            step = max(1, min(rows.num_rows, bytes_target * rows.num_rows // max(rows.nbytes, 1)))
-            for at in range(0, rows.num_rows, step):
-                piece = rows.slice(at, step)
-                where = None if places is None else places.slice(at, step)
+            at = 0
+            for piece in cut(rows):
+                where = None if places is None else places.slice(at, piece.num_rows)
                 yield Piece(shard, piece, first if places is not None else first + at, where)
+                at += piece.num_rows
         first += batch.num_rows
+
+
+def _slices(bytes_target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(1, min(rows.num_rows, bytes_target * rows.num_rows // max(rows.nbytes, 1)))
+    return (rows.slice(at, step) for at in range(0, rows.num_rows, step))
+
+
+def check_state_table(table: pa.Table | pa.RecordBatch, state: bool | None) -> None:
+    """A state topic's rows have keys, and only they may have no value; the node asks the same."""
+    names = table.schema.names
+    if state and "value" in names and ("key" not in names or table.column("key").null_count):
+        raise KeyMissing("a row of the table has no key, and the topic is a state topic")
+    if state is False and "value" in names and table.column("value").null_count:
+        raise ValueMissing("a row of the table has no value, and the topic is no state topic")
