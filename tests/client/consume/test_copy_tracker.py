@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headpond.client.consume.copy_tracker import FORGET_AFTER_S, CopyTracker, NodeEntries
+from headpond.client.consume.batch import NodeEntries
+from headpond.client.consume.copy_tracker import FORGET_AFTER_S, CopyTracker
 from headpond.model.message import Origin
 
 BLOCK = b"b" * 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +23,15 @@ from headpond.wire.typed.versions import SchemaVersions
 
 _BOOLEANS = ("bool", "bool_")
 """Python's and NumPy's."""
+
+
+class NodeEntries(NamedTuple):
+    """Entries of a shard at a node."""
+
+    place: str
+    """The id of the node."""
+    shard: int
+    spans: list[Span]
 
 
 class Batch:

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Self
 
 from headpond.client.arguments import check_argument, checked
-from headpond.client.consume.batch import Batch, only
+from headpond.client.consume.batch import Batch, NodeEntries, only
 from headpond.client.consume.gate import OrderGate
 from headpond.client.consume.intake import NodeIntake
 from headpond.client.consume.settler import DELAY_MAX_S, Settler
@@ -24,7 +24,7 @@ from headpond.client.options import ConsumerOptions, LostSpan, NodeState
 from headpond.client.scope import AsyncScope
 from headpond.model.bounds import Span
 from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.message import Message, Origin
+from headpond.model.message import Message
 from headpond.model.names import TopicName
 from headpond.model.policy import Policy
 
@@ -310,7 +310,7 @@ class Consumer(AsyncScope):
 
     def put_back(self, what: Message | Batch, *, rows: Any = None) -> None:
         """The program did not look at these messages: closing does not count them as an attempt."""
-        self.core.put_back(*self._entries(what, rows))
+        self.core.release(self._entries(what, rows))
 
     # --- settling: recorded at once, and on the node's disk when `flush` returns --------------------
 
@@ -334,7 +334,7 @@ class Consumer(AsyncScope):
             if core.timer is None or pending >= core.settle_messages:
                 core.recorded(pending)
         else:
-            core.settle(*self._entries(what, rows))
+            core.settle(self._entries(what, rows))
 
     @checked
     async def ack_range(self, shard: int, first: int, last: int) -> None:
@@ -346,14 +346,14 @@ class Consumer(AsyncScope):
     async def ack_upto(self, message: Message) -> None:
         """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
         self._check_open()
-        origin, spans = self._entries(message, None)
-        if spans:
-            self.core.ack_upto(origin, spans[0][1])
+        entries = self._entries(message, None)
+        if entries.spans:
+            self.core.ack_upto(entries)
 
     async def skip(self, what: Message | Batch, *, rows: Any = None) -> None:
         """Not wanted: settled like an acknowledgement, and counted apart."""
         self._check_open()
-        self.core.settle(*self._entries(what, rows), skip=True)
+        self.core.settle(self._entries(what, rows), skip=True)
 
     @checked
     async def skip_range(self, shard: int, first: int, last: int) -> None:
@@ -376,7 +376,7 @@ class Consumer(AsyncScope):
         self._check_open()
         if seconds is not None and not 0 <= seconds <= DELAY_MAX_S:
             raise BadRequest(f"an extension by {seconds} s; it must be between 0 and {DELAY_MAX_S:.0f}")
-        self.core.extend(*self._entries(what, None), seconds)
+        self.core.extend(self._entries(what, None), seconds)
 
     async def flush(self) -> None:
         """Returns when every settlement recorded before is on the node's disk.
@@ -393,32 +393,35 @@ class Consumer(AsyncScope):
 
     def record(self, settle: Callable[[int, int, int], int], what: Message | Batch, rows: Any) -> int:
         """Records entries with a method of the settler, without sending; returns how many settlements wait."""
-        origin, spans = self._entries(what, rows)
+        _, shard, spans = self._entries(what, rows)
         pending = 0
         for start, end in spans:
-            pending = settle(origin.shard, start, end)
+            pending = settle(shard, start, end)
         return pending
 
     def record_nack(self, what: Message | Batch, delay: float | None, rows: Any) -> None:
         """Records entries as refused."""
         if delay is not None and not 0 <= delay <= DELAY_MAX_S:
             raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")
-        self.core.refuse(*self._entries(what, rows), delay)
+        self.core.refuse(self._entries(what, rows), delay)
 
-    def _entries(self, what: Message | Batch, rows: Any) -> tuple[Origin, list[Span]]:
+    def _entries(self, what: Message | Batch, rows: Any) -> NodeEntries:
         """The entries that are meant; none if an old copy of the topic was restored since they came."""
         if not isinstance(what, Message | Batch):
             raise BadRequest(f"a message or a batch can be settled, not {type(what).__name__}")
-        if what.origin.topic != self.topic:
-            raise BadRequest(f"this message is of {what.origin.topic}, and this consumer of {self.topic}")
-        if what.origin.life != self.core.life:
+        origin = what.origin
+        if origin.topic != self.topic:
+            raise BadRequest(f"this message is of {origin.topic}, and this consumer of {self.topic}")
+        if origin.life != self.core.life:
             self.core.dropped += len(what) if isinstance(what, Batch) else 1
-            return what.origin, []
-        if isinstance(what, Batch):
-            return what.origin, what.spans if rows is None else what.select(rows)
-        if rows is not None:
+            spans = []
+        elif isinstance(what, Batch):
+            spans = what.spans if rows is None else what.select(rows)
+        elif rows is not None:
             raise BadRequest("rows chooses from a batch; this is one message")
-        return what.origin, [_span(what.entry)]
+        else:
+            spans = [_span(what.entry)]
+        return NodeEntries(origin.node, origin.shard, spans)
 
     def _check_open(self) -> None:
         if self.core.stopped is not None:

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from headpond.client.consume.batch import NodeEntries
 from headpond.model.bounds import Span
 from headpond.model.message import Origin
 from headpond.model.ranges import RangeSet
@@ -124,14 +125,6 @@ class Arrival(NamedTuple):
     passed: list[Span]
     settled: list[Span]
     """Copies of settled messages, to be settled at once."""
-
-
-class NodeEntries(NamedTuple):
-    """Entries of a shard at a node."""
-
-    place: str
-    shard: int
-    spans: list[Span]
 
 
 class CopyTracker:

@@ -29,7 +29,7 @@ from typing import Protocol
 
 import msgspec
 
-from headpond.client.consume.batch import Batch, read_record
+from headpond.client.consume.batch import Batch, NodeEntries, read_record
 from headpond.client.consume.deliveries import Deliveries
 from headpond.client.consume.gate import InHand, OrderGate
 from headpond.client.consume.settler import Settler
@@ -47,7 +47,6 @@ from headpond.model.errors import (
     TimedOut,
     TopicMismatch,
 )
-from headpond.model.message import Origin
 from headpond.model.policy import Policy
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import (
@@ -114,8 +113,14 @@ class Others(Protocol):
     def on_moved(self, node: str) -> None:
         """Somebody moved the subscription at the node: everything may come again."""
 
-    def on_lost(self, node: str, shard: int, spans: list[Span], reason: str) -> None:
+    def on_lost(self, entries: NodeEntries, reason: str) -> None:
         """The node will not deliver entries."""
+
+    def on_up(self, intake: NodeIntake) -> None:
+        """A node answers again, perhaps another one than that of the intake."""
+
+    def on_down(self, intake: NodeIntake) -> None:
+        """The node is away."""
 
 
 class Heartbeat:
@@ -211,6 +216,8 @@ class NodeIntake:
         """Whether it ended because another node answered."""
         self.attached = False
         """Whether the node said on the present connection that this consumer is subscribed."""
+        self.away = asyncio.Event()
+        """Set while no node answers."""
         self.life = 0
         """How often the topic was found to be another incarnation: somebody restored an old copy of it."""
         self.dropped = 0
@@ -462,17 +469,14 @@ class NodeIntake:
             self.link.send(GiveBack(self.number, shard, spans))
         self.link.send(GiveBack(self.number, 0, [], done=True))
 
-    def give_back(self, shard: int, spans: list[Span]) -> None:
+    def give_back(self, entries: NodeEntries) -> None:
         """Asks the node to offer entries again that the program did not get."""
-        self._in_hand.discard(shard, spans)
-        self.link.send(GiveBack(self.number, shard, spans))
+        self.release(entries)
+        self.link.send(GiveBack(self.number, entries.shard, entries.spans))
 
-    def put_back(self, origin: Origin, spans: list[Span]) -> None:
+    def release(self, entries: NodeEntries) -> None:
         """The program did not look at these entries: closing does not count them as an attempt."""
-        self.release(origin.shard, spans)
-
-    def release(self, shard: int, spans: list[Span]) -> None:
-        self._in_hand.discard(shard, spans)
+        self._in_hand.discard(entries.shard, entries.spans)
 
     def _withdraw(self, shard: int, spans: list[Span]) -> None:
         """Entries were settled or refused, here or by another consumer: copies that wait are not handed out."""
@@ -482,16 +486,13 @@ class NodeIntake:
 
     # --- settlements --------------------------------------------------------------------------------
 
-    def settle(self, origin: Origin, spans: list[Span], *, skip: bool = False) -> None:
-        """Records entries of a shard as settled."""
-        self.settle_spans(origin.shard, spans, skip=skip)
-
-    def settle_spans(self, shard: int, spans: list[Span], *, skip: bool = False) -> None:
+    def settle(self, entries: NodeEntries, *, skip: bool = False) -> None:
+        """Records entries as settled."""
         pending = 0
         record = self.settler.skip if skip else self.settler.ack
-        for start, end in spans:
-            pending = record(shard, start, end)
-            self.settled(shard, start, end)
+        for start, end in entries.spans:
+            pending = record(entries.shard, start, end)
+            self.settled(entries.shard, start, end)
         self.recorded(pending)
 
     def settle_range(self, shard: int, first: int, last: int, *, skip: bool) -> None:
@@ -501,24 +502,23 @@ class NodeIntake:
         if not 0 <= first <= last < ENTRY_MAX:
             raise BadRequest(f"entries {first} to {last} are not a range below {ENTRY_MAX:,}")
         self.gate.repeats = True  # some of them may wait here to be handed out
-        self.settle_spans(shard, [(first, last + 1)], skip=skip)
+        self.settle(NodeEntries("", shard, [(first, last + 1)]), skip=skip)
 
-    def ack_upto(self, origin: Origin, end: int) -> None:
-        """Records all entries of a shard before ``end`` as acknowledged."""
+    def ack_upto(self, entries: NodeEntries) -> None:
+        """Records these entries and all before them in their shard as acknowledged."""
         if self.info is not None and self.info.kind not in SINGLE:
             raise BadRequest(
                 f"a {self.info.kind} subscription takes no cumulative acknowledgement: others hold messages",
                 hint="Acknowledge messages, batches or ranges.",
             )
-        pending = self.settler.ack_upto(origin.shard, end)
-        self.settled(origin.shard, 0, end)
+        shard, end = entries.shard, entries.spans[-1][1]
+        pending = self.settler.ack_upto(shard, end)
+        self.settled(shard, 0, end)
         self.recorded(pending)
 
-    def refuse(self, origin: Origin, spans: list[Span], delay: float | None) -> None:
-        """Records entries of a shard as refused: the node delivers them again."""
-        self.refuse_spans(origin.shard, spans, delay)
-
-    def refuse_spans(self, shard: int, spans: list[Span], delay: float | None) -> None:
+    def refuse(self, entries: NodeEntries, delay: float | None) -> None:
+        """Records entries as refused: the node delivers them again."""
+        _, shard, spans = entries
         self._in_hand.discard(shard, spans)
         self.gate.refuse(shard, spans)
         if self.gate.repeats:
@@ -528,9 +528,9 @@ class NodeIntake:
                 self.settler.nack(shard, entry, delay)
         self.recorded(0)
 
-    def extend(self, origin: Origin, spans: list[Span], seconds: float | None) -> None:
+    def extend(self, entries: NodeEntries, seconds: float | None) -> None:
         """Moves the deadline of entries in hand."""
-        self.link.send(Extend(self.number, origin.shard, spans, seconds))
+        self.link.send(Extend(self.number, entries.shard, entries.spans, seconds))
 
     def settled(self, shard: int, start: int, end: int) -> None:
         """Entries are settled as far as handing out is concerned."""
@@ -579,6 +579,9 @@ class NodeIntake:
     # --- the link's events --------------------------------------------------------------------------
 
     def on_down(self) -> None:
+        self.away.set()
+        if self._others is not None:
+            self._others.on_down(self)
         self.attached = self._known = False
         self._heartbeat.stop()
         self._drop_ahead()
@@ -586,6 +589,9 @@ class NodeIntake:
             self._left.set_result(None)  # the end of the connection released everything
 
     def on_up(self) -> None:
+        self.away.clear()
+        if self._others is not None:
+            self._others.on_up(self)
         if self.error is None and not self._closed and self._left is None:
             self._resubscribe()
 
@@ -647,7 +653,7 @@ class NodeIntake:
     def _on_lost(self, message: Lost) -> None:
         self.gate.lost(message.shard, message.spans)
         if self._others is not None:
-            self._others.on_lost(self.node or "", message.shard, message.spans, message.reason)
+            self._others.on_lost(NodeEntries(self.node or "", message.shard, message.spans), message.reason)
         if message.reason == "settled":
             self._withdraw(message.shard, message.spans)
         elif message.reason not in ("dead", "expired"):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import Any
 
-from headpond.client.consume.batch import Batch, only
-from headpond.client.consume.copy_tracker import CopyTracker, NodeEntries
+from headpond.client.consume.batch import Batch, NodeEntries, only
+from headpond.client.consume.copy_tracker import CopyTracker
 from headpond.client.consume.gate import OrderGate
 from headpond.client.consume.intake import NodeIntake
 from headpond.client.consume.shelf import Places, Shelf
@@ -30,7 +29,6 @@ from headpond.model.errors import (
     TopicNotFound,
     Unavailable,
 )
-from headpond.model.message import Origin
 from headpond.model.policy import Policy
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import Settle
@@ -59,20 +57,9 @@ class Source:
         """Handed out."""
         self.waiting: asyncio.Task[Batch | None] | None = None
         """The wait for its next batch, if there are other sources."""
-        self.lost = asyncio.Event()
-        """Set while its node is away."""
         self._create = create
         self._spread = spread
         self._make_intake = make_intake
-        self._number = link.next_number()
-
-    def listen(self) -> None:
-        self.link.add_consumer(self._number, self)
-        if not self.link.up:
-            self.lost.set()
-
-    def end(self) -> None:
-        self.link.remove_consumer(self._number)
 
     @property
     def state(self) -> NodeState:
@@ -93,7 +80,7 @@ class Source:
         intake = self._make_intake(self.link, self._create, self._spread)
         await intake.open()
         self.intake, self._create, self.trouble = intake, False, None
-        self._spread.on_begun(self)
+        self._spread.on_begun(self, intake)
 
     async def next(self) -> Batch | None:
         """The next batch that has something new; None once it is closed."""
@@ -108,7 +95,7 @@ class Source:
                 if not intake.ended_elsewhere:
                     raise
                 log.warning("%s: another node answers; reading continues there (%s)", self.link.service, error)
-                self._spread.on_ended(self)
+                self._spread.on_ended(intake)
                 self.intake = None
                 continue
             if batch is None:
@@ -132,25 +119,6 @@ class Source:
                 self.trouble = error
                 await asyncio.sleep(self.link.backoff.delay_s(attempts))
                 attempts += 1
-
-    # --- the link's events --------------------------------------------------------------------------
-
-    def on_up(self) -> None:
-        self.lost.clear()
-        self._spread.on_up(self)
-
-    def on_down(self) -> None:
-        self.lost.set()
-        self._spread.on_down(self)
-
-    def on_error(self, error: HeadpondError) -> None:
-        """The intake gets it, too, and ends with it."""
-
-    def on_writable(self) -> None: ...
-
-    def on_deliver(self, deliver: Any, frames: Any) -> None: ...
-
-    def on_control(self, message: Any) -> None: ...
 
 
 class Spread:
@@ -191,8 +159,6 @@ class Spread:
     async def open(self) -> None:
         self.used = True
         await asyncio.gather(*(source.link.open_if_new() for source in self.sources))
-        for source in self.sources:
-            source.listen()
         here = [source for source in self.sources if source.link.up] or self.sources[:1]
         results = await asyncio.gather(*(source.open() for source in here), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -240,7 +206,7 @@ class Spread:
         waited, source.waiting = source.waiting, None
         if waited is None or waited.exception() is not None or (batch := waited.result()) is None:
             return False
-        self.put_back(batch.origin, batch.spans)
+        self._put_back(batch)
         return True
 
     async def _end(self) -> None:
@@ -249,12 +215,11 @@ class Spread:
             wait.cancel()
         for batch in await asyncio.gather(*waits, return_exceptions=True):
             if isinstance(batch, Batch):
-                self.put_back(batch.origin, batch.spans)
+                self._put_back(batch)
         self._put_back_unread()
         self.send_settlements()
         closing = []
         for source in self.sources:
-            source.end()
             if source.intake is None:
                 continue
             if source.intake.reachable:
@@ -269,10 +234,13 @@ class Spread:
         if failures and isinstance(failures[0], BaseException):
             raise failures[0]
 
+    def _put_back(self, batch: Batch) -> None:
+        self.release(NodeEntries(batch.origin.node, batch.shard, batch.spans))
+
     def _put_back_unread(self) -> None:
         for node, intake in self._intakes.items():
             for shard, span in self._shelf.take_unread(node):
-                intake.release(shard, [span])
+                intake.release(NodeEntries(node, shard, [span]))
 
     # --- state --------------------------------------------------------------------------------------
 
@@ -366,7 +334,7 @@ class Spread:
         source.error = error
         log.error("%s is no longer read: %s", source.link.service, error.message)
         if source.intake is not None:
-            self.on_ended(source)
+            self.on_ended(source.intake)
 
     def take(self) -> Batch | None:
         """Nothing comes without a wait: each source gets its turn."""
@@ -384,7 +352,7 @@ class Spread:
             return batch
         arrival = self._tracker.arrive(batch.origin, batch.spans, monotonic())
         if arrival.settled:
-            intake.settle_spans(batch.shard, arrival.settled)
+            intake.settle(NodeEntries(batch.origin.node, batch.shard, arrival.settled))
         if self._tracker.forgotten and not self._warned:
             self._warned = True
             log.warning(
@@ -430,11 +398,11 @@ class Spread:
         intake = self._intakes.get(node)
         return intake if intake is not None and intake.stopped is None else None
 
-    def settle(self, origin: Origin, spans: list[Span], *, skip: bool = False) -> None:
-        if (intake := self.at(origin.node)) is not None:
-            intake.settle_spans(origin.shard, spans, skip=skip)  # the others get it in ranges: `on_settle`
+    def settle(self, entries: NodeEntries, *, skip: bool = False) -> None:
+        if (intake := self.at(entries.place)) is not None:
+            intake.settle(entries, skip=skip)  # the others get it in ranges: `on_settle`
         elif self._tracker is not None:
-            self._carry(self._tracker.settle(origin.node, origin.shard, spans), skip=skip)
+            self._carry(self._tracker.settle(*entries), skip=skip)
 
     def settle_range(self, shard: int, first: int, last: int, *, skip: bool) -> None:
         raise NotAcrossNodes(
@@ -442,25 +410,25 @@ class Spread:
             hint="Settle messages or batches.",
         )
 
-    def ack_upto(self, origin: Origin, end: int) -> None:
+    def ack_upto(self, entries: NodeEntries) -> None:
         """Acknowledges up to an entry at the node that brought it, copies included."""
-        if (intake := self.at(origin.node)) is not None:
-            intake.ack_upto(origin, end)
+        if (intake := self.at(entries.place)) is not None:
+            intake.ack_upto(entries)
 
-    def refuse(self, origin: Origin, spans: list[Span], delay: float | None) -> None:
-        there = [NodeEntries(origin.node, origin.shard, spans)]
+    def refuse(self, entries: NodeEntries, delay: float | None) -> None:
+        found = [entries]
         if self._tracker is not None:
             self.send_settlements()  # so that the tracker knows what was settled before
-            there = self._tracker.refuse(origin.node, origin.shard, spans) or there
-        self._ask_again(there, delay)
+            found = self._tracker.refuse(*entries) or found
+        self._ask_again(found, delay)
 
-    def extend(self, origin: Origin, spans: list[Span], seconds: float | None) -> None:
-        if (intake := self.at(origin.node)) is not None:
-            intake.extend(origin, spans, seconds)
+    def extend(self, entries: NodeEntries, seconds: float | None) -> None:
+        if (intake := self.at(entries.place)) is not None:
+            intake.extend(entries, seconds)
 
-    def put_back(self, origin: Origin, spans: list[Span]) -> None:
-        if (intake := self.at(origin.node)) is not None:
-            intake.put_back(origin, spans)
+    def release(self, entries: NodeEntries) -> None:
+        if (intake := self.at(entries.place)) is not None:
+            intake.release(entries)
 
     def send_settlements(self) -> None:
         """Sends every settlement recorded so far, also those that they cause at other nodes."""
@@ -473,8 +441,9 @@ class Spread:
         """Returns when all settlements are on the disks of the nodes that are there, of one at least."""
         while True:
             self.send_settlements()
-            there = [each for each in self.sources if each.intake is not None and each.intake.reachable]
-            if any([await self._flushed(source) for source in there]):
+            intakes = [source.intake for source in self.sources]
+            there = [intake for intake in intakes if intake is not None and intake.reachable]
+            if any([await self._flushed(intake) for intake in there]):
                 return
             if self.stopped is not None:
                 raise self.stopped.again()
@@ -490,12 +459,11 @@ class Spread:
                     wait.cancel()
             await asyncio.sleep(0)
 
-    async def _flushed(self, source: Source) -> bool:
+    async def _flushed(self, intake: NodeIntake) -> bool:
         """Whether a node has everything; False if it is lost meanwhile."""
-        intake = source.intake
-        if intake is None or intake.stopped is not None:
+        if intake.stopped is not None:
             return False
-        flushing, losing = asyncio.ensure_future(intake.flush()), asyncio.ensure_future(source.lost.wait())
+        flushing, losing = asyncio.ensure_future(intake.flush()), asyncio.ensure_future(intake.away.wait())
         try:
             await asyncio.wait((flushing, losing), return_when=asyncio.FIRST_COMPLETED)
             if not flushing.done() or (flushing.exception() is not None and intake.stopped is not None):
@@ -507,19 +475,21 @@ class Spread:
             losing.cancel()
 
     def _carry(self, found: list[NodeEntries], *, skip: bool = False) -> None:
-        for there in found:
-            if (intake := self.at(there.place)) is not None:
-                intake.settle_spans(there.shard, there.spans, skip=skip)
+        for intake, entries in self._with_intakes(found):
+            intake.settle(entries, skip=skip)
 
-    def _ask_again(self, found: list[NodeEntries], delay: float | None) -> None:
-        for there in found:
-            if (intake := self.at(there.place)) is not None:
-                intake.refuse_spans(there.shard, there.spans, delay)
+    def _ask_again(self, found: list[NodeEntries], delay: float | None = None) -> None:
+        for intake, entries in self._with_intakes(found):
+            intake.refuse(entries, delay)
 
     def _give_back(self, found: list[NodeEntries]) -> None:
-        for there in found:
-            if (intake := self.at(there.place)) is not None:
-                intake.give_back(there.shard, there.spans)
+        for intake, entries in self._with_intakes(found):
+            intake.give_back(entries)
+
+    def _with_intakes(self, found: list[NodeEntries]) -> Iterator[tuple[NodeIntake, NodeEntries]]:
+        for entries in found:
+            if (intake := self.at(entries.place)) is not None:
+                yield intake, entries
 
     # --- events of intakes and sources --------------------------------------------------------------
 
@@ -536,46 +506,45 @@ class Spread:
         if self._tracker is not None:
             self._give_back([there for there in self._tracker.clear() if there.place != node])
 
-    def on_lost(self, node: str, shard: int, spans: list[Span], reason: str) -> None:
+    def on_lost(self, entries: NodeEntries, reason: str) -> None:
         if self._tracker is None or reason == "expired":
             return
         if reason == "settled":  # by another consumer: what waits here is withdrawn, as if it had not come
+            node, shard, spans = entries
             waiting = RangeSet(span for number, span in self._shelf.unread(node) if number == shard)
             unread = [part for span in spans for part in waiting.overlap(*span)]
             self._give_back(self._tracker.unread(node, shard, unread))
         elif reason == "dead":
-            self._carry(self._tracker.dead(node, shard, spans), skip=True)
+            self._carry(self._tracker.dead(*entries), skip=True)
         else:
-            self._ask_again(self._tracker.lost(node, shard, spans), None)
+            self._ask_again(self._tracker.lost(*entries))
 
-    def on_begun(self, source: Source) -> None:
-        intake = source.intake
-        assert intake is not None and intake.node is not None
+    def on_begun(self, source: Source, intake: NodeIntake) -> None:
+        assert intake.node is not None
         other = self._intakes.get(intake.node)
-        if other is not None and other.stopped is None and other is not intake:
+        if other is not None and other.stopped is None:
             log.warning("%s leads to a node that is read already", source.link.service)
         self._intakes[intake.node] = intake
         if self._tracker is not None:
             self._tracker.up(intake.node)
 
-    def on_ended(self, source: Source) -> None:
-        intake = source.intake
-        assert intake is not None and intake.node is not None
+    def on_ended(self, intake: NodeIntake) -> None:
+        assert intake.node is not None
+        intake.end()
         self._ended_lost += intake.lost
         if self._intakes.get(intake.node) is intake:
             del self._intakes[intake.node]
         if self._tracker is not None:
-            self._ask_again(self._tracker.gone(intake.node), None)
+            self._ask_again(self._tracker.gone(intake.node))
 
-    def on_up(self, source: Source) -> None:
-        welcome, intake = source.link.welcome, source.intake
-        here = intake is not None and welcome is not None and welcome.node == intake.node
-        if self._tracker is not None and here and intake is not None:
-            self._tracker.up(intake.node or "")
+    def on_up(self, intake: NodeIntake) -> None:
+        welcome = intake.link.welcome
+        if self._tracker is not None and welcome is not None and welcome.node == intake.node:
+            self._tracker.up(welcome.node)
 
-    def on_down(self, source: Source) -> None:
-        if self._tracker is not None and source.intake is not None:
-            self._ask_again(self._tracker.down(source.intake.node or ""), None)
+    def on_down(self, intake: NodeIntake) -> None:
+        if self._tracker is not None and intake.node is not None:
+            self._ask_again(self._tracker.down(intake.node))
 
 
 def _grave(error: BaseException) -> bool:
