@@ -1,4 +1,4 @@
-"""Workers whose Python lacks what tasks need, or that have none where one is told: what a user reads."""
+"""Errors that a user reads when the workers' Python lacks packages, or does not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spark.standalone import RUN_S_MAX, Cluster
 
 @dataclass
 class Found:
-    """What ``headpond spark run`` printed at its end, by what the workers lacked."""
+    """The last output of ``headpond spark run``, by what the workers lacked."""
 
     told: dict[str, str] = field(default_factory=dict)
 

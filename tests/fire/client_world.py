@@ -1,9 +1,9 @@
 """Real consumers of one subscription on a virtual node, and a judge of the messages that their programs get.
 
-The seed decides everything: who joins, works fast or slowly, refuses, stalls, closes, dies or loses its
-connection; how long bytes are in transit; when somebody pauses the subscription, re-drives or writes more.
-``SubscriptionWorld`` checks what the node sends; this world checks what clients hand out, after all that was in
-transit to them.
+The seed decides everything: which consumer joins, works fast or slowly, refuses, stalls, closes, dies or loses
+its connection; how long bytes are in transit; when the subscription is paused or redriven, and when more is
+written. ``SubscriptionWorld`` checks the frames of the node; this world checks the messages that clients hand
+out.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TOPIC = "orders"
 URL = "headpond://virtual:7411"
 PLAIN = Settings(data="memory", log=LogSettings(preallocate_bytes=1024))
 READ_BYTES = 1500
-"""A read brings a few records, so that much is under way while others come and go."""
+"""A read returns a few records, so that messages are in transit while consumers come and go."""
 KEYS = [b"a", b"b", b"c", b"d", b"e", None]
 STALLS_S = [0.1, 1.0, 3.0]
 DRAIN_S = 300.0
-"""In good weather everything is settled after so long, by whoever is there."""
+"""Without faults the connected consumers settle everything within this time."""
 
 World = TypeVar("World", bound="ClientWorld")
 Place = tuple[int, int]
@@ -49,25 +49,25 @@ Place = tuple[int, int]
 
 
 class Judge:
-    """Checks what programs get against what kind and mode promise."""
+    """Checks the messages that programs get against the guarantees of kind and mode."""
 
     def __init__(self, kind: str, mode: str, transit_s: float) -> None:
-        """``transit_s``: a copy may be in transit, or queued at a client, for so long after it was settled."""
+        """``transit_s``: how long a copy may be in transit, or queued at a client, after it was settled."""
         self.kind = kind
         self._transit_s = transit_s
         self.resilient = mode == "resilient"
         self.attempts: dict[Place, int] = {}
         """The number of the last attempt that a program got."""
         self.settled: set[Place] = set()
-        """Settled by a program, whether the node heard of it or not."""
+        """Settled by a program, whether the node knows it or not."""
         self.confirmed: dict[Place, float] = {}
-        """Settled on the node's disk, and when that was known."""
+        """Settled on the node's disk, and when the node confirmed it."""
         self.deadlines = False
-        """Whether messages can miss one."""
+        """Whether messages have a deadline."""
         self.handed_rows = 0
         self.trail: deque[str] = deque(maxlen=60)
         self._previous: dict[Place, Place | None] = {}
-        """The place before each, in the order that is promised."""
+        """The place before each one in the guaranteed order."""
         self._last: dict[object, Place] = {}
 
     @property
@@ -75,7 +75,7 @@ class Judge:
         return set(self._previous)
 
     def stores(self, place: Place, key: bytes | None) -> None:
-        """Order is a shard's, or a key's, or nobody's: an expired message waits for the backlog."""
+        """Order holds per shard, per key, or not at all: a message past its deadline waits for the backlog."""
         row: object = place[0]
         if self.kind == "key_shared":
             row = place if key is None else (place[0], key)
@@ -100,7 +100,7 @@ class Judge:
             assert before in self.attempts, f"{place} comes before {before}"
 
     def redriven(self, place: Place) -> None:
-        """A dead message comes again as if it had never been handed out."""
+        """A redriven dead message counts as never handed out."""
         self.attempts[place] = 0
         self.settled.discard(place)
         self.confirmed.pop(place, None)
@@ -116,10 +116,10 @@ class Reader:
     consumer: headpond.Consumer
     think_s: float = 0.0
     hold_max: int = 1
-    """How many messages its program takes before it settles one."""
+    """How many messages its program receives before it settles one."""
     hands: list[Message] = field(default_factory=list)
     acked: list[Place] = field(default_factory=list)
-    """Settled, and not known to be on the disk."""
+    """Settled, and not confirmed to be on disk."""
     settled: set[Place] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
 
@@ -188,7 +188,7 @@ class ClientWorld:
         return await client.open()
 
     async def open(self, credit_bytes: int = 1 << 20) -> Reader | None:
-        """A consumer over its own connection; None where the subscription has one already."""
+        """A consumer with its own connection; None if the subscription is busy."""
         client = await self._connect()
         self._numbers += 1
         name = f"r{self._numbers}"
@@ -204,7 +204,7 @@ class ClientWorld:
         return Reader(name, client, consumer)
 
     async def join(self) -> None:
-        """A consumer with a program that works as long as it can."""
+        """A consumer with a program that works until it is stopped."""
         reader = await self.open(self.random.choice([400, 3000, 1 << 20]))
         if reader is not None:
             reader.think_s = self.random.choice([0.0, 0.001, 0.05])
@@ -272,7 +272,7 @@ class ClientWorld:
         await reader.client.close()
 
     async def kill(self, reader: Reader) -> None:
-        """Its process is gone."""
+        """Its process dies."""
         self.judge.note(self.loop.time(), f"{reader.name} dies")
         await self._stop(reader)
         link = reader.client.link
@@ -282,7 +282,7 @@ class ClientWorld:
         self._cut(reader)
 
     async def _stop(self, reader: Reader) -> None:
-        """Its program ends, whatever it is at."""
+        """Its program ends in the middle of its work."""
         self.readers.remove(reader)
         assert reader.task is not None
         reader.task.cancel()
@@ -339,7 +339,7 @@ class ClientWorld:
         self.stall(reader, self.random.choice(STALLS_S))
 
     def stall(self, reader: Reader, seconds: float) -> None:
-        """Nothing arrives for a while, neither at this consumer nor from it."""
+        """Bytes to and from this consumer are delayed for a while."""
         self.judge.note(self.loop.time(), f"{reader.name} stalls for {seconds} s")
         for connection in self.node.connections.values():
             if connection.protocol is reader.client.link._connection:
@@ -363,7 +363,7 @@ class ClientWorld:
     # --- the end ------------------------------------------------------------------------------------
 
     async def end(self) -> None:
-        """Good weather: whoever is there (one at least) settles all there is."""
+        """No more faults: the connected consumers (at least one) settle everything."""
         self.judge.note(self.loop.time(), "good weather")
         self._refuse = 0.0
         for reader in self.readers:
@@ -397,7 +397,7 @@ class ClientWorld:
 
 
 class KilledWorld(ClientWorld):
-    """Its node is killed again and again while one program reads: what is on the disk is all that it knows."""
+    """The node is killed again and again while one program reads; it keeps only what is on disk."""
 
     async def survive(self, kills: int) -> None:
         self._refuse = 0.3
@@ -419,7 +419,7 @@ class KilledWorld(ClientWorld):
 
 
 class RestoredWorld(ClientWorld):
-    """Its node is put back to old copies of its folder. Entries mean other messages then, so nobody judges."""
+    """Old copies of the node's folder are restored. Entries then name other messages, so there is no judge."""
 
     def __init__(self, *how: Any, **options: Any) -> None:
         super().__init__(*how, **options)
@@ -433,7 +433,7 @@ class RestoredWorld(ClientWorld):
             await (reader.consumer.nack if refused else reader.consumer.ack)(message)
 
     async def storm(self, steps: int) -> None:
-        """Connections are lost faster than they are made; then all that the node has is settled."""
+        """Connections are lost faster than they are made; in the end everything on the node is settled."""
         chance = self.random
         actions: list[tuple[int, Callable[[], Awaitable[Any]]]] = [
             (20, self._write_some),
@@ -476,7 +476,7 @@ class RestoredWorld(ClientWorld):
 
 @asynccontextmanager
 async def _clock(loop: VirtualLoop) -> AsyncIterator[None]:
-    """The client's own clock is the loop's."""
+    """Makes the client use the loop's clock."""
     clocks = (consumer_module, intake_module)
     real, read_bytes = [module.monotonic for module in clocks], consuming.READ_BYTES
     for module in clocks:
@@ -498,7 +498,7 @@ def in_world(
     make: type[World] = ClientWorld,  # type: ignore[assignment]
     **options: Any,
 ) -> World:
-    """Runs ``act`` in a new world; a failure names the last things that happened."""
+    """Runs ``act`` in a new world; a failure lists the last events."""
 
     async def scenario(loop: VirtualLoop) -> World:
         async with _clock(loop):
@@ -515,7 +515,7 @@ def in_world(
 
 
 def lived(seed: int, kind: str, mode: str, *, steps: int = 30, faults: bool = True) -> ClientWorld:
-    """A world over a backlog, to its end."""
+    """Runs a world with a backlog to its end."""
 
     async def live(world: ClientWorld) -> None:
         for _ in range(8):

@@ -1,8 +1,8 @@
-"""``make cluster`` (``python -m tests.fire.cluster``): a cluster on this machine, and what befalls one.
+"""``make cluster`` (``python -m tests.fire.cluster``): a Spark cluster on this machine, with faults.
 
-A pipeline's file and a submitted program run while a worker is killed; slow tasks run twice by speculation; and
-workers lack what tasks need. Printed are what ran where, the counts, and what a user reads; exit code 1 unless
-every row was written once and every lack was named.
+A pipeline and a submitted program run while a worker is killed; slow tasks run twice by speculation; workers
+lack packages. The program prints where tasks ran, the counts, and the errors that a user reads. It exits with 1
+unless every row was written once and every missing package was named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A shell around the node's core with no thread and no socket: the test says what happens, and when.
+"""A shell around the node's core without threads and sockets: the test decides what happens, and when.
 
-What is to be sent arrives at once. Writes and reads of the disk wait in ``pending`` until one is chosen, so
-that any order in which worker threads could have done them can be tried.
+Frames arrive at once. Disk reads and writes wait in ``pending`` until the test chooses one, so that a test can
+try every order in which worker threads could run them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CoreShell:
         self._random = random.Random(seed)
         self.clients: dict[int, CoreClient] = {}
         self.pending: list[Callable[[], None]] = []
-        """Work for the disk that was asked for and is not done."""
+        """Disk work that the core requested and that has not run yet."""
         self.core = NodeCore(
             disk,
             settings,
@@ -67,7 +67,7 @@ class CoreShell:
         self.drain()
 
     def drain(self) -> None:
-        """Carries out what the core asks for, as ``node/server.py`` does."""
+        """Carries out the effects of the core, as ``node/server.py`` does."""
         while effects := self.core.effects():
             for effect in effects:
                 if isinstance(effect, Send):
@@ -107,17 +107,17 @@ class CoreShell:
         self.core.fetched(fetch, run)
 
     def work(self, index: int = 0) -> None:
-        """Does one of the pending things."""
+        """Runs one pending job."""
         self.pending.pop(index)()
         self.drain()
 
     def work_all(self) -> None:
-        """Does everything that is pending, and what comes of it."""
+        """Runs all pending jobs, and those that follow from them."""
         while self.pending:
             self.work()
 
     def wait(self, us: int) -> None:
-        """Lets time pass."""
+        """Moves the clock forward."""
         self.now_us += us
         self.core.on_time()
         self.drain()
@@ -145,13 +145,13 @@ class CoreClient:
         self.events += self._side.receive(data)
 
     def take(self, kind: type[Kind]) -> list[Kind]:
-        """The events of a kind that came; they are taken out."""
+        """Removes and returns the received events of a kind."""
         found: list[Kind] = [event for event in self.events if isinstance(event, kind)]
         self.events = [event for event in self.events if not isinstance(event, kind)]
         return found
 
     def request(self, operation: Operation) -> Any:
-        """A request's result, with all pending work done for it; a refusal is raised."""
+        """Runs all pending work and returns the result of a request; raises its error."""
         self._requests += 1
         self.send(Request(self._requests, operation))
         self._shell.work_all()

@@ -1,12 +1,12 @@
-"""Starts ``python -m headpond`` by forking a process that has loaded it all already.
+"""Starts ``python -m headpond`` by forking a process that has loaded all modules already.
 
-Half a thousand commands and nodes run in the tests, and loading Arrow takes each of them far longer than what
-it is there for. A forked one is a process like any other: its own memory, environment, streams, signals and
-exit code, and it ends as Python ends. Only the loading is shared; who tests the loading starts Python itself.
+The tests run about 500 commands and nodes, and most of them would spend their time loading Arrow. A forked
+process has its own memory, environment, streams, signals and exit code; only the loading is shared. A test of
+the loading itself starts Python directly.
 
-``python fork_server.py SOCKET`` serves until its stdin ends, and then kills what it started. A connection is a
-process: in goes a line of JSON (arguments, environment, folder) with three descriptors; out come its number
-and, when it has ended, its exit code, a line each.
+``python fork_server.py SOCKET`` serves until its stdin ends, and then kills the processes that it started. A
+connection is a process: the client sends a line of JSON (arguments, environment, folder) with three
+descriptors; the server answers with the process id and, at its end, the exit code, one line each.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any
 
 LINE_BYTES_MAX = 1 << 20
 NOT_LOADED = ("headpond.spark", "headpond.console")
-"""Spark is asked for by few, and what of it is loaded has threads of its own."""
+"""Not loaded: few processes need Spark, and its modules start threads."""
 
 
 def load() -> None:
-    """All modules of the package, the tree of commands, and what a first command loads."""
+    """Loads all modules of the package, the tree of commands, and everything that a first command loads."""
     import pyarrow as pa
 
     import headpond
@@ -65,7 +65,7 @@ class ForkServer:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> dict[str, Any] | None:
-        """Returns in every process that it starts, with what that one is to be; and once itself, at the end."""
+        """Returns in every process that it starts, with the job of that process, and once itself at the end."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._listener:

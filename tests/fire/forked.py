@@ -1,4 +1,4 @@
-"""``headpond ...`` in a process of its own that starts at once; see ``fork_server``."""
+"""``headpond ...`` in a separate process that starts at once; see ``fork_server``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SERVER = Path(__file__).with_name("fork_server.py")
 
 
 class Forked:
-    """What of ``subprocess.Popen`` the tests need.
+    """The part of ``subprocess.Popen`` that the tests need.
 
-    The process takes over the three descriptors; whoever reads what it says on stdout hands over the other end.
+    The process takes over the three descriptors; to read its stdout, pass the write end of a pipe.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Forked:
 
 
 def fork_node(options: Sequence[str], log: Path) -> Forked:
-    """A node that says on its ``stdout`` when it is ready, and writes the rest into ``log``."""
+    """A node that reports on ``stdout`` when it is ready, and writes everything else to ``log``."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     source, sink = os.pipe()
     errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -98,7 +98,7 @@ def fork_node(options: Sequence[str], log: Path) -> Forked:
 def run(
     arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"", timeout: float = RUN_S_MAX
 ) -> CompletedProcess[bytes]:
-    """As ``subprocess.run`` does it: all of its input, all of its output, and its exit code."""
+    """Like ``subprocess.run``: all input, all output, and the exit code."""
     from_stdin, to_stdin = os.pipe()
     from_out, to_out = os.pipe()
     from_err, to_err = os.pipe()
@@ -128,7 +128,7 @@ def _read(source: int, said: dict[int, bytes]) -> None:
 
 
 def server() -> tuple[subprocess.Popen[bytes], str]:
-    """This process's own fork server and its socket. One that was killed is followed by another."""
+    """The fork server of this process and its socket. A killed server is replaced."""
     if _server()[0].poll() is not None:
         _server.cache_clear()
     return _server()

@@ -1,9 +1,9 @@
-"""Frames of every kind, altered, against a real node, beside a producer and a consumer that must not notice.
+"""Altered frames of every kind against a real node, beside a producer and a consumer that must not notice.
 
-``python -m tests.fire.fuzz_frames --frames 20000 --seed 1`` (``make fuzz-frames``) prints what was sent and
-answered, the node's memory, and the longest time that a message of the healthy pair took. It ends with 1 if the
-node died, fell silent or met a fault of its own, if something that the healthy producer sent was not received,
-or if many connections could not be set up: such an attack tests little.
+``python -m tests.fire.fuzz_frames --frames 20000 --seed 1`` (``make fuzz-frames``) prints the frames and
+answers, the node's memory, and the longest latency of the healthy pair. It exits with 1 if the node died,
+stopped answering or had an internal error, if a message of the healthy producer was not received, or if many
+connections could not be opened: such an attack tests little.
 
 The attacker has a token with all rights over its own tenant. A frame is altered in one of these ways:
 
@@ -100,7 +100,7 @@ class Alterer:
         return encode(type_, body, shard=shard, segment=segment)
 
     def _values(self, frame: bytes) -> bytes:
-        """One or two values of a msgpack body made extreme; a body that is none is altered as bytes."""
+        """Makes one or two values of a msgpack body extreme; alters any other body as bytes."""
         lead = TITLE_LEAD_BYTES if frame[0] == FrameType.TITLE else 0
         body = frame[HEADER_BYTES : -TRAILER.size]
         try:
@@ -142,7 +142,7 @@ class Attack:
         self.answers: Counter[str] = Counter()
         self.connections = 0
         self.refused: Counter[str] = Counter()
-        """Connections that could not be set up, by code."""
+        """Connections that could not be opened, by error code."""
 
     def run(self, frames: int) -> None:
         while (left := frames - sum(self.sent.values())) > 0 and sum(self.refused.values()) < REFUSED_MAX:
@@ -150,7 +150,7 @@ class Attack:
                 self._connection(min(PER_CONNECTION, left))
 
     def _connection(self, count: int) -> None:
-        """Frames one by one, each answered or not before the next, until the node ends it."""
+        """Sends frames one by one, with or without waiting for answers, until the node disconnects."""
         self.connections += 1
         draw = self._draw
         greeted = draw.random() < 0.95
@@ -169,7 +169,7 @@ class Attack:
                     return
 
     def _pool(self, client: RawClient | None) -> list[bytes]:
-        """Good frames of every kind, and a connection in whose context most of them mean something."""
+        """Valid frames of every kind, and a connection in which most of them are meaningful."""
         uuid = b"u" * 16
         if client is not None:
             # An altered frame may have deleted the topic, or made it again with other shards.
@@ -189,7 +189,7 @@ class Attack:
         return [each if isinstance(each, bytes) else encode_control(each) for each in found]
 
     def _listen(self, client: RawClient, number: int) -> bool:
-        """Counts what the node says to a frame; whether the connection is still of use."""
+        """Counts the node's answers to a frame; returns whether the connection is still usable."""
         client.socket.settimeout(ANSWER_S)
         client.send(Ping(2**40 + number))
         try:
@@ -217,7 +217,7 @@ def shown(event: Event) -> str:
 
 
 def fuzz(folder: Path, frames: int, seed: int, say: Callable[[str], None] = print) -> list[str]:
-    """Runs an attack; returns what went wrong, a line each."""
+    """Runs an attack; returns one line per fault."""
     node = RealNode(folder, config=CONFIG)
     _, secret = bootstrap(node.data, "admin")
     with node:

@@ -1,4 +1,4 @@
-"""A well-behaved producer and consumer that go on in the background, whatever others do to their node."""
+"""A well-behaved producer and consumer that work in the background while a test attacks their node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC = "good"
 
 
 class GoodPair:
-    """``with GoodPair(url) as pair``: leaving the block stops it and raises what went wrong."""
+    """``with GoodPair(url) as pair``: leaving the block stops both and raises their error."""
 
     def __init__(self, url: str, *, token: str | None = None, topic: str = TOPIC) -> None:
         self._url = url
@@ -27,7 +27,7 @@ class GoodPair:
         self.received = 0
         self.reconnects = 0
         self.longest_s = 0.0
-        """The longest that one message took from its sending to its being received."""
+        """The longest time from sending a message to receiving it."""
 
     def _run(self) -> None:
         try:
@@ -55,7 +55,7 @@ class GoodPair:
                 await asyncio.sleep(0.005)
 
     def goes_on(self) -> None:
-        """Returns when a few more messages went through since the call."""
+        """Returns when a few more messages have been sent and received."""
         goal = self.received + 5
         wait_until(lambda: self._error is not None or self.received >= goal)
         assert self._error is None, repr(self._error)

@@ -1,8 +1,8 @@
 """A node is killed again and again under load, and the books are balanced: ``python -m tests.fire.kill_node``.
 
-Four producers go on through every restart, by the client's own reconnecting: message by message and by tables,
-with keys into four shards and without. A consumer settles as it goes. In the end everything is read once more
-and compared with what was acknowledged.
+Four producers continue through every restart, because the client reconnects: by message and by table, with keys
+into four shards and without. A consumer settles. In the end the program reads everything again and compares it
+with the acknowledgements.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tests.fire.real_node import RealNode
 KEYED, UNKEYED = "keyed", "unkeyed"
 KEYS = 61
 ROWS = 40
-"""Of a table, or of posts in a row."""
+"""Rows of a table, or of a series of posts."""
 UNCONFIRMED_MAX = 50
-"""Tables, or rows of posts, on their way: a node that is away is not waited for with ever more of them."""
+"""Most tables, or series of posts, in flight: bounds the memory while the node is unreachable."""
 
 Place = tuple[int, int]
 """Shard and entry."""
@@ -41,7 +41,7 @@ Place = tuple[int, int]
 
 @dataclass
 class Books:
-    """What one producer was told of its messages, by their number."""
+    """The receipts of one producer, by message number."""
 
     name: str
     topic: str
@@ -58,7 +58,7 @@ class Books:
         return b"key %d" % (number % KEYS) if self.topic == KEYED else None
 
     def value(self, number: int) -> bytes:
-        """Bytes that follow from the name and the number alone."""
+        """Bytes that depend only on the name and the number."""
         return random.Random(f"{self.name}/{number}").randbytes(20 + number % 100)
 
     def id(self, number: int) -> str:
@@ -76,7 +76,7 @@ class Ledger:
     sent: int = 0
     acknowledged: int = 0
     duplicates: int = 0
-    """Messages that the node had stored already when they were sent again, and said so."""
+    """Messages that the node answered with ``duplicate``."""
     reconnects: int = 0
     found: int = 0
     lost: int = 0
@@ -85,7 +85,7 @@ class Ledger:
     out_of_order: int = 0
     settled: int = 0
     came_again: int = 0
-    """Messages that were delivered after their settlement had been confirmed."""
+    """Messages that were delivered after the node had confirmed their settlement."""
 
     @property
     def balanced(self) -> bool:
@@ -154,14 +154,14 @@ LOADS: list[tuple[str, str, Load]] = [
 
 
 async def produce(client: Client, books: Books, load: Load, stop: asyncio.Event) -> None:
-    # A busy machine may take its time to start a node: these books are about what the node itself answered.
+    # A busy machine may take long to start a node: these books are about the node's answers.
     async with client.producer(books.topic, name=books.name, batch_rows=64, spill_after=120.0) as producer:
         await load(producer, books, stop)
         books.reconnects = producer.stats.reconnects
 
 
 async def settle_as_it_goes(consumer: Consumer, ledger: Ledger, stop: asyncio.Event) -> None:
-    """Acknowledges most messages at once, gives some back, and remembers what was confirmed as settled."""
+    """Acknowledges most messages at once, refuses some, and remembers confirmed settlements."""
     confirmed: set[Place] = set()
     count = 0
     while not stop.is_set():
@@ -220,7 +220,7 @@ async def run(folder: Path, *, cycles: int, seed: int) -> Ledger:
 
 
 async def read_all(client: Client, topic: str) -> list[Message]:
-    """Everything that the topic holds, as a new subscription sees it."""
+    """All messages of the topic, read by a new subscription."""
     info = await client.admin.show_topic(topic)
     left = sum(shard.entry_next - shard.entry_first for shard in info.shard_list)
     found: list[Message] = []
@@ -231,7 +231,7 @@ async def read_all(client: Client, topic: str) -> list[Message]:
 
 
 def compare(ledger: Ledger, books: Books, stored: list[Message]) -> None:
-    """Holds what was acknowledged against what is there."""
+    """Compares the acknowledged messages with those in the topic."""
     places: dict[int, list[Place]] = {}
     for message in sorted(stored, key=lambda message: (message.shard, message.entry)):
         name, _, text = (message.id or "").partition("/")
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    logging.disable(logging.WARNING)  # the client tells of every connection it loses: here that is the point
+    logging.disable(logging.WARNING)  # the client logs every lost connection, and this test loses many
     with tempfile.TemporaryDirectory() as folder:
         ledger = asyncio.run(run(Path(folder), cycles=asked.cycles, seed=asked.seed))
     print(ledger)

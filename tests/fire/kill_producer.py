@@ -1,9 +1,9 @@
 """Two nodes and their producer are killed in turn, and the books are balanced.
 
-``python -m tests.fire.kill_producer``. The producer is a process of its own. It sends numbers in tables to one
-node with a copy to the other, and notes on disk, synced, what each receipt said; after a kill it goes on behind
-the last note. A table that was under way when it died may be sent again, under another identity: that is told
-apart. In the end both topics are read and compared with the notes.
+``python -m tests.fire.kill_producer``. The producer is a separate process. It sends numbers in tables to one
+node with a copy to the other, and writes each receipt to a synced file of notes. After a kill it continues
+behind the last note. It may send the table that was under way again, under another identity; the count keeps
+these apart. In the end the program reads both topics and compares them with the notes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUICK = Backoff(0.02, 0.2)
 
 @dataclass
 class Noted:
-    """What receipts said, in the order they came."""
+    """The receipts, in order of arrival."""
 
     safe: int = 0
     """All numbers below it are safe."""
@@ -65,16 +65,16 @@ class Noted:
 
 @dataclass
 class Found:
-    """What one node has."""
+    """The messages of one node."""
 
     stored: int = 0
     repeated: int = 0
     lost: int = 0
     sent_again: int = 0
-    """Numbers that came a second time under another identity: the producer died before it noted them."""
+    """Numbers that arrived twice under different identities: the producer died before it noted them."""
     out_of_order: int = 0
     missing: int = 0
-    """Numbers that are not there at all."""
+    """Missing numbers."""
 
     @property
     def faults(self) -> int:
@@ -115,7 +115,7 @@ class Table:
 
 
 async def work(url: str, copy: str, note_path: Path, total: int) -> None:
-    """Sends what is not noted yet."""
+    """Sends the numbers without a note."""
     number = Noted.read(note_path).safe
     with _open_notes(note_path) as notes:
         async with (
@@ -144,7 +144,7 @@ async def work(url: str, copy: str, note_path: Path, total: int) -> None:
 
 
 def _open_notes(path: Path) -> BinaryIO:
-    """The notes to go on with, without a line that a kill tore."""
+    """The notes to continue with, without a line that a kill tore."""
     path.touch()
     data = path.read_bytes()
     os.truncate(path, data.rfind(b"\n") + 1)
@@ -186,7 +186,7 @@ class Worker:
 
 
 def run(folder: Path, *, messages: int, kills: int, seed: int) -> Table:
-    """Kills at least so often, in turn, for as long as the producer has something to send."""
+    """Kills in turn, at least this often, as long as the producer has something to send."""
     chance = random.Random(seed)
     began = time.monotonic()
     counts = {"node A": 0, "node B": 0, "producer": 0}
@@ -213,7 +213,7 @@ def run(folder: Path, *, messages: int, kills: int, seed: int) -> Table:
 
 
 async def deliver(root: Path) -> int:
-    """What is left in the refill goes out now; how many bytes that leaves."""
+    """Sends the rest of the refill; returns the bytes that are left in it."""
     disk = OsDisk(root)
     for slot in slots(disk):
         if files(disk, slot):

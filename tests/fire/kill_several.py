@@ -1,8 +1,8 @@
 """Two nodes are killed in turn, while a producer sends to both and a consumer reads both.
 
-``python -m tests.fire.kill_several``. Everything that the producer got a receipt for is handed out; nothing
-comes twice but what was refused; in the end both nodes have all of it settled. With ``--list`` the consumer
-reads one service of two addresses instead, and goes on at the other node whenever one is killed.
+``python -m tests.fire.kill_several``. The consumer gets every message with a receipt, and only refused messages
+twice; in the end everything is settled at both nodes. With ``--list`` the consumer reads one service of two
+addresses instead, and continues at the other node after each kill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.fire.real_node import RealNode
 TOPIC = "t"
 QUICK = Backoff(0.01, 0.1)
 QUIET_S = 4.0
-"""Without a message for so long after all is sent, nothing more comes."""
+"""The run ends if no message arrives for this long after everything is sent."""
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """Topic to Spark to topic under fire: ``python -m tests.fire.kill_spark [--scale X]``, ``make torture-spark``.
 
-A driver (spark_driver) reads a topic and writes every row that it has not seen before to another. One kind of
-failure after the other is injected some times, each in the middle of a batch: tasks raise or are killed before
-and behind their stage, stage twice, or go on as zombies when their driver is gone; the node, the driver or both
-are killed (SIGKILL) while a batch is planned, between stage and commit, and between commit and checkpoint.
-After each kind all rows must have arrived, and none twice; in the end every row is looked at.
+A driver (spark_driver) reads a topic and writes each new row to another. The program injects one kind of
+failure after the other, each in the middle of a batch: tasks raise or are killed before and after they stage,
+stage twice, or outlive their driver; the node, the driver or both are killed (SIGKILL) while a batch is
+planned, between stage and commit, and between commit and checkpoint. After each kind all rows must have
+arrived, none twice; in the end the program checks every row.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tests.fire.real_node import RealNode
 
 SOURCE, SINK = "torture-in", "torture-out"
 ROWS = 60
-"""New ones for each injected failure, and so about in a batch."""
+"""New rows for each injected failure, about one batch."""
 AGAIN = 15
-"""Of earlier ones, sent once more: the query drops them."""
+"""Earlier rows that are sent again: the query drops them."""
 KEYS = 17
 AT_ONCE = {
     "in-write.raise": 4,
@@ -45,7 +45,7 @@ AT_ONCE = {
     "in-write.node": 2,
     "staged.node": 2,
 }
-"""Failures of a kind that are laid for one batch; they may need two."""
+"""Failures of a kind that are injected into one batch; they may need two."""
 ROUNDS = 8
 KILLS_DRIVER = ("zombie", "driver", "both")
 STEP_S_MAX = 300.0
@@ -74,13 +74,13 @@ KINDS = {
     "after-commit.both": "both killed: before the checkpoint",
 }
 TIMES = {"raise": 30, "kill": 25, "twice": 25, "node": 22, "zombie": 5, "driver": 4, "both": 4}
-"""How often each kind of this fate is injected at scale 1: a driver takes long to start."""
+"""How often each kind with this fate is injected at scale 1; a driver takes long to start."""
 
 
 def plan(scale: float, drivers: float) -> list[tuple[str, int]]:
-    """Rounds of failures that leave the driver alive, with kills of it between them, one kind after the other.
+    """Rounds of failures that the driver survives, with kills of the driver between them.
 
-    So what is there after some time is a picture of the whole.
+    So a run that ends early has tried every kind.
     """
     times = {kind: TIMES[kind.partition(".")[2]] for kind in KINDS}
     kills = [kind for kind in KINDS if kind.endswith(KILLS_DRIVER)]
@@ -98,7 +98,7 @@ def plan(scale: float, drivers: float) -> list[tuple[str, int]]:
 
 @dataclass
 class Row:
-    """Of the table: what came of one kind."""
+    """A line of the table: the result of one kind."""
 
     injected: int = 0
     redone: int = 0
@@ -116,7 +116,7 @@ class Ledger:
     drivers: int = 0
     nodes: int = 0
     queries: int = 0
-    """That failed and were started again by their driver."""
+    """Queries that failed and that their driver started again."""
     batches: int = 0
     sent: int = 0
     wanted: int = 0
@@ -215,7 +215,7 @@ class Torture:
         self.ledger.drivers += 1
 
     def _tend(self) -> None:
-        """Whoever was killed is started again, by a thread that does nothing else."""
+        """A thread that restarts each killed process."""
         try:
             while not self._ended.wait(POLL_S):
                 if not self._node.alive:
@@ -229,7 +229,7 @@ class Torture:
             self._fault = fault
 
     def _await(self, reached: Callable[[], bool]) -> bool:
-        """Waits until it is so; False when it takes too long."""
+        """Waits for the condition; False if it takes too long."""
         deadline = time.monotonic() + STEP_S_MAX
         while not reached():
             if self._fault is not None:
@@ -249,7 +249,7 @@ class Torture:
             laid = min(times, AT_ONCE.get(kind, 1))
             for number in range(laid):
                 (self.folder / "fuses" / f"{kind}.{number}").touch()
-            while self._fuses():  # a batch may have passed too few tasks that could burn one
+            while self._fuses():  # a batch may have had too few tasks for all fuses
                 self.send()
                 if not self._await(lambda: not self._fuses() or self._stored() >= self.ledger.wanted):
                     raise TimeoutError(f"{kind} did not happen; see {self.folder / 'driver.log'}")
@@ -270,7 +270,7 @@ class Torture:
         return any((self.folder / "fuses").iterdir())
 
     def _end_zombie(self) -> None:
-        """When the next driver has written its rows the zombie may go on, and must not matter any more."""
+        """Releases the zombie after the next driver has written its rows: it must have no effect."""
         self._settle()
         (self.folder / "zombie.go").touch()
         if not self._await((self.folder / "zombie.done").exists):
@@ -279,7 +279,7 @@ class Torture:
             (self.folder / name).unlink(missing_ok=True)
 
     def send(self) -> None:
-        """New rows, and some that came before; in order, each with its key."""
+        """New rows and some earlier ones, in order, each with its key."""
         first = self.ledger.wanted
         numbers = list(range(first, first + ROWS))
         numbers += [self._random.randrange(first + ROWS) for _ in range(AGAIN)]
@@ -293,7 +293,7 @@ class Torture:
         self.ledger.wanted += ROWS
 
     def _settle(self) -> None:
-        """Waits until the sink has as many rows as are wanted, or more."""
+        """Waits until the sink has at least this many rows."""
         self._await(lambda: self._stored() >= self.ledger.wanted)
 
     # --- what there is ------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Torture:
         return [line.split() for line in (self.folder / "told").read_text().splitlines()]
 
     def count(self) -> None:
-        """Every row of the sink, against what was sent."""
+        """Compares every row of the sink with the rows sent."""
         found = Counter(asyncio.run(values_at(self._node.url, SINK)))
         wanted = {f"row {number}".encode() for number in range(self.ledger.wanted)}
         self.ledger.received = found.total()
@@ -319,7 +319,7 @@ class Torture:
 
 
 def runs_again(told: list[list[str]]) -> tuple[int, int]:
-    """How many runs of batches there were beyond each one's first, and attempts of tasks beyond theirs."""
+    """How many runs of batches, and attempts of tasks, were not the first."""
     tasks = Counter(tuple(words[1:]) for words in told if words[0] == "task")
     runs = {(batch, driver, stage) for batch, driver, stage, _ in tasks}
     batches = {batch for batch, _, _ in runs}
@@ -334,7 +334,7 @@ def run(
     seconds_max: float = float("inf"),
     say: Callable[[str], None] = lambda _: None,
 ) -> Ledger:
-    """Injects each kind so many times; past ``seconds_max`` no step is begun."""
+    """Injects each kind this many times; starts no step after ``seconds_max``."""
     began = time.monotonic()
     with Torture(folder, seed) as torture:
         ledger = torture.ledger
@@ -361,7 +361,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     steps = plan(asked.scale, asked.drivers)
-    logging.getLogger("headpond").setLevel(logging.ERROR)  # that connections are lost is no news here
+    logging.getLogger("headpond").setLevel(logging.ERROR)  # lost connections are expected here
     failures = sum(times for _, times in steps)
     print(f"{failures} failures of {len(KINDS)} kinds in {len(steps)} steps", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -3,8 +3,8 @@
     python -m tests.fire.ledger_crash [--messages N]
 
 Two producers send and two consumers settle (one acknowledges, one refuses some for good) while the node is
-killed and started again on the same folder. Ends with 1 if a ledger does not balance, or if it does not say
-what the producers' receipts say.
+killed and started again on the same folder. Exits with 1 if a ledger does not balance, or contradicts the
+producers' receipts.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Writer:
                     await asyncio.gather(*promises[: self.messages // 4])
                     self.half.set()
             self.safe = sum(receipt.safe for receipt in await asyncio.gather(*promises))
-            await self.release.wait()  # what was spilled while the node was away is sent meanwhile
+            await self.release.wait()  # the producer sends the spilled messages meanwhile
 
 
 async def consume(client: Client, name: str) -> None:
-    """Until cancelled; of every hundred one is refused, until it is put aside."""
+    """Runs until cancelled; refuses one message in a hundred until it is a dead letter."""
     policy = Policy(max_attempts=2, backoff=0.01)
     async with client.consumer(TOPIC, subscription=name, kind="shared", policy=policy) as consumer:
         async for message in consumer:
@@ -86,7 +86,7 @@ async def consume(client: Client, name: str) -> None:
 
 
 async def ledger_when(client: Client, total: int) -> LedgerInfo:
-    """The ledger once all is stored and settled."""
+    """The ledger after everything is stored and settled."""
     while True:
         info = await client.admin.ledger(TOPIC)
         settled = [one.account.settled for one in info.subscriptions]

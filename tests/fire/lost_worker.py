@@ -41,16 +41,16 @@ headers = "map('origin', identity)"
 
 @dataclass
 class Found:
-    """What came of it."""
+    """The result."""
 
     sent: int
     copies: int = 0
     lost: int = 0
     repeated: int = 0
     killed_after: int = 0
-    """How many copies were there when a worker was killed."""
+    """How many copies existed when a worker was killed."""
     counted: int = 0
-    """By the program under ``spark-submit``, a message a key."""
+    """Written by the program under ``spark-submit``, one message per key."""
     ran: dict[str, Counter[str]] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ def fill(client: headpond.sync.Client, count: int) -> None:
 
 
 def pipeline(cluster: Cluster, batch: int) -> Path:
-    """The file of one that copies the topic."""
+    """The file of a pipeline that copies the topic."""
     conf = ", ".join(f'"{name}" = "{value}"' for name, value in cluster.conf.items())
     file = cluster.folder / "cluster.toml"
     file.write_text(PIPELINE.format(conf=conf, batch=batch))
@@ -88,7 +88,7 @@ def pipeline(cluster: Cluster, batch: int) -> Path:
 
 
 def run_pipeline(cluster: Cluster, url: str, client: headpond.sync.Client, found: Found, batch: int) -> None:
-    """``headpond spark run``, and a worker killed once it has written something."""
+    """Runs ``headpond spark run``, and kills a worker after it has written something."""
     file = pipeline(cluster, batch)
     command = (sys.executable, "-m", "headpond", "spark", "run", file, "--master", cluster.url, "--url", url)
     with cluster.log("run").open("ab") as log:

@@ -1,11 +1,11 @@
-"""A consumer moves from a node that dies to one that follows it: what was sent, settled, repeated, lost.
+"""A consumer moves from a node that dies to one that follows it: counts sent, settled, repeated, lost.
 
     python -m tests.fire.move_consumer [--messages N]
 
 Node B follows node A with its subscriptions. Two producers send to A while a consumer at A settles. A is killed
-with SIGKILL in the middle; the subscription is promoted at B, and a consumer goes on there. A comes back and
-gives what only it had, and what its producers held back. Ends with 1 if a message is lost, or repeated without
-a mark.
+with SIGKILL in the middle; the subscription is promoted at B, and a consumer continues there. A comes back and
+sends the messages that only it had, and its producers send theirs. Exits with 1 if a message is lost, or
+repeated with attempt 1.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ STEP_S = 0.05
 @dataclass
 class Outcome:
     sent: set[bytes] = field(default_factory=set)
-    """What a receipt says is safe."""
+    """Messages with a receipt."""
     at_a: set[bytes] = field(default_factory=set)
     """Handed to the consumer at A."""
     settled_at_a: set[bytes] = field(default_factory=set)
     """Those whose settlement A confirmed."""
     at_b: Counter[bytes] = field(default_factory=Counter)
     marked: set[bytes] = field(default_factory=set)
-    """Came at B with an attempt above 1."""
+    """Delivered at B with an attempt above 1."""
     copy: SubscriptionInfo | None = None
-    """As B had it before the promotion."""
+    """The state at B before the promotion."""
     end_a: SubscriptionInfo | None = None
     end_b: SubscriptionInfo | None = None
 
@@ -83,7 +83,7 @@ async def produce(url: str, name: str, messages: int, outcome: Outcome) -> None:
 
 
 async def consume_at_a(url: str, enough: int, reached: asyncio.Event, outcome: Outcome) -> None:
-    """Settles what comes, and asks now and then that it be confirmed, until the node is gone."""
+    """Settles messages, and flushes now and then, until the node is killed."""
     waiting: list[Message] = []
     async with (
         headpond.connect(url, backoff=QUICK) as client,
@@ -122,7 +122,7 @@ async def copied(client: Client) -> None:
 
 
 async def settled(client: Client) -> None:
-    """Returns when some of what was settled at the source is settled in the copy."""
+    """Returns when the copy has some of the source's settlements."""
     count = 0
     while not count:
         await asyncio.sleep(STEP_S)

@@ -10,7 +10,7 @@ from headpond.storage.os_disk import OsDiskFile
 
 
 def _pretend(self: OsDiskFile) -> None:
-    """Says that all is durable, and asks the disk for nothing."""
+    """Reports every sync as done, and does nothing."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Producers and a consumer around the node's core on a disk in memory, and rules that no power cut may break.
 
-Everything follows from the seed: what is sent, in which order the disk's work is done, when the power goes off
-and which sectors survive. ``faults`` says, in words, which promises were broken.
+The seed decides everything: the messages, the order of the disk's work, when the power fails and which sectors
+survive. ``faults`` lists the broken guarantees.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SegmentId = tuple[bytes, int, int]
 
 @dataclass
 class Writer:
-    """A producer's run: what it sent and what it was told."""
+    """A producer's run: its segments and their answers."""
 
     block: bytes
     values: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class PowerWorld:
         self.writers = [Writer(self.random.randbytes(16)) for _ in range(3)]
         self.faults: list[str] = []
         self.settled: set[tuple[int, int]] = set()
-        """Shard and entry of what was confirmed as settled."""
+        """Shard and entry of confirmed settlements."""
         self._settling: dict[int, list[tuple[int, int]]] = {}
         self._numbers = 0
         self._audits = 0
@@ -100,7 +100,7 @@ class PowerWorld:
         self.shell.work_all()
 
     def live(self, steps: int) -> None:
-        """Sends, settles and does the disk's work in a random order, until the power is off or they end."""
+        """Sends, settles and runs disk work in a random order, until the power is off or nothing is left."""
         for _ in range(steps):
             chance = self.random.random()
             if chance < 0.4:
@@ -136,7 +136,7 @@ class PowerWorld:
         self.producer.send(title, writer.write(shard, 1))
 
     def forget_refused(self) -> None:
-        """What a failing disk refused was refused, and is to be sent again: nothing is wrong with that."""
+        """A refusal because of a failing disk is allowed: the producer sends the segment again."""
         self._listen()
         self.faults = [fault for fault in self.faults if "was rejected" not in fault]
 
@@ -150,7 +150,7 @@ class PowerWorld:
             self.reader.send(Settle(1, self._numbers, shard, spans))
 
     def _listen(self) -> None:
-        """What was told counts only if it was told while there was power."""
+        """An answer counts only if the node gave it before the power failed."""
         for ack in self.producer.take(Ack):
             writer = next(writer for writer in self.writers if writer.block == ack.block)
             for item in ack.items:
@@ -172,7 +172,7 @@ class PowerWorld:
         self.check()
 
     def send_again(self) -> None:
-        """Every producer sends what it has no answer for, in order; none may be refused."""
+        """Every producer sends its unanswered segments in order; the node may refuse none."""
         for writer in self.writers:
             again = writer.unanswered()
             frames = [writer.frame(*key) for key in again]
@@ -185,7 +185,7 @@ class PowerWorld:
     # --- the rules ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Reads everything as a new subscription and holds it against what was promised."""
+        """Reads everything with a new subscription and checks it against the guarantees."""
         stored = self._read_all()
         self.faults += _broken(self.writers, stored)
         again = {(shard, entry) for shard, start, end in _delivered(self.reader) for entry in range(start, end)}
@@ -202,7 +202,7 @@ class PowerWorld:
                     self.faults.append(f"{subscription.subscription} is at {position} of {ends[shard]} entries")
 
     def _read_all(self) -> dict[SegmentId, list[tuple[int, list[bytes]]]]:
-        """By segment: where each copy of it stands, and its values."""
+        """By segment: the entries of each copy, and its values."""
         self._audits += 1
         client = self.shell.connect()
         name = f"audit-{self._audits}"

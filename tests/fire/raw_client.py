@@ -1,4 +1,4 @@
-"""A client made by hand: every byte is the test's own choice."""
+"""A client made by hand: the test chooses every byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S_MAX = 20.0
 
 
 class RawClient:
-    """A blocking socket with the client's half of the conversation; ``greet=False`` says nothing of itself."""
+    """A blocking socket with the client's half of the conversation; ``greet=False`` sends no HELLO."""
 
     def __init__(self, address: tuple[str, int], *, greet: bool = True, token: str | None = None) -> None:
         self.socket = socket.create_connection(address, timeout=WAIT_S_MAX)
@@ -37,7 +37,7 @@ class RawClient:
             self.until(Welcome)
 
     def send(self, *pieces: bytes | Control) -> None:
-        """Writes bytes, and messages as their frames. A node that has closed is not a fault here."""
+        """Writes bytes, and messages as frames. A connection closed by the node is not an error here."""
         data = b"".join(piece if isinstance(piece, bytes) else encode_control(piece) for piece in pieces)
         try:
             self.socket.sendall(data)
@@ -45,7 +45,7 @@ class RawClient:
             self.closed = True
 
     def next_event(self) -> Event | None:
-        """What the node says next; None once it has closed the connection."""
+        """The node's next event; None after it has closed the connection."""
         deadline = time.monotonic() + WAIT_S_MAX
         while not self._events:
             if self.closed:
@@ -62,7 +62,7 @@ class RawClient:
         return self._events.pop(0)
 
     def until(self, kind: type[Kind]) -> Kind:
-        """The next event of a kind; others before it are passed over, an end is a failure."""
+        """The next event of a kind; skips others, and fails if the connection ends."""
         while (event := self.next_event()) is not None:
             if isinstance(event, kind):
                 return event
@@ -72,7 +72,7 @@ class RawClient:
         raise AssertionError(f"the node closed before any {kind.__name__}")
 
     def end(self) -> str:
-        """Reads until the node has closed the connection; returns the code it gave, or '' for none."""
+        """Reads until the node has closed the connection; returns its error code, or ''."""
         code = ""
         while (event := self.next_event()) is not None:
             if isinstance(event, ConnectionFault):
@@ -82,7 +82,7 @@ class RawClient:
         return code
 
     def request(self, operation: Operation) -> Any:
-        """A request's result; a refusal is raised."""
+        """The result of a request; raises its error."""
         self._requests += 1
         self.send(Request(self._requests, operation))
         while True:

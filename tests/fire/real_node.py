@@ -1,4 +1,4 @@
-"""A real node in a process of its own: started, asked, killed and started again on the same port and folder."""
+"""A real node in a separate process: started, killed and started again on the same port and folder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NODE = (sys.executable, "-m", "headpond", "node")
 
 
 class NodeDidNotStart(Exception):
-    """The node ended, or said nothing, before it was ready; the text is what it wrote on stderr."""
+    """The node ended, or was silent, before it was ready; the text is its stderr."""
 
 
 class RealNode:
-    """``with RealNode(folder) as node``: leaving the block ends the process, whatever happened."""
+    """``with RealNode(folder) as node``: leaving the block ends the process."""
 
     def __init__(self, folder: Path, *, config: str = "", command: Sequence[str] = NODE) -> None:
         self.data = folder / "data"
@@ -78,17 +78,17 @@ class RealNode:
 
     @property
     def errors(self) -> str:
-        """What it wrote on stderr, in all its lives."""
+        """The stderr of all its runs."""
         return self._errors.read_text(errors="replace")
 
     @property
     def rss_bytes(self) -> int:
-        """How much memory the process holds now."""
+        """The memory of the process now, in bytes."""
         return self._memory("VmRSS")
 
     @property
     def rss_peak_bytes(self) -> int:
-        """How much it held at the most."""
+        """The peak memory of the process, in bytes."""
         return self._memory("VmHWM")
 
     def _memory(self, name: str) -> int:
@@ -98,7 +98,7 @@ class RealNode:
         raise AssertionError("the node is gone")
 
     def kill(self) -> None:
-        """Ends it at once, in whatever it is doing."""
+        """Kills the process (SIGKILL)."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
@@ -130,7 +130,7 @@ class RealNode:
 
 
 def wait_until(condition: Any, seconds: float = 20.0) -> None:
-    """Returns when ``condition()`` is true; fails, saying so, when it has not become so for long."""
+    """Returns when ``condition()`` is true; fails after a timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"

@@ -1,9 +1,9 @@
-"""Three nodes that follow each other, every harm there is between them, and what each has in the end.
+"""Three nodes that follow each other under faults, and the messages that each has in the end.
 
-``python -m tests.fire.ring``, or ``make ring``. Producers send to two of the nodes. The links between the nodes
-go through proxies that delay, cut, and for a while are down; every link stands twice. Meanwhile nodes are
-killed, and one is put back to an old copy of its data: its peers give it back what it lost. In the end all
-links are whole, and every node must have the same set of identities, each once, and all that was acknowledged.
+``python -m tests.fire.ring``, or ``make ring``. Producers send to two of the nodes. The links go through
+proxies that delay, cut, and are down for a while; every link exists twice. Meanwhile nodes are killed, and an
+old copy of one node's data is restored: its peers send back what it lost. In the end all links work, and every
+node must have the same set of identities, each once, and every acknowledged message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EDGES = {
     "ring": [("A", "C"), ("B", "A"), ("C", "B")],
     "mesh": [("A", "B"), ("A", "C"), ("B", "A"), ("B", "C"), ("C", "A"), ("C", "B")],
 }
-"""Who reads from whom."""
+"""Which node reads from which."""
 ALIKE_S_MAX = 240.0
 COLUMNS = {
     "stored": 10,
@@ -54,13 +54,13 @@ COLUMNS = {
 
 @dataclass
 class Had:
-    """What a node has in the end."""
+    """The messages of a node in the end."""
 
     name: str
     stored: int = 0
     unique: int = 0
     lost: int = 0
-    """Acknowledged somewhere, and not here."""
+    """Acknowledged by some node, and missing here."""
     refused: int = 0
     """Segments that came again and were refused as duplicates, from producers and from peers."""
     conflicts: int = 0
@@ -109,7 +109,7 @@ class World:
     total: int
     chance: random.Random
     pause_s: float = 0.2
-    """Between two sends, at most: so that much can go wrong meanwhile."""
+    """The longest pause between two sends: leaves time for faults."""
     nodes: dict[str, RealNode] = field(default_factory=dict)
     links: list[LossyLink] = field(default_factory=list)
     harms: Counter[str] = field(default_factory=Counter)
@@ -127,7 +127,7 @@ class World:
     # --- producers ----------------------------------------------------------------------------------
 
     async def produce(self, name: str) -> None:
-        """Sends numbers to a node until there were so many, whatever happens to it."""
+        """Sends this many numbers to a node, through its restarts."""
         number, total = 0, self.total // 2
         async with (
             headpond.connect(self.nodes[name].url, wait=False, backoff=QUICK) as client,
@@ -155,7 +155,7 @@ class World:
     # --- harms --------------------------------------------------------------------------------------
 
     async def harm(self) -> None:
-        """One thing after another goes wrong, until the producers are through."""
+        """Injects one fault after another until the producers are done."""
         turn = 0
         while self.running:
             await asyncio.sleep(self.chance.uniform(0.2, 0.8))
@@ -177,7 +177,7 @@ class World:
         self.harms["nodes killed"] += 1
 
     async def count(self, name: str) -> None:
-        """A node counts for a life; this adds up its lives, but for what it counted in its last moment."""
+        """Sums a node's counters over its runs, except for the last moment before a kill."""
         async with headpond.connect(self.nodes[name].url) as client:
             node = Counter((await client.admin.show_node())["counters"])
             self.refused[name] += node["segments_duplicate"]
@@ -192,7 +192,7 @@ class World:
         link.mend()
 
     async def copy(self, name: str) -> Path:
-        """Keeps the node's data as it is now."""
+        """Copies the node's data."""
         node = self.nodes[name]
         await asyncio.to_thread(node.stop)
         kept = self.folder / f"copy-{name}"
@@ -201,7 +201,7 @@ class World:
         return kept
 
     async def restore(self, name: str, kept: Path) -> None:
-        """The disk is gone; what is left is an old copy. Its peers had all of it before (else it were lost)."""
+        """Replaces the node's data by the old copy. Its peers have all of its messages, so none is lost."""
         self.sending.clear()
         await self.until_alike()
         node = self.nodes[name]
@@ -216,7 +216,7 @@ class World:
     # --- the end ------------------------------------------------------------------------------------
 
     async def until_alike(self) -> bool:
-        """Waits until every node has all that was acknowledged."""
+        """Waits until every node has every acknowledged message."""
         deadline = time.monotonic() + ALIKE_S_MAX
         while time.monotonic() < deadline:
             with contextlib.suppress(headpond.HeadpondError, OSError):
@@ -264,7 +264,7 @@ async def run(folder: Path, *, shape: str, messages: int, seed: int, doubled: bo
         await _link(world, stack, 2 if doubled else 1)
         async with headpond.connect(world.nodes["A"].url) as client:
             await client.admin.create_topic(TOPIC, shards=SHARDS)
-        await world.until_alike()  # a producer that is earlier than the links would make it, with one shard
+        await world.until_alike()  # a producer that comes before the links would create it with one shard
         kept = await world.copy("A")  # its topic and its links, and nothing else yet
         await _live(world, kept)
         for link in world.links:
@@ -293,7 +293,7 @@ async def _link(world: World, stack: contextlib.AsyncExitStack, paths: int) -> N
 
 
 async def _live(world: World, kept: Path) -> None:
-    """All that happens while there is something to send; in the middle of it A is put back to its old copy."""
+    """Runs the faults while producers send; in the middle A's old copy is restored."""
     world.sending.set()
     producers = [asyncio.create_task(world.produce(name)) for name in "AB"]
     harming = asyncio.create_task(world.harm())

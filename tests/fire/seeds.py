@@ -1,4 +1,4 @@
-"""How many seeds a test runs: a handful with all the others, as many as are asked for in ``make cuts``."""
+"""How many seeds a test runs: a few in the whole suite, ``TEST_SEEDS`` in ``make cuts``."""
 
 from __future__ import annotations
 

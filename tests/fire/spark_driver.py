@@ -1,9 +1,8 @@
-"""A Spark driver that is made to be killed: ``python -m tests.fire.spark_driver FOLDER URL IN OUT``.
+"""A Spark driver for kills: ``python -m tests.fire.spark_driver FOLDER URL IN OUT``.
 
-It reads a topic, drops rows that it has seen before (a shuffle, and state) and writes the rest to another
-topic, for as long as it lives. At five points of every batch it looks for a fuse, a file
-``FOLDER/fuses/POINT.FATE.NUMBER``; whoever removes one meets that fate on the spot. What it does is told in
-``FOLDER/told``, a line each.
+It reads a topic, drops repeated rows (a shuffle, and state) and writes the rest to another topic until it dies.
+At five points of every batch it looks for a fuse, a file ``FOLDER/fuses/POINT.FATE.NUMBER``. The process that
+removes a fuse fails in that way at once. The driver writes its actions to ``FOLDER/told``, one line each.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class TaskFails(Exception):
 
 
 def burns(folder: Path, point: str, fate: str) -> bool:
-    """Whether there is a fuse of this name; it is used up."""
+    """Removes a fuse of this name; returns whether there was one."""
     for fuse in (folder / "fuses").glob(f"{point}.{fate}.*"):
         try:
             fuse.unlink()
@@ -51,7 +50,7 @@ def burns(folder: Path, point: str, fate: str) -> bool:
 
 
 def burn(folder: Path, point: str) -> None:
-    """Meets the fates of this point."""
+    """Fails as the fuses of this point demand."""
     if burns(folder, point, "raise"):
         raise TaskFails(f"a task fails at {point}")
     if burns(folder, point, "kill"):
@@ -60,7 +59,7 @@ def burn(folder: Path, point: str) -> None:
         kill_node(folder)
     if burns(folder, point, "driver"):
         kill_driver(folder)
-        os.kill(os.getpid(), signal.SIGKILL)  # the workers are a group of their own
+        os.kill(os.getpid(), signal.SIGKILL)  # the workers are a separate process group
     if burns(folder, point, "both"):
         kill_node(folder)
         kill_driver(folder)
@@ -76,7 +75,7 @@ def kill_driver(folder: Path) -> None:
 
 
 def tell(folder: Path, *words: object) -> None:
-    """One line, whole, whoever else writes."""
+    """Appends one whole line; other processes write to the same file."""
     line = " ".join(map(str, words)) + "\n"
     place = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
@@ -118,14 +117,14 @@ class BurningSink(StreamSink):
         return staged
 
     def _watched(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Half of the rows are sent when the fate is met."""
+        """Fails after half of the rows are sent."""
         for batch in held:
             yield batch.slice(0, 1)
             burn(self.folder, "in-write")
             yield batch.slice(1)
 
     def _outlive_driver(self, held: list[pa.RecordBatch]) -> None:
-        """Stages its rows when the next driver has long written them."""
+        """Stages its rows long after the next driver has written them."""
         os.setsid()  # Spark ends its workers as a group
         (self.folder / "zombie.lives").touch()
         kill_driver(self.folder)
@@ -170,13 +169,13 @@ class BurningSource(DataSource):
 
 
 def flow(spark: SparkSession, folder: Path, url: str, source: str) -> DataFrame:
-    """Every row once, though the topic has some of them twice: a shuffle by id, and what was seen as state."""
+    """Every row once, though the topic has some of them twice: a shuffle by id, with state."""
     read = spark.readStream.format("burning").options(url=url, topic=source, folder=str(folder))
     return read.load().select("id", "key", "value").dropDuplicates(["id"])
 
 
 def live(start: Callable[[], Any], folder: Path) -> None:
-    """A query that fails is started again: only a kill ends this."""
+    """Starts a failed query again; only a kill ends this."""
     while True:
         try:
             start().awaitTermination()

@@ -24,7 +24,7 @@ Task = tuple[str, str]
 
 @dataclass
 class Found:
-    """What came of it."""
+    """The result."""
 
     sent: int
     copies: int = 0
@@ -33,9 +33,9 @@ class Found:
     orphans: int = 0
     """Stages at the node that no batch has."""
     began: dict[Task, list[str]] = field(default_factory=dict)
-    """On which workers attempts of a task began."""
+    """The workers on which attempts of a task began."""
     staged: dict[Task, list[str]] = field(default_factory=dict)
-    """And on which they staged all of their rows."""
+    """The workers on which attempts of a task staged all of their rows."""
 
     @property
     def twice(self) -> int:

@@ -1,7 +1,7 @@
 """Writers around the node's core on a disk in memory, and the rules that no failure may break.
 
-Everything follows from the seed. A batch is all in its topics or not at all, and once; what was answered as
-committed is there; ``faults`` says, in words, which promises were broken.
+The seed decides everything. A batch is in its topics completely or not at all, and once; a batch that the node
+answered as committed is there. ``faults`` lists the broken guarantees.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SMALL = Settings(
     log=LogSettings(rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512),
     staging=StagingSettings(file_bytes=1500, memory_bytes=400),
 )
-"""So that a short run rotates and compacts, and some of what is published is in memory."""
+"""A short run rotates and compacts, and the node publishes some chunks from memory."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Batch:
     """By topic, as they were staged."""
     stages: list[bytes] = field(default_factory=list)
     committed: bool = False
-    """It was answered."""
+    """Whether the node answered."""
     asked: bool = False
     aborted: bool = False
 
@@ -88,7 +88,7 @@ class StagingWorld:
     # --- what writers do ----------------------------------------------------------------------------
 
     def step(self) -> None:
-        """A writer stages and commits, or some of the disk's work is done."""
+        """A writer stages and commits, or some disk work runs."""
         chance = self.random.random()
         writer = self.random.choice(WRITERS)
         if chance < 0.25:
@@ -129,7 +129,7 @@ class StagingWorld:
     def stage(
         self, writer: str, topic: str, values: list[bytes], known: Collection[bytes] = ()
     ) -> bytes | None:
-        """A finished stage; None if the node was lost, or refused, before it was one."""
+        """A finished stage; None if the node was lost or refused it."""
         stage = self.random.randbytes(16)
         try:
             self._request(OpenStage(stage, writer, topic))
@@ -152,7 +152,7 @@ class StagingWorld:
             self.client.send(Request(0, AbortStages(writer, [stage])))
 
     def repeat(self, writer: str) -> None:
-        """An old batch comes again, with its rows or with others, and somebody aborts what a batch has."""
+        """Commits an old batch again, with its rows or with others, and aborts stages that a batch has."""
         under_way = list(self._asked.values())  # of one that a power cut took, an abort drops the stages
         done = [batch for batch in self.batches[writer] if batch.committed or batch in under_way]
         if not done:
@@ -185,7 +185,7 @@ class StagingWorld:
         return f"row {self._rows} ".encode() * (1 + self._rows % 9)
 
     def _request(self, operation: Operation) -> object:
-        """The answer, with the disk's work done for it in any order."""
+        """The answer, after running the disk's work in any order."""
         self._numbers += 1
         number = self._numbers
         self.client.send(Request(number, operation))
@@ -203,7 +203,7 @@ class StagingWorld:
             self.shell.work(self.random.randrange(len(self.shell.pending)))
 
     def listen(self) -> None:
-        """Answers to commits; they count only if they came while there was power."""
+        """Answers to commits; they count only if they came before the power failed."""
         for event in list(self.client.events):
             if isinstance(event, Response) and event.number in self._asked:
                 self.client.events.remove(event)
@@ -228,7 +228,7 @@ class StagingWorld:
         self.check()
 
     def commit_again(self) -> None:
-        """Every writer commits again what it had no answer to, as a driver does; then all must be there."""
+        """Every writer repeats its unanswered commits, as a driver does; then all batches must be there."""
         for writer, batches in self.batches.items():
             for batch in batches:
                 if batch.asked and not batch.committed and not batch.aborted:
@@ -237,7 +237,7 @@ class StagingWorld:
         self.check()
 
     def settle(self) -> None:
-        """All work is done, with pauses long enough for what is to be tried again."""
+        """Runs all work, with pauses long enough for retries."""
         for _ in range(12):
             self.shell.work_all()
             self.shell.wait(1_500_000)

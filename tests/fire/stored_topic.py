@@ -1,4 +1,4 @@
-"""A topic filled over a real client, its files, and what a node serves of it afterwards."""
+"""A topic filled by a real client, its files, and the messages that a node serves afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headpond.wire.record import RecordHeader, decode_record_header
 from tests.fire.real_node import RealNode
 
 CONFIG = "[log]\nrotate_bytes = 16384\npreallocate_bytes = 4096\nindex_every_bytes = 1024\n"
-"""So that a short topic has several files."""
+"""A short topic has several files."""
 TOPIC = "kept"
 ROWS = 5
 """Of each segment."""
@@ -27,7 +27,7 @@ ROWS = 5
 
 @dataclass(frozen=True)
 class Served:
-    """What a new subscription gets."""
+    """The messages that a new subscription gets."""
 
     values: dict[int, bytes]
     """By entry."""
@@ -40,7 +40,7 @@ class Served:
 
     @property
     def damaged_entries(self) -> set[int]:
-        """What ``topic show`` says."""
+        """The output of ``topic show``."""
         return {entry for start, end in self.info.shard_list[0].damaged for entry in range(start, end)}
 
 
@@ -66,7 +66,7 @@ def fill(url: str, segments: int = 120, topic: str = TOPIC) -> dict[int, bytes]:
 
 
 def serve(url: str, subscription: str = "audit", topic: str = TOPIC, *, settle: bool = False) -> Served:
-    """Reads the topic to its end, as far as the subscription has not; ``settle`` acknowledges all of it."""
+    """Reads the rest of the topic with the subscription; ``settle`` acknowledges everything."""
 
     async def run() -> Served:
         async with headpond.connect(url) as client:
@@ -85,7 +85,7 @@ def serve(url: str, subscription: str = "audit", topic: str = TOPIC, *, settle: 
             return Served(values, lost, await client.admin.show_topic(topic))
 
     async def nothing_left(client: headpond.Client, held: int) -> bool:
-        """Whether everything that is not settled is in the consumer's hands."""
+        """Whether the consumer has everything that is not settled."""
         infos = await client.admin.list_subscriptions(topic)
         (info,) = [info for info in infos if info.subscription == subscription]
         return info.unsettled == info.in_flight == held

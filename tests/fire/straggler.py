@@ -1,7 +1,7 @@
 """A program for ``spark-submit``: a topic through a shuffle to another, and in every batch one task straggles.
 
-The first attempt at the first partition of a batch stages its rows, all of them or some, and then sleeps until
-Spark ends it. Every attempt is told in ``FOLDER/told``, a line each: which worker, which batch, what it did.
+The first attempt at the first partition of a batch stages some or all of its rows, and then sleeps until Spark
+ends it. Every attempt writes a line to ``FOLDER/told``: its worker, its batch, its actions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StragglingSink(StreamSink):
             yield batch.slice(batch.num_rows // 2)
 
     def _tell(self, what: str, batch: int, context: TaskContext) -> None:
-        """One line, whole, whoever else writes; a task runs in a folder of its worker's."""
+        """Appends one whole line; other processes write to the file too. A task runs in its worker's folder."""
         worker = Path.cwd().parents[1].name
         line = f"{what} {batch} {context.partitionId()} {context.attemptNumber()} {worker}\n"
         place = os.open(self.folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,9 +1,9 @@
-"""What a subscription may send next, by the docs: known from what was said to the node and what it answered.
+"""What a subscription may send next, according to the documentation, derived from requests and answers alone.
 
-The model never looks into the node. Every entry of the topic is a *place*: settled, or with one consumer, or to
-come (again). ``Model.delivered`` holds a delivery against the rules of kind and mode, and its attempt against
-what was counted. What the disk has for sure follows from the order of the journal: who hears that a settlement
-is durable knows that everything before it is.
+The model never looks into the node. Every entry of the topic is a *place*: settled, with one consumer, or to be
+delivered (again). ``Model.delivered`` checks a delivery against the rules of kind and mode, and its attempt
+against the counted attempts. The order of the journal says what is surely on disk: a confirmed settlement makes
+everything before it durable.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tests.fire.core_shell import CoreClient
 
 LEASE_S = 1.0
 LEASE_US = round(LEASE_S * 1.2 * 1e6)
-"""The node hands on after the lease and a fifth more."""
+"""The next consumer takes over after the lease and a fifth more."""
 UNSURE = 5000
 UNSURE_RESILIENT = 257
-"""So many entries behind what it settled a lost consumer may have seen."""
+"""How many entries after its last settlement a lost consumer may have seen."""
 
 Place = tuple[int, int]
 """Shard and entry."""
 
 
 def value_of(place: Place) -> bytes:
-    """What is written there."""
+    """The message at a place."""
     return b"%d:%d" % place
 
 
@@ -45,39 +45,39 @@ class Line:
 
 @dataclass(eq=False)
 class Consumer:
-    """One attachment to the subscription; one that comes back is another, perhaps of the same instance."""
+    """One attachment to the subscription; after a reconnect it is another, perhaps of the same instance."""
 
     line: Line
     number: int
     instance: bytes
     credit_bytes: int
-    """What the node may still send; the last record goes beyond it."""
+    """Bytes that the node may still send; the last record may exceed it."""
     keeps: bool
     renewed_us: int
     subscribed: bool = False
     active: bool = False
     detached: bool = False
-    """It left or was replaced: nothing may come to it any more."""
+    """It left or was replaced: the node may send it nothing."""
     room_bytes: int = 0
-    """Its credit before the last step of the node, in which it may send a record for two attempts."""
+    """Its credit before the last step of the node, which may send one record for two attempts."""
     owed_bytes: int = 0
-    """What it was sent and gave no credit back for."""
+    """Bytes sent to it for which it has returned no credit."""
     settles: int = 0
     renewals: int = 0
     held: dict[Place, int] = field(default_factory=dict)
-    """What it was sent and has not settled, with the number of the attempt."""
+    """Places sent to it and not settled, with the attempt."""
     under_way: deque[Place | None] = field(default_factory=deque)
-    """Sent to it and not arrived, in order; None is a recall of what it has not handed out."""
+    """Sent to it and not arrived, in order; None is a recall of places that it has not handed out."""
     ahead: deque[Place] = field(default_factory=deque)
     """Arrived, and not handed out."""
     hands: list[Place] = field(default_factory=list)
-    """What its application has."""
+    """Places that its application has."""
     recalled: bool = False
     due_us: dict[Place, int] = field(default_factory=dict)
     kept: dict[int, Frame] = field(default_factory=dict)
-    """By shard: the last record that came alone."""
+    """By shard: the last record that was sent alone."""
     unconfirmed: dict[int, int] = field(default_factory=dict)
-    """By number of a settlement: how long the journal was with it."""
+    """By number of a settlement: the length of the journal after it."""
     settled_to: dict[int, int] = field(default_factory=dict)
     """By shard: one past the last entry that it settled."""
 
@@ -95,13 +95,13 @@ class Settlement:
 
 @dataclass(frozen=True)
 class Count:
-    """So many deliveries of a place count now, at least and at most."""
+    """How many deliveries of a place count now, at least and at most."""
 
     place: Place
     least: int
     most: int
     due_us: int
-    """It does not come again before; 0: at once."""
+    """It is not redelivered before this time; 0: at once."""
 
 
 class Model:
@@ -110,24 +110,24 @@ class Model:
         self.resilient = mode == "resilient"
         self.single = kind in ("unique", "failover")
         self.handed: set[Place] = set()
-        """What was handed to an application at least once."""
+        """Places that an application got at least once."""
         self.leased = self.single and self.resilient
         self.deadline_us = deadline_us
         self.keys: dict[Place, bytes | None] = {}
         self.holders: dict[Place, Consumer] = {}
         self.settled: set[Place] = set()
         self.unknown: set[Place] = set()
-        """Settled when the power went, and nobody had said that it is durable."""
+        """Settled when the power failed, and not confirmed."""
         self.ghost: Consumer | None = None
-        """A consumer whose connection is gone and whose lease is not."""
+        """A consumer whose connection is lost and whose lease still runs."""
         self.delivered_rows = 0
         self.repeated_rows = 0
         self._counts: dict[Place, tuple[int, int]] = {}
         """How many deliveries count, at least and at most."""
         self._flagged: set[Place] = set()
-        """What a program may have had though that does not count: it comes as a further attempt."""
+        """Places that a program may have had without a counted attempt: redelivered as a further attempt."""
         self._due_us: dict[Place, int] = {}
-        """Places that were refused do not come again before their time."""
+        """When refused places may be redelivered."""
         self._durable_counts: dict[Place, tuple[int, int]] = {}
         self._durable_due_us: dict[Place, int] = {}
         self._durable: set[Place] = set()
@@ -137,7 +137,7 @@ class Model:
     # --- what the node sends --------------------------------------------------------------------------
 
     def delivered(self, consumer: Consumer, place: Place, attempt: int, now_us: int) -> None:
-        """Takes note of a delivery, which must be one that the docs allow."""
+        """Records a delivery, which the documentation must allow."""
         assert consumer.subscribed and not consumer.detached, f"{place} came to one that is not there"
         assert not consumer.recalled, f"{place} came to one that was asked to give back"
         assert consumer.line.writable, f"{place} was sent where nothing can be written"
@@ -154,7 +154,7 @@ class Model:
         self._check_consumer(consumer, place)
         before = self._unsettled_before(place)
         self._check_order(consumer, place, before)
-        urgent = self.leased and not before  # what the order waits for comes also where there is no room
+        urgent = self.leased and not before  # the message that the order waits for needs no credit
         assert consumer.room_bytes > 0 or urgent, f"{place} came without credit"
         self._counts[place] = (least if flagged and attempt == 2 else attempt - 1, min(most, attempt - 1))
         self.holds(consumer, place, attempt, now_us)
@@ -202,7 +202,7 @@ class Model:
     # --- what consumers do ----------------------------------------------------------------------------
 
     def hand_out(self, consumer: Consumer, place: Place) -> None:
-        """An application is handed a message: for the first time only after all that stand before it."""
+        """An application gets a message: the first time only after all messages before it."""
         if self.kind != "shared" and place not in self.handed:
             before = self._unsettled_before(place)
             if self.kind == "key_shared":
@@ -226,9 +226,9 @@ class Model:
         consumer.settled(place)
 
     def release(self, consumer: Consumer, seen: set[Place] | None = None) -> set[Place]:
-        """All that it held is to come again; what it has seen (None: may have seen) counts as an attempt.
+        """Everything that it held is to be redelivered; places in ``seen`` (None: unknown) count as an attempt.
 
-        Returns what counts.
+        Returns the places that count.
         """
         if seen is None:
             seen = self._perhaps_seen(consumer)
@@ -240,13 +240,13 @@ class Model:
         return counted
 
     def step_back(self, consumer: Consumer) -> None:
-        """It stands by now, and nobody asked what its program has in hand."""
+        """It is a standby now; the places that its program has in hand are unknown."""
         if not self.resilient:
             self._flagged |= set(consumer.held)
         self.release(consumer, seen=set())
 
     def _perhaps_seen(self, consumer: Consumer) -> set[Place]:
-        """Everything before what it settled, and so many entries behind that."""
+        """Everything before its last settlement, and a number of entries after it."""
         seen: set[Place] = set()
         for shard in {shard for shard, _ in consumer.held}:
             held = sorted(place for place in consumer.held if place[0] == shard)
@@ -255,11 +255,11 @@ class Model:
         return seen
 
     def give_back(self, consumer: Consumer, place: Place) -> None:
-        """It was only sent ahead; that counts as no attempt."""
+        """It was only prefetched; that is no attempt."""
         self._take_from(consumer, place)
 
     def lose(self, consumer: Consumer) -> set[Place]:
-        """Its connection is gone; a lease goes on without it. Returns what counts as an attempt."""
+        """Its connection is lost; its lease still runs. Returns the places that count as an attempt."""
         if self.leased and consumer.subscribed and consumer.active and not consumer.detached:
             assert self.ghost is None, "two consumers had the lease"
             self.ghost = consumer
@@ -267,7 +267,7 @@ class Model:
         return self.release(consumer)
 
     def replace(self, consumer: Consumer, counted: set[Place], *, says: bool) -> None:
-        """The same instance is here again. If it says what its program has in hand, nothing was an attempt."""
+        """The same instance reconnects. If it names what its program has in hand, nothing was an attempt."""
         self.release(consumer, seen=set() if says else None)
         if self.ghost is consumer:
             self.ghost = None
@@ -276,7 +276,7 @@ class Model:
             self._set_count(place, least - 1, most - 1)
 
     def resume(self, consumer: Consumer, in_hand: set[Place], now_us: int, *, active: bool) -> None:
-        """The one that gets everything holds what its program has in hand; elsewhere that comes flagged."""
+        """In unique and failover it keeps what its program has in hand; in other kinds that comes flagged."""
         for place in in_hand - self.settled:
             if self.single and active and place not in self.holders:
                 self.holds(consumer, place, 1, now_us)
@@ -285,7 +285,7 @@ class Model:
                 self._flagged.add(place)
 
     def pass_time(self, consumers: list[Consumer], now_us: int) -> None:
-        """Deadlines that are over by now, and the lease of one that is gone."""
+        """Applies passed deadlines, and the passed lease of a lost consumer."""
         ghosts = [self.ghost] if self.ghost is not None else []
         for consumer in consumers + ghosts:
             for due_us in sorted({due_us for due_us in consumer.due_us.values() if due_us <= now_us}):
@@ -296,11 +296,11 @@ class Model:
                 self.ghost = None
 
     def _expire(self, consumer: Consumer, due_us: int) -> None:
-        """What was to be settled by then counts as tried."""
+        """Places past their deadline count as an attempt."""
         for place in [place for place, due in consumer.due_us.items() if due == due_us]:
             self._take_from(consumer, place)
             self._count(place)
-            self.handed.add(place)  # for all that the node knows: a client extends what its program has not had
+            self.handed.add(place)  # the node assumes it: a client extends messages that its program lacks
 
     def _take_from(self, consumer: Consumer, place: Place) -> int:
         consumer.due_us.pop(place, None)
@@ -325,7 +325,7 @@ class Model:
         return len(self._journal)
 
     def confirm(self, length: int) -> None:
-        """So much of the journal is durable."""
+        """The journal is durable up to this length."""
         for change in self._journal[self._confirmed : length]:
             if isinstance(change, Settlement):
                 self._durable.add(change.place)
@@ -335,8 +335,8 @@ class Model:
         self._confirmed = max(self._confirmed, length)
 
     def cut_power(self) -> None:
-        """Nobody holds anything; of what was not confirmed, the disk may have any part."""
-        if self.ghost is not None:  # the node may have taken its lease for over, and may not
+        """No consumer holds anything; the disk may have any part of the unconfirmed settlements."""
+        if self.ghost is not None:  # the node may have ended its lease or not
             for place, attempt in self.ghost.held.items():
                 self._counts[place] = (0, attempt)
         self.unknown = (self.unknown | self.settled) - self._durable

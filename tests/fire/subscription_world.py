@@ -1,8 +1,8 @@
-"""Consumers of one subscription around the node's core, and a model that every delivery is held against.
+"""Consumers of one subscription around the node's core, and a model that checks every delivery.
 
-Everything follows from the seed: what is written, in which order the disk's work ends, who settles, refuses,
-stalls, vanishes, leaves and comes back, whose connection is full, which writes fail, when the power goes and
-what is left on the disk. The world says to the node what clients could say, and hears what they would hear.
+The seed decides everything: the messages, the order in which disk work ends, which consumers settle, refuse,
+stall, vanish, leave and come back, whose connection is full, which writes fail, when the power fails and what
+remains on disk. The world sends the node only frames that clients could send.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.fire.subscription_model import LEASE_S, Consumer, Line, Model, Place,
 TOPIC = "orders"
 SHARDS = 2
 TICK_US = 20_000
-"""The node rounds deadlines and delays up to steps of so much; all times of the world are multiples of it."""
+"""The node rounds deadlines and delays up to this step; all times of the world are multiples of it."""
 DEADLINE_S = 1.0
 KEYS = [b"a", b"b", b"c", b"d", None]
 ROWS = [1, 2, 5, 20]
@@ -54,7 +54,7 @@ DELAYS_S = [0.0, 2.0]
 PAUSES_US = [2 * TICK_US, 20 * TICK_US, 80 * TICK_US]
 CONSUMERS_MAX = 4
 TEMPERS = [0.3, 1.0, 3.0]
-"""Every world does some things seldom and others often, so that it gets where an even mixture does not."""
+"""Each world has its own frequencies, so that it reaches states that an even mixture does not."""
 KEEPS: list[Keep] = ["none", "some", "all"]
 LAST_PAUSE_US = 3_000_000
 """Longer than any lease, deadline and delay, and than a lane waits after a failed write."""
@@ -98,7 +98,7 @@ class SubscriptionWorld:
 
     def live(self, steps: int) -> None:
         weights = [weight * self.random.choice(TEMPERS) for weight, _ in self._actions]
-        weights[:2] = [weight for weight, _ in self._actions[:2]]  # without these nothing happens at all
+        weights[:2] = [weight for weight, _ in self._actions[:2]]  # without these nothing happens
         actions = [action for _, action in self._actions]
         for action in self.random.choices(actions, weights, k=steps):
             action()
@@ -109,7 +109,7 @@ class SubscriptionWorld:
         self.shell = CoreShell(self.disk, seed=self.random.randrange(1 << 30), now_us=self._now_us)
         self.consumers: dict[int, Consumer] = {}
         self._inbox: list[Event] = []
-        """What all consumers are told, in the order in which the node says it."""
+        """The frames to all consumers, in the order of the node."""
         self._writer = self.shell.connect()
         info = read_result(self._writer.request(CreateTopic(TOPIC, SHARDS, exist_ok=True)), TopicInfo)
         power = SHARDS.bit_length() - 1
@@ -117,7 +117,7 @@ class SubscriptionWorld:
         self._segments = [0] * SHARDS
 
     def _cut_power(self) -> None:
-        """It meets settlements under way, and some that are confirmed."""
+        """Some settlements are under way, others are confirmed."""
         self._have_all_stored()
         for _ in range(self.random.randrange(4)):
             self._with_one(self._settle)
@@ -132,7 +132,7 @@ class SubscriptionWorld:
         self.disk.fail_next(operation, errno.EIO, path_prefix="settlements")
 
     def _work(self) -> None:
-        """One thing that the disk has to do is done, whichever."""
+        """Runs one disk job, any of them."""
         self.shell.work(self.random.randrange(len(self.shell.pending)))
         self._listen()
 
@@ -160,7 +160,7 @@ class SubscriptionWorld:
     # --- what is written ----------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """A segment more; it is durable sooner or later."""
+        """Sends one more segment; it becomes durable later."""
         shard, rows = self.random.randrange(SHARDS), self.random.choice(ROWS)
         places = [(shard, self._ends[shard] + row) for row in range(rows)]
         keys = [self.random.choice(KEYS) for _ in places]
@@ -172,7 +172,7 @@ class SubscriptionWorld:
         self._writer.send(frame)
 
     def _have_all_stored(self) -> None:
-        """So that it is known where what is written later stands."""
+        """Makes the entries of later messages known."""
         stored = 0
         while True:
             stored += sum(len(ack.items) for ack in self._writer.take(Ack))
@@ -210,7 +210,7 @@ class SubscriptionWorld:
         credit_bytes = self.random.choice(CREDITS_BYTES)
         keeps = self.random.random() < 0.8
         consumer = Consumer(line, number, instance, credit_bytes, keeps, self._now_us)
-        consumer.settles = self._settles.get(instance, 0)  # a client numbers on over its connections
+        consumer.settles = self._settles.get(instance, 0)  # a client continues its numbers over connections
         active = active or not [each for each in self.consumers.values() if not each.detached]
         self.model.resume(consumer, in_hand or set(), self._now_us, active=active)
         seen = None if in_hand is None else [(shard, entry, entry + 1) for shard, entry in sorted(in_hand)]
@@ -229,9 +229,9 @@ class SubscriptionWorld:
         return consumer
 
     def _vanish(self, consumer: Consumer) -> set[Place]:
-        """Its connection ends without a word; returns what counts as an attempt for that."""
+        """Its connection is lost; returns the places that count as an attempt."""
         if self.model.leased and consumer.subscribed and not consumer.detached:
-            self._renew(consumer)  # a lease that is over goes on until the node looks, which nobody can know
+            self._renew(consumer)  # a lease holds until the node checks it, at an unknown time
         if consumer.number not in self.consumers:
             return set()
         counted = self.model.lose(consumer)
@@ -242,7 +242,7 @@ class SubscriptionWorld:
         return counted
 
     def _leave(self, consumer: Consumer) -> None:
-        """In order; it says what of it was looked at, or nothing, or that all was (None)."""
+        """Leaves in good order; it names what its program has seen, or nothing, or everything (None)."""
         held = sorted(consumer.held)
         seen = self.random.choice([None, [], held[:3]])
         self.model.release(consumer, None if seen is None else set(seen))
@@ -252,9 +252,9 @@ class SubscriptionWorld:
         self._listen()
 
     def _come_back(self, consumer: Consumer) -> None:
-        """Over another connection; the node has perhaps not heard that the one before is gone.
+        """Reconnects; the node may not know yet that the connection before is lost.
 
-        It says what of what it held its program has in hand, or nothing.
+        The consumer names what its program has in hand, or nothing.
         """
         in_hand = self.random.choice([None, set(consumer.hands)])
         counted = set[Place]()
@@ -271,7 +271,7 @@ class SubscriptionWorld:
     # --- what arrives -------------------------------------------------------------------------------
 
     def _arrive(self, consumer: Consumer) -> None:
-        """Some of what is under way to a consumer arrives, in order; it answers a recall when that has come."""
+        """Delivers some frames in transit to a consumer, in order; it answers a recall on arrival."""
         for _ in range(self.random.choice([1, 5, len(consumer.under_way)])):
             if not consumer.under_way:
                 return
@@ -282,7 +282,7 @@ class SubscriptionWorld:
                 self._answer_recall(consumer)
 
     def _answer_recall(self, consumer: Consumer) -> None:
-        """Gives back all that it has not handed out, one shard after the other."""
+        """Returns everything that it has not handed out, shard by shard."""
         back = [place for place in dict.fromkeys(consumer.ahead) if place in consumer.held]
         consumer.ahead.clear()
         for place in back:
@@ -302,7 +302,7 @@ class SubscriptionWorld:
     # --- what consumers say -------------------------------------------------------------------------
 
     def _settle(self, consumer: Consumer) -> None:
-        """Acknowledges and refuses some of what its application has of a shard, mostly the first ones."""
+        """Acknowledges and refuses some messages that its application has of a shard, mostly the first."""
         self._hand_out(consumer)
         shard = self.random.randrange(SHARDS)
         hands = sorted(place for place in consumer.hands if place[0] == shard)
@@ -328,7 +328,7 @@ class SubscriptionWorld:
         self._listen()
 
     def _give_back(self, consumer: Consumer) -> None:
-        """The last one that arrived, unasked, as a consumer of several nodes does with a copy."""
+        """Settles the last arrival early, as a consumer of several nodes does with a copy."""
         if self.kind == "shared" and consumer.ahead and (place := consumer.ahead.pop()) in consumer.held:
             self.model.give_back(consumer, place)
             consumer.line.client.send(GiveBack(consumer.number, place[0], spans_of([place])))
@@ -383,7 +383,7 @@ class SubscriptionWorld:
             if event.recall:
                 consumer.recalled = True
                 consumer.under_way.append(None)
-            if not event.active:  # it stepped back: what it was sent and has not handed out is void
+            if not event.active:  # it stepped back: messages that it has not handed out are void
                 self.model.step_back(consumer)
                 consumer.under_way.clear()
                 consumer.ahead.clear()
@@ -409,7 +409,7 @@ class SubscriptionWorld:
             self.model.release(consumer)
 
     def _take(self, consumer: Consumer, deliver: Deliver, frames: list[Frame]) -> None:
-        """Finds the rows that a delivery means and has the model judge them."""
+        """Finds the rows of a delivery and lets the model check them."""
         if deliver.records == 0:
             self.short_frames += 1
             kept = self.kind == "shared" or (self.kind == "key_shared" and consumer.keeps)
@@ -435,7 +435,7 @@ class SubscriptionWorld:
     # --- the end ------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Everybody goes, one comes that settles whatever it is sent: all there is must be settled then."""
+        """All consumers leave, and one comes that settles everything it gets: then all must be settled."""
         self.disk.fail_never()
         for consumer in list(self.consumers.values()):
             self._vanish(consumer)

@@ -1,4 +1,4 @@
-"""Reads a trace of a node and says where it confirmed something before it was durable."""
+"""Reads a trace of a node and finds confirmations that came before the sync."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SYNCS = ("fdatasync", "fsync")
 
 @dataclass
 class Findings:
-    """``confirmed`` things were looked at; ``violations`` says what was confirmed too early."""
+    """``confirmed`` counts the checked confirmations; ``violations`` lists those that came too early."""
 
     confirmed: int = 0
     violations: list[str] = field(default_factory=list)
 
 
 def check_acks(calls: list[Call]) -> Findings:
-    """Every segment acknowledged as stored: written, then synced with success, then acknowledged."""
+    """Every segment acknowledged as stored was written, then synced with success, then acknowledged."""
     written: dict[SegmentId, Call] = {}
     for call, frame in _file_frames(calls, ".log"):
         if frame.type == FrameType.SEGMENT:
@@ -60,9 +60,9 @@ def check_acks(calls: list[Call]) -> Findings:
 
 
 def check_settlements(calls: list[Call]) -> Findings:
-    """Every SETTLED stands behind a sync of what was last written to the settlement journal.
+    """Every SETTLED follows a sync of the last write to the settlement journal.
 
-    A client that settles one thing at a time makes one write of each, so the last write is the one meant.
+    A client that settles one message at a time causes one write each, so the last write is the right one.
     """
     writes = [
         call

@@ -1,7 +1,7 @@
-"""The power goes off at every write of the catalog: what was answered stands, the rest is whole or not there.
+"""The power fails at every write of the catalog: answered changes stay, others are complete or absent.
 
-A script of changes runs against the node's core on the disk's twin in memory, cut after 1, 2, 3, … changes of
-the disk. What a node then finds must be the state after the last answered change, or after the one under way.
+A script of changes runs against the node's core on the disk in memory, cut after 1, 2, 3, … changes of the
+disk. The next node must find the state after the last answered change, or after the one under way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.fire.core_shell import CoreShell
 TINY = Settings(
     data="memory", journal_compact_bytes=512, log=LogSettings(rotate_bytes=4096, preallocate_bytes=1024)
 )
-"""So that the script compacts the catalog several times."""
+"""The script compacts the catalog several times."""
 ONE, TWO = b"1" * 16, b"2" * 16
 
 SCRIPT: list[Operation] = [
@@ -48,7 +48,7 @@ SCRIPT: list[Operation] = [
 
 
 def state(shell: CoreShell) -> Any:
-    """All that the catalog says, but for uuids, times and whether somebody is there now."""
+    """The contents of the catalog, except uuids, times and connected clients."""
     catalog = shell.core.stores.catalog
     places = [(str(each.place), dict(each.own)) for each in catalog.tree]
     topics = [

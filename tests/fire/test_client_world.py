@@ -1,4 +1,4 @@
-"""Programs get messages as kind and mode promise, whatever is in transit between the node and its clients."""
+"""Programs get messages as kind and mode guarantee, whatever is in transit between node and clients."""
 
 from __future__ import annotations
 

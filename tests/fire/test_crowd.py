@@ -1,4 +1,4 @@
-"""Many connections: as many as the limit says, and nobody who says nothing keeps others out."""
+"""Many connections: the limit holds, and silent connections keep no client out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_connections_that_say_nothing_make_room_for_those_that_do(crowded: RealN
 
 
 def said_to_one_more(node: RealNode) -> str:
-    """What one more client hears first: a welcome, or the code of a refusal."""
+    """The first answer to one more client: a welcome, or an error code."""
     with RawClient(node.address, greet=False) as client:
         client.send(encode_control(Hello([1], "late")))
         event = client.next_event()

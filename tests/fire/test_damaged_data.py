@@ -1,4 +1,4 @@
-"""Files that rot, tear or vanish under a real node: it starts, says what is gone, and serves all the rest."""
+"""Files that rot, tear or vanish under a real node: it starts, reports the loss, and serves the rest."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stored(filled: tuple[Path, dict[int, bytes]]) -> dict[int, bytes]:
 
 
 def check(node: RealNode, stored: dict[int, bytes], gone: set[int]) -> None:
-    """The node starts, serves all but ``gone``, tells exactly which those are, and takes new messages."""
+    """The node starts, serves all but ``gone``, reports exactly those, and takes new messages."""
     node.start()
     served = serve(node.url)
     assert served.values == {entry: data for entry, data in stored.items() if entry not in gone}
@@ -284,7 +284,7 @@ def small_file_system(folder: Path) -> Iterator[tuple[RealNode, Callable[[], Non
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
     try:
         ballast = folder / "ballast"
-        # The watermark is out of the way: what is meant is a disk that is really full.
+        # Without the watermark: this test needs a disk that is really full.
         with RealNode(folder, config=CONFIG + "\n[limits]\nfree_bytes_min = 1\n") as node:
             fill(node.url, segments=2)
             with ballast.open("wb") as file:
@@ -297,7 +297,7 @@ def small_file_system(folder: Path) -> Iterator[tuple[RealNode, Callable[[], Non
 
 @contextmanager
 def small_files(folder: Path) -> Iterator[tuple[RealNode, Callable[[], None], str]]:
-    """A limit on how large a file may become, until it is lifted."""
+    """A limit on the size of a file, until it is lifted."""
     with RealNode(folder, config=CONFIG) as node:
         fill(node.url, segments=2)
         _, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
@@ -331,7 +331,7 @@ def test_a_node_without_room_refuses_goes_on_and_takes_all_once_there_is_room(tm
 
 
 async def send_without_room(node: RealNode, make_room: Callable[[], None], code: str) -> None:
-    """Four messages that do not fit: none is acknowledged before there is room, all are after."""
+    """Four messages that do not fit: the node acknowledges none before there is room, and all after."""
     async with headpond.connect(node.url) as client, client.producer("kept") as producer:
         promises = [producer.post(random.Random(number).randbytes(100 * 1024)) for number in range(4)]
         counters = dict(await client.admin.show_node())["counters"]

@@ -1,4 +1,4 @@
-"""Altered frames of every kind harm neither the node nor whoever uses it beside the attacker."""
+"""Altered frames of every kind harm neither the node nor its other clients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Clients that are broken or malicious, against a real node.
 
-Each is answered or closed, and counted; and none harms the node or a well-behaved client beside it.
+The node answers or closes each one, and counts it; none harms the node or a well-behaved client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RSS_GROWTH_MAX = 160 * MIB
 
 
 class Target:
-    """The node under attack, with the pair that must not notice."""
+    """The node under attack, with a producer and a consumer that must not notice."""
 
     def __init__(self, node: RealNode, pair: GoodPair) -> None:
         self.node = node
@@ -60,7 +60,7 @@ class Target:
             return found
 
     def topic(self, name: str, shards: int = 1) -> bytes:
-        """The uuid of a topic that is there from now on."""
+        """Creates a topic and returns its uuid."""
         with self.connect() as client:
             return read_result(client.request(CreateTopic(name, shards, exist_ok=True)), TopicInfo).uuid
 
@@ -71,7 +71,7 @@ class Target:
 
     @contextmanager
     def counts(self, counter: str, at_least: int = 1) -> Iterator[None]:
-        """Inside the block the node counts something of this kind."""
+        """Asserts that this counter of the node rises inside the block."""
         before = self.counters().get(counter, 0)
         yield
         wait_until(lambda: self.counters().get(counter, 0) >= before + at_least)
@@ -87,7 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def target(running: Target) -> Iterator[Target]:
-    """After every attack: the node lives, its memory is bounded, and the pair goes on."""
+    """After every attack: the node lives, its memory is bounded, and the pair continues."""
     said = len(running.node.errors)
     yield running
     assert running.node.alive
@@ -213,7 +213,7 @@ def test_a_frame_that_comes_a_byte_at_a_time_is_closed_too(target: Target) -> No
 
 
 def test_a_busy_producer_is_not_taken_for_one_that_stopped_in_a_frame(target: Target) -> None:
-    """Its bytes nearly always end inside a frame, only never inside the same one."""
+    """Its bytes nearly always end inside a frame, but never inside the same one."""
     uuid = target.topic("busy")
     whole = b"".join(segment_frame([bytes(3000)], segment=number) for number in range(400))
     with target.connect() as client:
@@ -283,7 +283,7 @@ def test_a_consumer_that_never_reads_costs_the_node_no_memory(target: Target) ->
 
 
 def test_a_client_that_was_refused_is_gone_even_if_it_does_not_read(target: Target) -> None:
-    """Else it would keep its subscription from everyone for ever."""
+    """Otherwise it would hold its subscription for ever."""
     fill(target, "kept", 6)
     ask = Subscribe(1, "kept", "s", "unique", "non_resilient", "earliest", 2**40)
     with target.connect() as stuck:
@@ -469,7 +469,7 @@ def test_strange_numbers_are_refused_or_ignored_and_break_nothing(target: Target
         while event is None or not isinstance(event, Pong):
             event = client.next_event()
             if event is None:
-                return  # closed, which is an answer too; that nothing broke is seen from outside
+                return  # a closed connection is an answer too; the fixture checks that nothing broke
     with target.connect() as client:
         client.send(title_frame(os.urandom(16), uuid, topic="strange"), segment_frame([b"x"]))
         (item,) = client.until(Ack).items

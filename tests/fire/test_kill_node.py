@@ -1,4 +1,4 @@
-"""Nothing that was acknowledged is lost, repeated or out of order when a node is killed.
+"""No acknowledged message is lost, repeated or out of order when a node is killed.
 
 ``make kill`` does the same fifty times and prints the ledger.
 """

@@ -1,4 +1,4 @@
-"""Everything that was stored or spilled arrives at both nodes, once and in order, whoever is killed.
+"""Every stored or spilled message arrives at both nodes, once and in order, after kills of each process.
 
 ``make torture-producer`` does the same with a million messages and prints the table.
 """

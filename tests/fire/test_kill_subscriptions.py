@@ -16,7 +16,7 @@ POLICY = headpond.Policy(lease=1.0, backoff=0.01, max_attempts=0)
 
 
 async def read(client: headpond.Client, topic: str, kind: str, mode: str, done: asyncio.Event) -> None:
-    """Settles everything, refuses some of it once, and checks each message against what was confirmed."""
+    """Settles everything, refuses some messages once, and checks each against the confirmed settlements."""
     confirmed: set[int] = set()
     handled: list[int] = []
     async with client.consumer(topic, f"{kind}.{mode}", kind=kind, mode=mode, policy=POLICY) as consumer:

@@ -1,4 +1,4 @@
-"""Links between real nodes: rings, kills in the middle, old copies of a folder; every identity, once."""
+"""Links between real nodes: rings, kills, old copies of a folder; every identity arrives once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power goes off at any moment, and no promise is broken: the node's core on the disk's twin in memory."""
+"""The power fails at any moment, and every guarantee holds: the node's core on the disk in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = bytes(range(16))
 
 
 def live_through_cuts(seed: int, cuts: int = 4) -> PowerWorld:
-    """Cuts the power in whatever the disk is doing, several times, and sends again what was not answered."""
+    """Cuts the power several times, at any disk operation, and sends unanswered segments again."""
     world = PowerWorld(seed)
     for cut in range(cuts):
         world.disk.cut_power_after(world.random.randrange(1, 120))
@@ -42,7 +42,7 @@ def test_a_power_cut_breaks_no_promise(seed: int) -> None:
 
 
 def test_over_many_cuts_some_segments_are_recognised_as_stored_before() -> None:
-    """Else the cuts above would all fall where nothing is at stake."""
+    """Proves that some cuts above fall on unsynced data."""
     worlds = [live_through_cuts(seed, cuts=2) for seed in range(100, 110)]
     outcomes = [outcome for world in worlds for writer in world.writers for outcome in writer.outcomes.values()]
     assert outcomes.count("duplicate") > 5
@@ -78,7 +78,7 @@ def send(shell: CoreShell, client: CoreClient, uuid: bytes, *segments: int) -> l
 
 
 def stored_values(disk: MemoryDisk) -> int:
-    """How many entries a node finds after a power cut that keeps only what was synced."""
+    """How many entries a node finds after a power cut that keeps only synced data."""
     disk.crash(keep="none")
     _, client, _ = opened(disk)
     return read_result(client.request(ShowTopic("t")), TopicInfo).shard_list[0].entry_next

@@ -1,4 +1,4 @@
-"""The power goes off while files are being deleted: nothing else is lost, and every loss is told exactly."""
+"""The power fails while files are deleted: nothing else is lost, and every loss is reported exactly."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DeletingWorld:
         self.client.request(CreateSubscription("t", "slow", exist_ok=True))
 
     def live(self) -> None:
-        """Sends, deletes and does the disk's work in any order, until the power is off."""
+        """Sends, deletes and runs disk work in any order, until the power is off."""
         while self._power():
             self.listen()  # what was told while there was power
             if self.random.random() < 0.4:
@@ -143,7 +143,7 @@ def test_a_power_cut_while_files_are_deleted_loses_nothing_else_and_hides_no_los
 
 
 def test_the_cuts_fall_where_files_are_deleted() -> None:
-    """Else the cuts above would all fall where nothing is at stake."""
+    """Proves that some cuts above fall on unsynced data."""
     removed = 0
     for seed in range(4):
         world = DeletingWorld(seed)

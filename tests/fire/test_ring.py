@@ -1,4 +1,4 @@
-"""Nodes that follow each other end with the same messages, each once, whatever happened between them.
+"""Nodes that follow each other end with the same messages, each once, after faults between them.
 
 ``make ring`` does the same with more messages, as a ring and as a mesh, and prints the tables.
 """

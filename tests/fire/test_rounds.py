@@ -1,4 +1,4 @@
-"""Many busy logs share a sync, and the power, or the disk, fails at any moment: no promise is broken."""
+"""Many busy logs share a sync, the power or the disk fails at any moment, and every guarantee holds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_power_cut_between_the_journal_and_the_logs_breaks_no_promise(seed: in
 
 
 def test_the_cuts_fall_into_rounds_and_checkpoints() -> None:
-    """Else the cuts above would all fall where nothing is at stake."""
+    """Proves that some cuts above fall on unsynced data."""
     worlds = [world_of(seed) for seed in range(4)]
     for world in worlds:
         world.live(steps=500)

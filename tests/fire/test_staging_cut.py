@@ -1,4 +1,4 @@
-"""Power cuts and failing disks around staged writes: a batch is all there, once, or not at all."""
+"""Power cuts and failing disks around staged writes: a batch is there completely and once, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power goes off while a state topic is compacted: its state, what is owed and duplicates stay true."""
+"""The power fails during compaction of a state topic: state, owed messages and duplicates stay correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = 7
 
 
 class CutWorld:
-    """One producer, one subscription that settles some of what it gets, compaction now and then, and cuts."""
+    """One producer, one subscription that settles some messages, compaction now and then, and power cuts."""
 
     def __init__(self, seed: int) -> None:
         self.world = StateWorld(seed)
@@ -27,7 +27,7 @@ class CutWorld:
         self.places: dict[int, int] = {}
         """By segment: its first entry, as it was acknowledged."""
         self.asked: set[int] = set()
-        """Entries that the slow subscription asked to settle; whether it did is open until it is said."""
+        """Entries that the slow subscription settled; open until the node confirms them."""
         self.numbers = 0
         self._attach()
 
@@ -37,7 +37,7 @@ class CutWorld:
         self.world.shell.work_all()
 
     def live(self) -> None:
-        """Sends, settles, compacts and does the disk's work in any order, until the power is off."""
+        """Sends, settles, compacts and runs disk work in any order, until the power is off."""
         shell = self.world.shell
         while self._power():
             self.listen()
@@ -108,7 +108,7 @@ class CutWorld:
         self.forget(name)
 
     def forget(self, name: str) -> None:
-        """An audit is not to owe anything."""
+        """Deletes the subscription of an audit, so that it owes nothing."""
         self.world.client.request(DeleteSubscription("t", name))
 
 
@@ -125,7 +125,7 @@ def test_a_power_cut_while_files_are_compacted_leaves_the_old_or_the_new(
 
 
 def test_the_cuts_fall_where_files_are_replaced() -> None:
-    """Else the cuts above would all fall where nothing is at stake."""
+    """Proves that some cuts above fall on unsynced data."""
     replaced = 0
     for seed in range(4):
         world = CutWorld(seed)

@@ -1,4 +1,4 @@
-"""Whatever happens to consumers, node and disk, a subscription keeps the rules of its kind and mode."""
+"""A subscription keeps the rules of its kind and mode under faults of consumers, node and disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_order_attempts_and_settlements_are_as_promised(seed: int, kind: str, mo
 
 @pytest.mark.parametrize("seed", [30, 41])
 def test_messages_that_come_back_during_a_read_are_redelivered_before_those_read(seed: int) -> None:
-    """In these worlds entries come back while the ones behind them are read."""
+    """In these worlds entries return while later ones are read."""
     assert lived(seed, "failover", "resilient").model.repeated_rows > 0
 
 
@@ -52,7 +52,7 @@ def test_the_worlds_reach_power_cuts_short_frames_and_redeliveries() -> None:
 
 
 def found(kind: str, mode: str, seeds: Iterable[int] = range(10)) -> str:
-    """What the first of some worlds finds wrong."""
+    """The first fault that one of these worlds finds."""
     for seed in seeds:
         try:
             lived(seed, kind, mode)

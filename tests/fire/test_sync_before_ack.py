@@ -1,4 +1,4 @@
-"""What is confirmed is on the disk: judged from the system calls of a real node."""
+"""The node confirms only synced data: checked by the system calls of a real node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHOUT_SYNC = Path(__file__).with_name("node_without_sync.py")
 
 
 def trace_of(folder: Path, node: tuple[str, ...]) -> list[Call]:
-    """What a node did while messages were sent, and settled, one at a time."""
+    """The calls of a node while messages are sent and settled one at a time."""
     trace = folder / "trace"
     with RealNode(folder, command=(sys.executable, str(TRACER), str(trace), "--", *node)) as running:
         asyncio.run(send_and_settle_one_by_one(running.url))

@@ -1,4 +1,4 @@
-"""The tracer sees what the kernel saw: every thread, in order, with results; and survives what it traces."""
+"""The tracer records every call of every thread in order, with results, and outlives the traced process."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CONFIG = f"[limits]\nconnection_decoder_bytes = {MIB}\ndecoder_bytes = {4 * MIB}
 
 
 class Target:
-    """The node under attack, with a writer beside it that must not notice."""
+    """The node under attack, with a writer that must not notice."""
 
     def __init__(self, node: RealNode) -> None:
         self.node = node
@@ -62,7 +62,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def target(running: Target) -> Iterator[Target]:
-    """After every attack: the node lives, its memory is bounded, and the writer beside it goes on."""
+    """After every attack: the node lives, its memory is bounded, and the writer continues."""
     running.goes_on()
     yield running
     assert running.node.alive

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import msgspec
 
 DATA_BYTES_MAX = 256 * 1024
-"""How much of what a call writes is kept."""
+"""How many bytes of each write are recorded."""
 
 _NAMES_X86_64 = {
     1: "write",
@@ -64,19 +64,19 @@ class Call(msgspec.Struct, frozen=True):
     name: str
     fd: int
     path: str
-    """What the descriptor stood for: a file's path, or ``socket:[NUMBER]``."""
+    """The file of the descriptor: a path, or ``socket:[NUMBER]``."""
     result: int
-    """What it returned; of a failure the negative errno."""
+    """Its result; the negative errno of a failure."""
     entered: int
     returned: int
     data: bytes
-    """The first bytes it was given to write."""
+    """The first bytes to write."""
     offset: int = -1
-    """Where in the file, if the call says so."""
+    """The offset in the file, if the call names one."""
 
 
 def read_trace(path: Path) -> list[Call]:
-    """What a tracer left, in the order of entering."""
+    """The calls of a trace, in the order of entering."""
     calls = [msgspec.json.decode(line, type=Call) for line in path.read_bytes().splitlines()]
     return sorted(calls, key=lambda call: call.entered)
 
@@ -141,7 +141,7 @@ class Tracer:
         self.child = self._start(command)
 
     def _start(self, command: list[str]) -> int:
-        """The child waits until it is seized, so that not one call is missed."""
+        """The child waits until it is seized, so that no call is missed."""
         gate_out, gate_in = os.pipe()
         child = os.fork()
         if child == 0:
@@ -163,7 +163,7 @@ class Tracer:
         return child
 
     def run(self) -> int:
-        """Returns how the command ended, as a shell tells it."""
+        """Returns the exit code of the command, as a shell reports it."""
         while True:
             try:
                 thread, status = os.waitpid(-1, _WALL)
@@ -173,7 +173,7 @@ class Tracer:
                 try:
                     self._on_stop(thread, status)
                 except OSError as error:
-                    if error.errno != errno.ESRCH:  # it was killed while it stood still
+                    if error.errno != errno.ESRCH:  # it was killed while it was stopped
                         raise
             else:
                 self._inside.pop(thread, None)
@@ -248,7 +248,7 @@ class Tracer:
 
 
 def _gather(memory: int, vectors_at: int, count: int) -> bytes:
-    """What a gathering write is given: ``count`` pairs of address and length."""
+    """The buffers of a gathering write: ``count`` pairs of address and length."""
     vectors = os.pread(memory, 16 * min(count, 1024), vectors_at)
     pieces: list[bytes] = []
     left = DATA_BYTES_MAX

@@ -27,11 +27,11 @@ Result = TypeVar("Result")
 
 BEGIN_S = 1000.0
 UNSENT_BYTES = 64 * 1024
-"""Past so many bytes under way to a client its connection counts as full."""
+"""With more bytes in transit to a client its connection counts as full."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Where the loop would sleep, its clock is set forward."""
+    """Moves the clock forward where the loop would sleep."""
 
     loop: VirtualLoop
 
@@ -94,7 +94,7 @@ class _Way:
         loop.call_at(self._last_s, self._step)
 
     def _step(self) -> None:
-        """The first that is under way arrives."""
+        """The first bytes in transit arrive."""
         if self.held_until_s > self._node.loop.time():
             self._node.loop.call_at(self.held_until_s, self._step)
         else:
@@ -102,7 +102,7 @@ class _Way:
 
 
 class VirtualConnection(asyncio.Transport):
-    """The client's transport, and what is under way to either side."""
+    """The client's transport, and the bytes in transit to either side."""
 
     def __init__(self, node: VirtualNode, number: int, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class VirtualConnection(asyncio.Transport):
         self.to_client = _Way(node, self._at_client)
 
     def stall(self, seconds: float) -> None:
-        """Bytes of both directions stay under way for so long."""
+        """Delays the bytes of both directions."""
         until_s = self._node.loop.time() + seconds
         self.to_node.held_until_s = self.to_client.held_until_s = until_s
 
@@ -139,7 +139,7 @@ class VirtualConnection(asyncio.Transport):
         return self.ended
 
     def abort(self) -> None:
-        """What is under way is lost; the node hears of the end later."""
+        """Bytes in transit are lost; the node notices the end later."""
         if not self.ended:
             self.ended = True
             self.to_node.send(b"")
@@ -149,7 +149,7 @@ class VirtualConnection(asyncio.Transport):
 
 
 class VirtualNode:
-    """``delay_s_max`` is what bytes take at the most, and a read or a write of the disk."""
+    """``delay_s_max`` bounds the transit of bytes, and a read or write of the disk."""
 
     def __init__(
         self, loop: VirtualLoop, disk: Disk, settings: Settings, seed: int, delay_s_max: float
@@ -174,7 +174,7 @@ class VirtualNode:
         self.drain()
 
     def end(self) -> None:
-        """It is gone, and with it its connections and the work of its disk."""
+        """Kills it, with its connections and its disk work."""
         self.ended = True
         if self._timer is not None:
             self._timer.cancel()
@@ -193,7 +193,7 @@ class VirtualNode:
         return connection
 
     def received(self, number: int, data: bytes) -> None:
-        """Bytes came; none at all is the connection's end."""
+        """Bytes arrived; none means the end of the connection."""
         if data:
             self.core.received(number, data)
         else:
@@ -207,7 +207,7 @@ class VirtualNode:
             self.drain()
 
     def drain(self) -> None:
-        """Carries out what the core asks for, as ``node/server.py`` does."""
+        """Carries out the effects of the core, as ``node/server.py`` does."""
         while effects := self.core.effects():
             for effect in effects:
                 self._do(effect)
@@ -255,6 +255,6 @@ class VirtualNode:
         self.loop.call_later(self.delay_s(), done)
 
     def say(self, number: int, *pieces: bytes | Control) -> None:
-        """For a client by hand, without any way between."""
+        """Connects a client made by hand, without transit."""
         data = b"".join(piece if isinstance(piece, bytes) else encode_control(piece) for piece in pieces)
         self.received(number, data)
