@@ -64,7 +64,7 @@ MORE = {
     "explain": "[pipes.md](pipes.md#predicting-a-route)",
     "lab": "[pipes.md](pipes.md#measuring-a-route)",
 }
-"""Pages that tell more about a command."""
+"""Pages with more about a command."""
 SAME_AS = {"product": "tenant", "component": "tenant"}
 
 

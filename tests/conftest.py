@@ -1,4 +1,4 @@
-"""What all tests share: a real node, in a process of its own."""
+"""Fixtures of all tests: a real node in a separate process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.fire.real_node import RealNode
 HERE = Path(__file__).parent
 SPARK_S_MAX = 600
 
-# Started in the background of a shell, a process ignores Ctrl-C, and so would all that the tests start.
+# A process that a shell starts in the background ignores Ctrl-C, and so would all its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The machine may be busy: how long an example takes says nothing about what it shows.
+# No deadline: a busy machine makes examples slow.
 hypothesis.settings.register_profile("headpond", deadline=None)
 hypothesis.settings.load_profile("headpond")
 
@@ -27,14 +27,14 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what runs on Spark: those tests share one session, so one process runs all of them.
+    """Marks the tests on Spark: they share one session, so one process runs all of them.
 
-    A test elsewhere that starts a Spark of its own, in a process of its own, is one like any other.
+    A test that starts Spark in a separate process is not marked.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(HERE / "spark"):
             item.add_marker("spark")
-            # A time limit that strikes inside a call to Java leaves the shared session out of step for all
+            # A timeout inside a call to Java leaves the shared session out of step for all
             # the tests that follow, so it is only for what really hangs.
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SPARK_S_MAX))
@@ -42,10 +42,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Producers, here and in processes that a test starts, spill into a folder of the test's own."""
+    """Producers, here and in processes that a test starts, spill into a folder of this test."""
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("HEADPOND_STATE", str(folder))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))  # whatever contexts the user has
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))  # ignore the user's contexts
     return folder
 
 

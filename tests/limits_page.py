@@ -96,7 +96,7 @@ def number(value: float) -> str:
 
 
 def bound(kind: Any) -> str:
-    """What a type lets in."""
+    """The values that a type accepts, as text."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         base, meta = inner[0], meta_of(kind)
@@ -124,7 +124,7 @@ def named(kind: Any) -> str:
 
 
 def unbounded(kind: Any, path: str, seen: frozenset[Any] = frozenset()) -> Iterator[str]:
-    """The parts of a type that a value of any size fits into."""
+    """The parts of a type that accept a value of any size."""
     meta = meta_of(kind) if get_origin(kind) is Annotated else None
     base = get_args(kind)[0] if meta is not None else kind
     if isinstance(base, type) and issubclass(base, msgspec.Struct):
@@ -150,7 +150,7 @@ def structs_in(kind: Any) -> Iterator[Kind]:
 
 
 def parts_of(tops: Iterable[Kind]) -> list[Kind]:
-    """Structs that stand inside others, in the order in which they are met."""
+    """Structs inside others, in the order of their first use."""
     met = dict.fromkeys(tops)
     waiting = list(met)
     while waiting:
@@ -180,7 +180,7 @@ SECTIONS: dict[str, Kind] = {
 
 
 def peer_answers() -> list[Kind]:
-    """What a node asks of another: the second argument of every ``ask``."""
+    """The answers that a node reads from another: the second argument of every ``ask``."""
     found: dict[Kind, None] = {}
     for module in (peer_nodes, peer_flow, peer_follow):
         for call in ast.walk(ast.parse(inspect.getsource(module))):
@@ -220,7 +220,7 @@ def http_parameters() -> Iterator[tuple[str, str, str]]:
 
 
 def all_unbounded() -> list[str]:
-    """Every field of every door that a value of any size fits into."""
+    """Every field from outside that accepts a value of any size."""
     tops: list[Kind] = [
         Title,
         Request,

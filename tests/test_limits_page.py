@@ -1,4 +1,4 @@
-"""All input has a bound, field by field, and docs/limits.md says which."""
+"""Every field of all input has a bound, and docs/limits.md lists it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The references of settings and errors are what the code says."""
+"""The reference pages agree with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own rules, as tests."""
+"""The rules of the project, as tests."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def whole_story() -> list[Any]:
 
 
 @pytest.mark.parametrize(("keep", "step"), [("none", 1), ("some", 3), ("all", 3)])
-def test_at_whichever_write_the_power_goes_the_catalog_is_one_of_two_states(keep: Keep, step: int) -> None:
+def test_a_power_cut_at_any_write_leaves_the_catalog_in_one_of_two_states(keep: Keep, step: int) -> None:
     story = whole_story()
     changes, cut = 0, True
     while cut:

@@ -42,7 +42,7 @@ def said_to_one_more(node: RealNode) -> str:
         return event.error.code if isinstance(event, ConnectionFault) else type(event).__name__
 
 
-def test_one_more_than_the_limit_is_refused_and_the_others_are_served_on(crowded: RealNode) -> None:
+def test_a_connection_beyond_the_limit_is_refused_and_the_others_are_served(crowded: RealNode) -> None:
     with contextlib.ExitStack() as stack:
         known = [stack.enter_context(RawClient(crowded.address)) for _ in range(LIMIT)]
         assert said_to_one_more(crowded) == "limit"

@@ -68,7 +68,7 @@ def check(node: RealNode, stored: dict[int, bytes], gone: set[int]) -> None:
     assert serve(node.url, "after").values == served.values | more
 
 
-def test_a_folder_that_nothing_happened_to_is_served_whole(node: RealNode, stored: dict[int, bytes]) -> None:
+def test_an_undamaged_folder_is_served_completely(node: RealNode, stored: dict[int, bytes]) -> None:
     check(node, stored, gone=set())
     assert "damage" not in node.errors
 
@@ -262,7 +262,7 @@ def test_a_damaged_node_file_stops_the_node_with_a_clear_error(
     assert "Traceback" not in text
 
 
-def test_a_second_node_on_the_same_folder_is_refused_and_told_who_has_it(
+def test_a_second_node_on_the_same_folder_is_refused_with_the_name_of_the_holder(
     node: RealNode, tmp_path: Path
 ) -> None:
     node.start()
@@ -318,7 +318,7 @@ def can_mount(folder: Path) -> bool:
     return done.returncode == 0
 
 
-def test_a_node_without_room_refuses_goes_on_and_takes_all_once_there_is_room(tmp_path: Path) -> None:
+def test_a_node_without_room_refuses_and_takes_everything_once_there_is_room(tmp_path: Path) -> None:
     places = [small_files]
     if shutil.which("mount") and os.geteuid() == 0 and can_mount(tmp_path / "try"):
         places.append(small_file_system)

@@ -122,7 +122,9 @@ HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl\r\n\r\n"
         pytest.param(frame(FrameType.HELLO, b"\x93\x91\x63\xa1x\xc0"), "version-unsupported", id="version 99"),
     ],
 )
-def test_what_is_no_greeting_is_refused_with_a_reason(target: Target, data: bytes, code: str) -> None:
+def test_a_connection_without_a_greeting_is_refused_with_a_reason(
+    target: Target, data: bytes, code: str
+) -> None:
     with target.counts(f"faults_{code}"), target.connect(greet=False) as client:
         client.send(data)
         assert client.end() == code
@@ -332,9 +334,7 @@ SEGMENTS = [
 
 
 @pytest.mark.parametrize("body", SEGMENTS)
-def test_a_segment_that_is_not_one_is_refused_for_good_and_the_next_is_taken(
-    target: Target, body: bytes
-) -> None:
+def test_an_invalid_segment_is_refused_for_good_and_the_next_is_taken(target: Target, body: bytes) -> None:
     uuid = target.topic("refused")
     before = target.stored("refused")
     with target.counts("segments_refused"), target.connect() as client:
@@ -390,7 +390,7 @@ def test_a_segment_before_any_title_ends_the_connection(target: Target) -> None:
     "name",
     ["..", "a/../b/c", "../../../etc/passwd", "a\0b", "x" * 10_000, "", "/", "a/b/c/d/e", "naïve", "💧", " "],
 )
-def test_a_topic_or_subscription_name_that_is_not_one_is_refused(target: Target, name: str) -> None:
+def test_an_invalid_topic_or_subscription_name_is_refused(target: Target, name: str) -> None:
     code = "bad-topic-name" if len(name) <= TOPIC_LENGTH_MAX else "bad-request"
     with target.connect() as client:
         for ask in (CreateTopic(name), OpenTopic(name, True), ShowTopic(name)):
@@ -407,7 +407,7 @@ def test_a_topic_or_subscription_name_that_is_not_one_is_refused(target: Target,
 
 
 @pytest.mark.parametrize("shards", [0, -1, 3, 8192, 2**62])
-def test_a_number_of_shards_that_cannot_be_is_refused(target: Target, shards: int) -> None:
+def test_an_impossible_number_of_shards_is_refused(target: Target, shards: int) -> None:
     with target.connect() as client, pytest.raises(HeadpondError) as refused:
         client.request(CreateTopic("shards", shards))
     assert refused.value.code == "bad-request"
@@ -428,9 +428,7 @@ SETTLEMENTS = [
 
 
 @pytest.mark.parametrize("wrong", SETTLEMENTS)
-def test_a_settlement_of_what_cannot_be_is_refused_and_settles_nothing(
-    target: Target, wrong: dict[str, Any]
-) -> None:
+def test_an_impossible_settlement_is_refused_and_settles_nothing(target: Target, wrong: dict[str, Any]) -> None:
     uuid = target.topic("settled")
     with target.connect() as client:
         client.send(title_frame(os.urandom(16), uuid, topic="settled"), segment_frame([b"a", b"b", b"c", b"d"]))

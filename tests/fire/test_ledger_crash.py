@@ -10,7 +10,7 @@ from tests.fire.real_node import RealNode
 MESSAGES = 1500
 
 
-def test_the_ledger_of_a_killed_node_says_what_the_receipts_say(node: RealNode) -> None:
+def test_the_ledger_of_a_killed_node_agrees_with_the_receipts(node: RealNode) -> None:
     outcome = asyncio.run(scenario(node, MESSAGES))
     assert outcome.faults == []
     assert outcome.stored == dict.fromkeys(PRODUCERS, MESSAGES)

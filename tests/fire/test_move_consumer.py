@@ -9,7 +9,7 @@ from tests.fire.move_consumer import scenario
 from tests.fire.real_node import RealNode
 
 
-def test_a_consumer_goes_on_at_the_follower_with_nothing_lost_and_repeats_marked(tmp_path: Path) -> None:
+def test_a_consumer_continues_at_the_follower_with_nothing_lost_and_repeats_marked(tmp_path: Path) -> None:
     with RealNode(tmp_path / "a") as a, RealNode(tmp_path / "b") as b:
         outcome = asyncio.run(asyncio.wait_for(scenario(a, b, 1500), 90))
     assert outcome.faults == []

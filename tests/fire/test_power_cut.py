@@ -33,7 +33,7 @@ def live_through_cuts(seed: int, cuts: int = 4) -> PowerWorld:
 
 
 @pytest.mark.parametrize("seed", seeds(10))
-def test_a_power_cut_breaks_no_promise(seed: int) -> None:
+def test_a_power_cut_breaks_no_guarantee(seed: int) -> None:
     world = live_through_cuts(seed)
     assert world.faults == []
     outcomes = [outcome for writer in world.writers for outcome in writer.outcomes.values()]
@@ -48,7 +48,7 @@ def test_over_many_cuts_some_segments_are_recognised_as_stored_before() -> None:
     assert outcomes.count("duplicate") > 5
 
 
-def test_a_disk_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_sync_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryFile, "sync", lambda self: None)
     world = PowerWorld(1)
     world.live(steps=300)
@@ -92,7 +92,7 @@ def stored_values(disk: MemoryDisk) -> int:
         ("write", errno.ENOSPC, "disk-full"),
     ],
 )
-def test_what_the_disk_refuses_is_refused_and_can_be_sent_again(operation: str, number: int, code: str) -> None:
+def test_a_segment_that_the_disk_refuses_can_be_sent_again(operation: str, number: int, code: str) -> None:
     disk = MemoryDisk()
     shell, client, uuid = opened(disk)
     assert [item.outcome for item in send(shell, client, uuid, 0, 1)] == ["stored", "stored"]

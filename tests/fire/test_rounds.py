@@ -83,7 +83,7 @@ def test_many_busy_logs_are_made_durable_with_one_sync() -> None:
     assert world.faults == []
 
 
-def test_a_journal_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_does_not_sync_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     synced = MemoryFile.sync
 
     def sync(self: MemoryFile) -> None:
@@ -145,7 +145,7 @@ def test_a_node_that_stopped_in_good_order_leaves_no_commit_journal_behind() -> 
     assert world.faults == []
 
 
-def test_a_file_that_the_journal_speaks_of_is_not_replaced_before_the_journal_has_let_go_of_it() -> None:
+def test_a_file_in_the_journal_is_not_replaced_before_the_journal_is_done_with_it() -> None:
     """A log file without entries is followed by one of the same name; a replay must not write into that."""
     disk = MemoryDisk(1)
     shell = CoreShell(disk, seed=1, settings=ROUNDS)

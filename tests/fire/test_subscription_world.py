@@ -31,7 +31,7 @@ def lived(seed: int, kind: str, mode: str) -> SubscriptionWorld:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", seeds(4))
-def test_order_attempts_and_settlements_are_as_promised(seed: int, kind: str, mode: str) -> None:
+def test_order_attempts_and_settlements_follow_the_rules(seed: int, kind: str, mode: str) -> None:
     assert lived(seed, kind, mode).model.delivered_rows > 0
 
 

@@ -48,7 +48,7 @@ def test_a_message_is_acknowledged_only_after_its_log_file_was_synced(tmp_path: 
     assert settlements.violations == []
 
 
-def test_a_node_that_does_not_sync_is_found_out(tmp_path: Path) -> None:
+def test_a_node_that_does_not_sync_is_detected(tmp_path: Path) -> None:
     calls = trace_of(tmp_path, (sys.executable, str(WITHOUT_SYNC), "node"))
     acks, settlements = check_acks(calls), check_settlements(calls)
     assert len(acks.violations) == acks.confirmed == MESSAGES

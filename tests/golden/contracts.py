@@ -42,7 +42,7 @@ CREDIT_BYTES = 1 << 20
 
 
 def frames() -> str:
-    """Every message of the conversation and every operation that can be asked for, as they travel."""
+    """The bytes of every message of the conversation and of every operation."""
     asked = [Request(1, cast(Operation, each)) for each in operations().values()]
     named = {f"{type(each).__name__} {index}": encode_control(each) for index, each in enumerate(MESSAGES)}
     return _lines(named | {f"Request {type(each.operation).__name__}": encode_control(each) for each in asked})
@@ -102,7 +102,7 @@ def _stage(client: CoreClient) -> None:
 
 
 def refill() -> str:
-    """A refill file with segments of two shards, a snapshot, and what two destinations have of it."""
+    """A refill file with segments of two shards, a snapshot, and the claims of two destinations."""
     disk = MemoryDisk()
     file = new_refill(disk)
     write(file, 0, 1)

@@ -1,4 +1,4 @@
-"""Formats and the public surface are what they were: disks, other versions and users depend on them."""
+"""Formats and the public surface do not change: disks, other versions and users depend on them."""
 
 from __future__ import annotations
 
