@@ -49,29 +49,27 @@ from headpond.wire.control.consuming import (
     Subscribe,
     Unsubscribe,
 )
-from headpond.wire.control.following import (
-    ApplyDropped,
-    ApplySettled,
-    FollowSubscriptions,
-    OpenCopy,
-    PromoteSubscription,
-    ReadDropped,
-    ReadSettled,
-    TellPromoted,
-)
 from headpond.wire.control.greeting import Control, Ping, Pong
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
+    ApplyDropped,
+    ApplySettled,
+    FollowSubscriptions,
     FollowTopics,
     ListPeers,
     OfferHeads,
+    OpenCopy,
     OpenFeed,
+    PromoteSubscription,
+    ReadDropped,
     ReadHeads,
+    ReadSettled,
     RemovePeer,
     ShowPeer,
     SourcePosition,
+    TellPromoted,
 )
 from headpond.wire.control.producing import (
     BlockEnd,

@@ -35,18 +35,21 @@ from headpond.wire.control.consuming import (
     Subscribe,
     Subscribed,
 )
-from headpond.wire.control.following import (
+from headpond.wire.control.greeting import Control, Error, OperationOf
+from headpond.wire.control.ledger import ShowLedger
+from headpond.wire.control.links import (
+    AdmitRecords,
     ApplyDropped,
     ApplySettled,
     FollowSubscriptions,
+    FollowTopics,
+    OfferHeads,
     OpenCopy,
     ReadDropped,
+    ReadHeads,
     ReadSettled,
     TellPromoted,
 )
-from headpond.wire.control.greeting import Control, Error, OperationOf
-from headpond.wire.control.ledger import ShowLedger
-from headpond.wire.control.links import AdmitRecords, FollowTopics, OfferHeads, ReadHeads
 from headpond.wire.control.producing import Ack, BlockEnd, ListProducers, OpenProducer
 from headpond.wire.control.reading import Fetched, FetchEntries, FindTime, ReadEnds
 from headpond.wire.control.rule import UNDECLARED, Rule

@@ -16,15 +16,15 @@ from headpond.storage.log import marks
 from headpond.storage.log import segments as log_segments
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import DeleteSubscription, Redrive, SeekSubscription, ShowSubscription
-from headpond.wire.control.following import (
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.links import (
+    AddPeer,
     ApplySettled,
     OpenCopy,
     PromoteSubscription,
     ReadSettled,
     Settlements,
 )
-from headpond.wire.control.greeting import Error
-from headpond.wire.control.links import AddPeer
 from headpond.wire.control.reading import AdvanceSubscription
 from tests.broker.follow_world import (
     NAME,

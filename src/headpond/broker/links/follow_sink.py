@@ -39,7 +39,7 @@ from headpond.broker.subscriptions.subscription import Subscription, passive_err
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.model.ranges import RangeSet
-from headpond.wire.control.following import (
+from headpond.wire.control.links import (
     SEGMENTS_MAX,
     ApplyDropped,
     ApplySettled,

@@ -19,23 +19,23 @@ from headpond.broker.steps import Steps
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.subscription import Subscription
+from headpond.model.bounds import SPANS_MAX
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadRequest, SubscriptionMoved, SubscriptionNotFound
 from headpond.model.grant import ALL
 from headpond.model.names import Place, TopicPatterns
-from headpond.wire.control.following import (
-    SPANS_MAX,
+from headpond.wire.control.links import (
     SUBSCRIPTIONS_MAX,
     FollowedSubscription,
     FollowSubscriptions,
     PartlySettled,
     ReadDropped,
     ReadSettled,
+    RecordHead,
     Settlements,
     TellPromoted,
     WholeSegments,
 )
-from headpond.wire.control.links import RecordHead
 
 REPORTS_MAX = 16_384
 """Shards of subscriptions that one connection follows."""

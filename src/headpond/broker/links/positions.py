@@ -12,8 +12,7 @@ from headpond.broker.context import Context
 from headpond.broker.effects import HeadsFetch
 from headpond.broker.steps import Steps
 from headpond.model.errors import StorageFailed
-from headpond.wire.control.following import DROPPED_MAX, WholeSegments
-from headpond.wire.control.links import RecordHead
+from headpond.wire.control.links import DROPPED_MAX, RecordHead, WholeSegments
 
 INDEXES_MAX = 4
 INDEX_SEGMENTS_MAX = 65_536

@@ -38,27 +38,25 @@ from headpond.model.grant import ALL
 from headpond.model.names import TopicPatterns
 from headpond.wire.control.codec import Operation
 from headpond.wire.control.consuming import SubscriptionInfo
-from headpond.wire.control.following import (
-    ApplyDropped,
-    ApplySettled,
-    FollowSubscriptions,
-    OpenCopy,
-    PromoteSubscription,
-    ReadDropped,
-    ReadSettled,
-    TellPromoted,
-)
 from headpond.wire.control.links import (
     AddPeer,
     AdmitRecords,
+    ApplyDropped,
+    ApplySettled,
+    FollowSubscriptions,
     FollowTopics,
     ListPeers,
     OfferHeads,
+    OpenCopy,
     OpenFeed,
     PeerInfo,
+    PromoteSubscription,
+    ReadDropped,
     ReadHeads,
+    ReadSettled,
     RemovePeer,
     ShowPeer,
+    TellPromoted,
     decode_peer,
 )
 from headpond.wire.frame import Frame

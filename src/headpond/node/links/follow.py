@@ -24,7 +24,7 @@ from headpond.model.errors import (
     Unavailable,
 )
 from headpond.node.links.ends import Direction
-from headpond.wire.control.following import (
+from headpond.wire.control.links import (
     DROPPED_MAX,
     ApplyDropped,
     ApplySettled,
@@ -33,13 +33,13 @@ from headpond.wire.control.following import (
     FollowedSubscription,
     FollowSubscriptions,
     OpenCopy,
+    PeerSubscriptionInfo,
     ReadDropped,
     ReadSettled,
     Settlements,
     TellPromoted,
     WholeSegments,
 )
-from headpond.wire.control.links import PeerSubscriptionInfo
 
 EVERY_S = 0.1
 """How often the source is asked for changes."""

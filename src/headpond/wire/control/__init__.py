@@ -12,7 +12,6 @@ In reading order::
     access     tokens, rights, and the audit log of administration
     ledger     the ledger of a topic
     status     the node's counters, and totals for rates
-    links      links between nodes
-    following  subscriptions that follow their data from one node to another
+    links      links between nodes, and the subscriptions that they copy
     codec      the table of frame types, encoding and decoding
 """

@@ -234,17 +234,6 @@ class ShardCompaction(msgspec.Struct, frozen=True):
     """Entries removed."""
 
 
-CatalogOperation = (
-    OpenTopic
-    | CreateTopic
-    | AlterTopic
-    | ShowTopic
-    | ListTopics
-    | DeleteTopic
-    | CompactTopic
-    | CreatePlace
-    | ListPlaces
-    | ShowPlace
-    | DeletePlace
-    | ChangeSettings
-)
+_PlaceOperation = CreatePlace | ListPlaces | ShowPlace | DeletePlace | ChangeSettings
+_TopicOperation = OpenTopic | CreateTopic | AlterTopic | ShowTopic | ListTopics | DeleteTopic | CompactTopic
+CatalogOperation = _PlaceOperation | _TopicOperation

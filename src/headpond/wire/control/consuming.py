@@ -435,15 +435,6 @@ class Lost(Control, frozen=True):
     reason: Word
 
 
-SubscriptionOperation = (
-    CreateSubscription
-    | ListSubscriptions
-    | ShowSubscription
-    | ListUnacked
-    | ListSkipped
-    | DeleteSubscription
-    | SeekSubscription
-    | PauseSubscription
-    | Redrive
-    | Browse
-)
+_Administration = CreateSubscription | DeleteSubscription | SeekSubscription | PauseSubscription | Redrive
+_Inquiry = ListSubscriptions | ShowSubscription | ListUnacked | ListSkipped | Browse
+SubscriptionOperation = _Administration | _Inquiry

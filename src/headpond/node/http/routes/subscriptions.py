@@ -25,7 +25,7 @@ from headpond.node.http.request import (
 from headpond.node.http.routes.resources import TOPIC, DeletedOfTopic
 from headpond.shapes import resources as shapes
 from headpond.wire.control import consuming
-from headpond.wire.control.following import PromoteSubscription
+from headpond.wire.control.links import PromoteSubscription
 
 DEAD_MAX = 1000
 """Dead messages in one answer."""
