@@ -12,6 +12,7 @@ from headpond.model.ledger import LogAccount, ProducerAccount, SubscriptionAccou
 from headpond.model.policy import Policy
 from headpond.pipes.lab.run import LabResult
 from headpond.shapes import resources
+from headpond.shapes.convert import ErrorExplained
 from headpond.shapes.message import Row
 from headpond.spark.jobs.archive import ArchiveResult, CompactResult
 from headpond.spark.jobs.audit.audit import AuditResult
@@ -406,13 +407,6 @@ class PipelineCheckedShape(TypedDict):
     """Whether it was tried on Spark too."""
 
 
-class ErrorExplainedShape(TypedDict):
-    code: str
-    meaning: str
-    hint: str
-    retryable: bool
-
-
 class LinkHarmShape(TypedDict):
     passed: int
     """Segments that the link passed on."""
@@ -513,8 +507,8 @@ PRINTS: dict[str, Any] = {
     "ledger": LedgerShape,
     "top": Iterator[TopShape],
     "inspect": InspectedShape,
-    "errors": list[ErrorExplainedShape],
-    "errors CODE": ErrorExplainedShape,
+    "errors": list[ErrorExplained],
+    "errors CODE": ErrorExplained,
     "explain": RouteExplainedShape,
     "lab run": LabResult,
     "lab sweep": SweepResult,

@@ -12,7 +12,6 @@ import ssl
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -23,9 +22,6 @@ from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
 from headpond.node.data_folder import NodeDisk, lock_folder, open_error, open_identity
 from headpond.node.server import Server, clock_us, now_us
-
-if TYPE_CHECKING:
-    from headpond.node.http.server import HttpServer
 
 logger = logging.getLogger("headpond.node")
 
@@ -127,25 +123,22 @@ async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: O
     loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, _reload, certificates)
     server = Server(disk, core, settings, tls)
     url = await server.start()
-    try:
-        http = await _open_http(server, settings, tls) if settings.http else None
-    except BaseException:
-        await server.stop()
-        raise
+    http = None
+    if settings.http:
+        from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
+
+        http = HttpServer(server, settings, tls)
+        try:
+            await http.start()
+        except BaseException:
+            await server.stop()
+            raise
     on_ready(url, http.url if http is not None else None)
     await stopped.wait()
     logger.info("stopping")
     if http is not None:
         await http.stop()
     await server.stop()
-
-
-async def _open_http(server: Server, settings: Settings, tls: ssl.SSLContext | None) -> HttpServer:
-    from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
-
-    http = HttpServer(server, settings, tls)
-    await http.start()
-    return http
 
 
 def _raise_file_limit() -> None:

@@ -28,6 +28,19 @@ def error_object(error: HeadpondError) -> ErrorShape:
     return {"code": error.code, "message": message, "hint": hint, "retryable": error.retryable}
 
 
+class ErrorExplained(TypedDict):
+    code: str
+    meaning: str
+    hint: str
+    retryable: bool
+
+
+def explained_object(kind: type[HeadpondError]) -> ErrorExplained:
+    """The entry of an error in the catalogue."""
+    meaning = " ".join((kind.__doc__ or "").split())
+    return {"code": kind.code, "meaning": meaning, "hint": kind.default_hint, "retryable": kind.retryable}
+
+
 def shape_of(name: str, struct: type[msgspec.Struct], nullable: Collection[str] = (), **given: Any) -> Any:
     """A TypedDict with the fields of a struct, as ``derive`` reads them; the ``nullable`` ones may be null.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import inspect
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from headpond.cli.command import command, did_you_mean
 from headpond.cli.completion import error_codes
 from headpond.cli.options import argument
 from headpond.cli.output import Output, print_fields
 from headpond.model.errors import CATALOGUE, BadRequest, HeadpondError
+from headpond.shapes.convert import explained_object
 
 
 @command()
@@ -24,10 +25,10 @@ def errors(
     """Explain an error code: its meaning, what to do, and whether a retry can help."""
     if code is not None:
         kind = _find(code)
-        output.show(_entry(kind), partial(_print, kind))
+        output.show(explained_object(kind), partial(_print, kind))
         return
-    entries = [_entry(CATALOGUE[name]) for name in sorted(CATALOGUE)]
-    rows = [{**entry, "meaning": entry["meaning"].splitlines()[0]} for entry in entries]
+    entries = [explained_object(kind) for _, kind in sorted(CATALOGUE.items())]
+    rows = [{**entry, "meaning": entry["meaning"].partition(". ")[0]} for entry in entries]
     output.table(entries, "code retryable meaning", rows)
 
 
@@ -40,17 +41,8 @@ def _find(code: str) -> type[HeadpondError]:
     return kind
 
 
-def _entry(kind: type[HeadpondError]) -> dict[str, Any]:
-    return {
-        "code": kind.code,
-        "meaning": inspect.cleandoc(kind.__doc__ or ""),
-        "hint": kind.default_hint,
-        "retryable": kind.retryable,
-    }
-
-
 def _print(kind: type[HeadpondError]) -> None:
-    print(f"{_entry(kind)['meaning']}\n")
+    print(f"{inspect.cleandoc(kind.__doc__ or '')}\n")
     name = f"headpond.errors.{kind.__name__}"
     print_fields([("code", kind.code), ("class", name), ("retryable", kind.retryable)])
     print(f"hint       {kind.default_hint}")

@@ -71,6 +71,8 @@ _WITH_RETRY_AFTER = (429, 503)
 class PositionsNotHeld(NotHeld):
     """The consumer does not hold some of the positions to settle; the others are settled."""
 
+    code = NotHeld.code
+
     def __init__(self, positions: list[str]) -> None:
         shown = ", ".join(positions[:10]) + (" …" if len(positions) > 10 else "")
         super().__init__(f"this consumer does not hold {shown}; the other positions are settled")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -23,7 +24,6 @@ from litestar.response import Stream
 
 from headpond.client.reader import Reader
 from headpond.model.errors import BadRequest, HeadpondError, TopicMismatch
-from headpond.model.message import Message
 from headpond.node.http.answers import PIECE_BYTES, Answer
 from headpond.node.http.callers import Caller, Callers
 from headpond.node.http.held import HeldConsumer, parse_start, position_of
@@ -57,13 +57,13 @@ def event(name: str, data: bytes, id: str | None = None) -> bytes:
     return prefix + b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
+@dataclass(slots=True)
 class StreamPosition:
     """The next entry of each shard, as the id of an event has it."""
 
-    def __init__(self, uuid: bytes, incarnations: list[int], entries: list[int]) -> None:
-        self.uuid = uuid
-        self.incarnations = incarnations
-        self.entries = entries
+    uuid: bytes
+    incarnations: list[int]
+    entries: list[int]
 
     def __str__(self) -> str:
         pairs = zip(self.incarnations, self.entries, strict=True)
@@ -214,17 +214,13 @@ async def _hand_on(caller: Caller, held: HeldConsumer, callers: Callers, *, sent
         unsent = list(messages)
         try:
             while unsent:
-                yield _handed_event(unsent[0])
+                row = handed(unsent[0])
+                yield event("message", msgspec.json.encode(row, enc_hook=str), row.position)
                 message = unsent.pop(0)
                 if sent:
                     await held.settle([position_of(message)], held.consumer.ack, flush=False)
         finally:
             held.put_back(unsent)  # the client has hung up
-
-
-def _handed_event(message: Message) -> bytes:
-    row = handed(message)
-    return event("message", msgspec.json.encode(row, enc_hook=str), row.position)
 
 
 async def _counted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from time import monotonic
 from typing import Annotated, Any
@@ -14,8 +15,8 @@ from litestar.params import FromQuery, HeaderParameter, QueryParameter
 from headpond.client.consume.batch import Batch
 from headpond.client.reader import Part, Reader
 from headpond.model.bounds import ENTRY_MAX, SHARDS_MAX
-from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.receipt import Outcome
+from headpond.model.errors import BadRequest
+from headpond.model.receipt import Outcome, Receipt
 from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
 from headpond.node.http.held import parse_start
 from headpond.node.http.openapi import PublishOperation
@@ -119,28 +120,28 @@ async def publish_messages(
     messages = await aside(len(body), read_body, media, body, raw, request.headers)
     await answer_of(request).expect(RECEIPT_BYTES * len(messages))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
-    made = Published(name, 0, 0, 0, [])
-    error: HeadpondError | None = None
-    for each in receipts:
-        made.stored += each.outcome is Outcome.STORED
-        made.duplicate += each.outcome is Outcome.DUPLICATE
-        made.rejected += each.outcome is Outcome.REJECTED
-        error = error or each.error
-        made.receipts.append(
-            ReceiptShape(
-                each.outcome,
-                each.identity.shard,
-                each.entry,
-                str(each.identity),
-                each.durability,
-                None if each.error is None else error_object(each.error),
-            )
-        )
+    counts = Counter(each.outcome for each in receipts)
+    made = Published(
+        name,
+        counts[Outcome.STORED],
+        counts[Outcome.DUPLICATE],
+        counts[Outcome.REJECTED],
+        [_receipt(each) for each in receipts],
+    )
+    error = next((each.error for each in receipts if each.error is not None), None)
     if error is None:
         return Response(made)
     status = status_of(error)
     answer: Any = {**body_of(error), **msgspec.to_builtins(made)}
     return Response(answer, status_code=status, headers=headers_of(error, status))
+
+
+def _receipt(receipt: Receipt) -> ReceiptShape:
+    error = None if receipt.error is None else error_object(receipt.error)
+    identity = receipt.identity
+    return ReceiptShape(
+        receipt.outcome, identity.shard, receipt.entry, str(identity), receipt.durability, error
+    )
 
 
 @get("/topics/{topic:str}/messages", tags=["messages"])

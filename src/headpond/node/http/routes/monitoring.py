@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from litestar import MediaType, Response, get
 from litestar.params import FromPath, QueryParameter
@@ -24,6 +24,7 @@ from headpond.model.errors import CATALOGUE, BadRequest
 from headpond.model.ledger import Ratio
 from headpond.node.http.request import FromCaller, HttpRequest, state_of, while_connected
 from headpond.node.http.status import answer
+from headpond.shapes.convert import ErrorExplained, explained_object
 from headpond.shapes.top import Sample, sample, top_object
 from headpond.wire.control.status import (
     ROWS_MAX,
@@ -53,13 +54,6 @@ async def readyz(request: HttpRequest) -> Response[Any]:
 
 
 # --- the node ---------------------------------------------------------------------------------------
-
-
-class ErrorExplained(TypedDict):
-    code: str
-    meaning: str
-    hint: str
-    retryable: bool
 
 
 @get("/node", tags=["node"])
@@ -93,7 +87,7 @@ async def show_top(
 @get("/errors", tags=["node"])
 async def list_errors() -> list[ErrorExplained]:
     """The catalogue of errors."""
-    return [_explained(code) for code in sorted(CATALOGUE)]
+    return [explained_object(kind) for _, kind in sorted(CATALOGUE.items())]
 
 
 @get("/errors/{code:str}", tags=["node"])
@@ -101,13 +95,7 @@ async def explain_error(code: FromPath[str]) -> ErrorExplained:
     """What an error means, and what to do next."""
     if code not in CATALOGUE:
         raise BadRequest(f"there is no error {code[:80]!r}", hint="GET /v1/errors lists all there are.")
-    return _explained(code)
-
-
-def _explained(code: str) -> ErrorExplained:
-    kind = CATALOGUE[code]
-    meaning = " ".join((kind.__doc__ or "").split())
-    return {"code": code, "meaning": meaning, "hint": kind.default_hint, "retryable": kind.retryable}
+    return explained_object(CATALOGUE[code])
 
 
 # --- Prometheus -------------------------------------------------------------------------------------
@@ -116,52 +104,52 @@ Row = TypeVar("Row")
 Rates = tuple[Ratio, Ratio]
 
 TOPIC_COUNTERS = {
-    "messages_in": "Entries given out, ever.",
+    "messages_in": "Entries assigned since the topic was created.",
     "bytes_in": "Bytes written to its logs in this run.",
 }
 TOPIC_GAUGES = {
-    "stored": "Entries that are kept.",
-    "bytes": "Bytes that are kept.",
+    "stored": "Entries that are stored.",
+    "bytes": "Bytes that are stored.",
     "lag": "Unsettled entries of the subscription that is furthest behind.",
-    "announced": "Segments that its producers are known to have made.",
+    "announced": "Segments that its producers made, as far as the node knows.",
     "segments": "Segments of producers that are stored.",
-    "duplicates": "Segments that came again and were not stored again.",
+    "duplicates": "Segments that arrived again and were not stored again.",
 }
 SUBSCRIPTION_COUNTERS = {
-    "delivered": "Messages handed out in this run.",
+    "delivered": "Messages delivered in this run.",
     "settled": "Entries settled.",
-    "redelivered": "Messages handed out again in this run.",
+    "redelivered": "Messages redelivered in this run.",
 }
 SUBSCRIPTION_GAUGES = {
     "lag": "Entries that are not settled.",
-    "in_flight": "Entries in a consumer's hands.",
-    "unacked": "Entries that a consumer had and did not settle, and that come again.",
-    "dead": "Entries that were tried too often.",
+    "in_flight": "Entries that consumers hold.",
+    "unacked": "Entries that a consumer got and did not settle, and that await redelivery.",
+    "dead": "Entries that reached their maximum of attempts.",
     "consumers": "Consumers that are connected.",
     "paused": "1 while it is paused.",
     "entries": "Entries from its start to the end of the log.",
-    "reached": "Entries that a consumer was handed at least once.",
-    "copies": "Copies handed out and opened, since the node was last killed.",
-    "first_copies": "Those of them that were no repeat.",
+    "reached": "Entries that a consumer got at least once.",
+    "copies": "Deliveries that consumers opened, since the node last crashed.",
+    "first_copies": "Those of them that were not repeats.",
 }
 LINK_GAUGES = {
-    "lag": "Messages that the other side does not have yet.",
-    "refused": "Topics that it cannot bring.",
-    "messages": "Messages brought in this run.",
-    "records": "Records brought in this run.",
-    "duplicates": "Records that came again and were not stored again.",
+    "lag": "Messages that the other node does not have yet.",
+    "refused": "Topics that it cannot copy.",
+    "messages": "Messages copied in this run.",
+    "records": "Records copied in this run.",
+    "duplicates": "Records that arrived again and were not stored again.",
 }
 NODE_COUNTERS = {
     "messages_stored": "Messages stored in this run.",
-    "messages_delivered": "Messages handed out in this run.",
+    "messages_delivered": "Messages delivered in this run.",
 }
 NODE_GAUGES = {
     "connections": "Connections that are open.",
     "topics": "Topics.",
     "subscriptions": "Subscriptions.",
-    "unacked_bytes": "Bytes of segments taken in and not answered yet.",
-    "disk_free_bytes": "Room on the node's disk.",
-    "disk_full": "1 while sends are refused for lack of room.",
+    "unacked_bytes": "Bytes of segments received and not yet acknowledged.",
+    "disk_free_bytes": "Free bytes on the node's disk.",
+    "disk_full": "1 while the node refuses sends for lack of space.",
     "rss_bytes": "Memory of the process.",
 }
 
@@ -176,7 +164,7 @@ class Readings(Collector):
 
     def collect(self) -> Iterator[Metric]:
         node = self._top.node
-        yield from _alone("headpond_node", node, NODE_COUNTERS, NODE_GAUGES)
+        yield from _rows("headpond_node", (), [node], NODE_COUNTERS, NODE_GAUGES)
         yield GaugeMetricFamily("headpond_node_uptime_seconds", "Since it was started.", node.uptime_us / 1e6)
         if node.cpu_us is not None:
             yield CounterMetricFamily("headpond_node_cpu_seconds", "Processor time used.", node.cpu_us / 1e6)
@@ -190,7 +178,9 @@ class Readings(Collector):
         yield from _hop("headpond_subscription", names, many, _consumer_hop)
         yield from _hop("headpond_link", ("link",), links, _link_hop)
         for what in ("topics_left_out", "subscriptions_left_out"):
-            yield GaugeMetricFamily(f"headpond_{what}", "Not told of here.", getattr(self._top, what))
+            yield GaugeMetricFamily(
+                f"headpond_{what}", "Rows that this page leaves out.", getattr(self._top, what)
+            )
         events = CounterMetricFamily("headpond_node_events", "The node's own counters.", labels=["event"])
         for name, count in sorted(self._counters.items()):
             if isinstance(count, int | float):
@@ -198,14 +188,6 @@ class Readings(Collector):
         yield events
         for name, value in self._http.items():
             yield GaugeMetricFamily(f"headpond_http_{name}", "Of the HTTP server.", value)
-
-
-def _alone(prefix: str, row: Any, counters: Mapping[str, str], gauges: Mapping[str, str]) -> Iterator[Metric]:
-    for name, text in counters.items():
-        yield CounterMetricFamily(f"{prefix}_{name}", text, getattr(row, name))
-    for name, text in gauges.items():
-        if (value := getattr(row, name)) is not None:
-            yield GaugeMetricFamily(f"{prefix}_{name}", text, value)
 
 
 def _rows(
@@ -219,7 +201,8 @@ def _rows(
         for name, text in texts.items():
             made = family(f"{prefix}_{name}", text, labels=labels)
             for row in rows:
-                made.add_metric([getattr(row, label) for label in labels], float(getattr(row, name)))
+                if (value := getattr(row, name)) is not None:
+                    made.add_metric([getattr(row, label) for label in labels], float(value))
             yield made
 
 

@@ -21,7 +21,7 @@ from headpond.model.names import Place, TopicName
 from headpond.node.http.request import FromCaller, TopicPath, topic_name
 from headpond.shapes import resources as shapes
 from headpond.shapes.columns import make_field
-from headpond.shapes.convert import iso_time
+from headpond.shapes.convert import derive
 from headpond.wire.control import access, catalog, links, producing, staging
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import ShowLedger
@@ -295,7 +295,7 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     """Seconds until it expires; null: it is good until it is revoked."""
 
 
-class AccessShape(msgspec.Struct):
+class AccessShape(TypedDict):
     """What the caller may do."""
 
     guarded: bool
@@ -343,18 +343,7 @@ async def revoke_token(caller: FromCaller, token: FromPath[str]) -> shapes.Revok
 async def show_access(caller: FromCaller) -> AccessShape:
     """What the caller may do, and the node's clock."""
     info = await caller.ask(access.ShowAccess())
-    return AccessShape(
-        info.guarded,
-        info.token or None,
-        info.name or None,
-        info.rights,
-        info.scopes,
-        info.producer or None,
-        info.subscription or None,
-        None if info.expires_at_us is None else iso_time(info.expires_at_us),
-        iso_time(info.now_us),
-        info.free_bytes,
-    )
+    return derive(AccessShape, info)
 
 
 @get("/log", tags=["tokens"])
