@@ -130,5 +130,5 @@ def test_requests_that_are_not_answered_count_against_the_window_of_their_connec
 
 def test_a_question_about_topics_names_each_once(shell: CoreShell) -> None:
     Writer(shell).write(1)
-    with pytest.raises(BadRequest, match="named twice"):
+    with pytest.raises(BadRequest, match="names a topic twice"):
         shell.connect().request(ReadEnds(["orders", "default/default/default/orders"]))

@@ -123,7 +123,7 @@ def test_a_topic_that_goes_while_a_fetch_waits_is_told(sender: Sender) -> None:
 def test_the_masks_of_an_answer_fit_into_it_however_many_rows_there_are(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headpond.broker.reading.filter.MASK_BYTES_MAX", 2)
+    monkeypatch.setattr("headpond.broker.reading.chosen.MASK_BYTES_MAX", 2)
     reader = sender.shell.connect()
     reader.send(Request(1, FetchEntries(sender.info.uuid, 0, 1, 9, filter="entry != 4")))
     sender.shell.work_all()

@@ -7,9 +7,8 @@ nodes, ``catalog`` has the topics, ``access`` decides what a token allows, ``led
 In reading order::
 
     settings    A node's settings: defaults, a TOML file, and options of the command line
-    alarms      When the parts of the broker act next
     effects     What the shell does for the core, and how it reports back
-    context     What every part uses: clocks, settings, counters, alarms, effects
+    context     What every part uses: clocks, settings, counters, effects, and alarms
     steps       Operations that wait, written as generators
     session     One connection as the node knows it: its conversation, its blocks, its consumers
     sessions    All connections: what is sent to them, and how they end

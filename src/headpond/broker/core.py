@@ -25,12 +25,11 @@ from headpond.broker.effects import Commit, Effect, Fetch, RemoveTree, Send
 from headpond.broker.ingest.ingest import Producing
 from headpond.broker.ingest.requests import ProducerRequests
 from headpond.broker.ingest.watermark import Watermark
-from headpond.broker.ledger.requests import LedgerRequests
+from headpond.broker.ledger.ledger import LedgerRequests
 from headpond.broker.ledger.top import TopRequests
 from headpond.broker.links.requests import Peering
 from headpond.broker.operations import LocalRequest, Operations
 from headpond.broker.reading.fetch import Fetching
-from headpond.broker.reading.losses import LossLog
 from headpond.broker.session import Session, shown
 from headpond.broker.sessions import Sessions
 from headpond.broker.settings import Settings
@@ -137,7 +136,6 @@ class NodeCore:
                 **top.handlers,
             },
         )
-        self._loss_log = LossLog(catalog)
         self._on_raw: dict[int, Callable[[Session, Frame], None]] = {
             FrameType.TITLE: producing.on_title,
             FrameType.SEGMENT: producing.on_segment,
@@ -311,7 +309,7 @@ class NodeCore:
     def fetched(self, fetch: Fetch, run: ReadResult | None) -> None:
         """A read of a log ended; None if the disk failed it."""
         if run is not None and run.lost:
-            self._loss_log.write(fetch, run.lost)
+            self.fetching.log_losses(fetch, run.lost)
         fetch.then(run)
 
     # --- time and end -------------------------------------------------------------------------------

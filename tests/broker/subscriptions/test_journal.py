@@ -8,11 +8,11 @@ from headpond.broker.subscriptions.journal import Subscriptions
 from headpond.broker.subscriptions.records import (
     DAMAGED,
     Change,
+    EntriesRedriven,
     Missed,
     Moved,
     Opened,
     Paused,
-    Redriven,
     Removed,
     Settlement,
     came_back,
@@ -70,7 +70,7 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
         elif what == "redrive":
             subscription.redrives += 1
             again = subscription.redrive(shard, start, end)
-            journal.append(Redriven(TOPIC, "s", shard, again, subscription.redrives))
+            journal.append(EntriesRedriven(TOPIC, "s", shard, again, subscription.redrives))
         elif what == "upto":
             subscription.ack_upto(shard, end)
             journal.append(Settlement(TOPIC, "s", shard, [], [], [], [], upto=end))
@@ -86,7 +86,7 @@ def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
                 journal.append(Settlement(TOPIC, "s", shard, [], [], [], [(start, start + 1, *refusal)]))
         elif what == "miss":
             missed = Missed(TOPIC, "s", shard, [(start, end)], DAMAGED, 0)
-            subscriptions.miss(subscription, missed)
+            subscriptions.apply(missed)
             journal.append(missed)
         else:
             spans = [(start, end)]

@@ -2,10 +2,10 @@
 
 In reading order::
 
-    rights     What every operation and every frame asks for, in one table; and the decision
-    tokens     Tokens: who may come in, kept in a journal of their own
-    admin_log  The log of administration: who did what, when, and what came of it. The latest are kept; older
-    quotas     Quotas of tenants: rates slow a connection down; what there are too many of is refused for a wh
-    guard      The guard: lets clients in, ends their connections when their token does, and judges what they
-    requests   Tokens made, listed, shown and revoked; what a client may do; the log of administration, read
+    rights     Whether a token allows an operation or a frame
+    tokens     Tokens, and the journal that has them
+    admin_log  The log of administration: who did what, when, with which outcome
+    quotas     Quotas of tenants: rates slow a connection down, limits refuse
+    guard      Greets clients, ends connections when their token ends, checks every operation
+    requests   Tokens created, listed, shown and revoked; the rights of a client
 """

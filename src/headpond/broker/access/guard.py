@@ -17,7 +17,7 @@ from typing import Any
 
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.rights import Checked, check, check_frame, keeps, reaches_stage
-from headpond.broker.access.tokens import Token
+from headpond.broker.access.tokens import KnownToken
 from headpond.broker.context import Context
 from headpond.broker.session import Session
 from headpond.broker.sessions import Sessions
@@ -74,7 +74,7 @@ class Guard:
         if token is not None:
             token.connections.discard(session.connection)
 
-    def revoked(self, token: Token) -> None:
+    def revoked(self, token: KnownToken) -> None:
         """The revocation is durable: ends the connections of the token."""
         for connection in sorted(token.connections):
             self._sessions.refuse(connection, TokenRevoked(f"token {token.id} ({token.made.name}) was revoked"))

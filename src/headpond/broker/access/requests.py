@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headpond.broker.access.guard import Guard
-from headpond.broker.access.tokens import Token, TokenChange, TokenEnded, make_token
+from headpond.broker.access.tokens import KnownToken, TokenChange, TokenEnded, make_token
 from headpond.broker.context import Context
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import Session
@@ -59,10 +59,10 @@ class TokenRequests:
         records = self._stores.admin_log.records
         return records[max(0, len(records) - ask.count) :]
 
-    def _sees(self, session: Session, token: Token) -> bool:
+    def _sees(self, session: Session, token: KnownToken) -> bool:
         return session.grant is ALL or session.grant.covers(token.grant)
 
-    def _find(self, session: Session, said: str) -> Token:
+    def _find(self, session: Session, said: str) -> KnownToken:
         """By id or name, among those that the session may know of; of several names, the one not revoked."""
         said = without_secret(said)
         token = self._tokens.get(said)
@@ -150,7 +150,7 @@ class TokenRequests:
         )
 
 
-def token_info(token: Token) -> TokenInfo:
+def token_info(token: KnownToken) -> TokenInfo:
     made = token.made
     return TokenInfo(
         made.id,

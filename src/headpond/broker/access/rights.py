@@ -14,6 +14,8 @@ from headpond.wire.control.rule import ADMIN, PRODUCE, Rule, place_of_topic
 from headpond.wire.control.staging import ListWriters
 from headpond.wire.frame import FrameType
 
+TOPIC_GONE = "the topic no longer exists"
+"""The same text whether a topic was deleted or is out of a token's reach."""
 Checked = Any
 """An operation, or a SUBSCRIBE: it has a ``rule``."""
 
@@ -128,7 +130,7 @@ def check_title(grant: Grant, topic: str, producer: str) -> None:
 
 def _check_uuid(grant: Grant, name: str | None) -> None:
     if name is None or not grant.reaches(Place.of(name)):
-        raise TopicNotFound("the topic that was read no longer exists")
+        raise TopicNotFound(TOPIC_GONE)
 
 
 def _check_names(grant: Grant, rule: Rule, operation: Any) -> None:

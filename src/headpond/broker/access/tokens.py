@@ -74,7 +74,7 @@ TokenChange = TokenMade | TokenEnded | TokenForgotten | Guarded
 
 
 @dataclass(slots=True)
-class Token:
+class KnownToken:
     made: TokenMade
     grant: Grant
     revoked_at_us: int | None = None
@@ -100,21 +100,21 @@ class Tokens(TableState):
         self._now_us = now_us
         self.guarded = False
         """Whether a token is asked for."""
-        self._by_id: dict[str, Token] = {}
+        self._by_id: dict[str, KnownToken] = {}
 
-    def get(self, id: str) -> Token | None:
+    def get(self, id: str) -> KnownToken | None:
         return self._by_id.get(id)
 
-    def named(self, name: str) -> list[Token]:
+    def named(self, name: str) -> list[KnownToken]:
         return [token for token in self._by_id.values() if token.made.name == name]
 
-    def __iter__(self) -> Iterator[Token]:
+    def __iter__(self) -> Iterator[KnownToken]:
         return iter(sorted(self._by_id.values(), key=lambda token: token.made.created_at_us))
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def find(self, text: str, now_us: int) -> Token:
+    def find(self, text: str, now_us: int) -> KnownToken:
         """The token of that text, or raises why it is not valid."""
         token_id, secret = _parse(text)
         token = self._by_id.get(token_id)
@@ -129,7 +129,7 @@ class Tokens(TableState):
         self.guarded = True
         if isinstance(change, TokenMade):
             grant = Grant.parse(change.rights, change.scopes, change.producer, change.subscription)
-            self._by_id[change.id] = Token(change, grant, change.revoked_at_us)
+            self._by_id[change.id] = KnownToken(change, grant, change.revoked_at_us)
         elif isinstance(change, TokenEnded) and (token := self._by_id.get(change.id)) is not None:
             token.revoked_at_us = token.revoked_at_us or change.at_us
         elif isinstance(change, TokenForgotten):

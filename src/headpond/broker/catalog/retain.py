@@ -124,8 +124,7 @@ class Retaining:
         for subscription in self._stores.subscriptions.of_topic(topic.uuid):
             if subscription.copy.passive or any(each.connected for each in subscription.attachments):
                 continue  # a copy lives as long as its source
-            history = self._stores.subscriptions.history(subscription)
-            seen_us = max(history.seen_us, subscription.created_at_us)
+            seen_us = max(subscription.history.seen_us, subscription.created_at_us)
             if self._now_us() - seen_us >= after_us:
                 self._remove(topic, subscription)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headpond.broker.access.rights import TOPIC_GONE
 from headpond.broker.catalog.changes import (
     CatalogChange,
     PlaceCreated,
@@ -272,7 +273,7 @@ class Catalog(TableState):
         """The topic that a request names by its uuid, or ``TopicNotFound``."""
         topic = self._by_uuid.get(uuid)
         if topic is None:
-            raise TopicNotFound("the topic was deleted")
+            raise TopicNotFound(TOPIC_GONE)
         return topic
 
     def name_of(self, uuid: bytes) -> str | None:

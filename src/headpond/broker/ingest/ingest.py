@@ -13,12 +13,12 @@ from functools import partial
 import msgspec
 
 from headpond.broker.access.quotas import Quotas
+from headpond.broker.access.rights import check_title
 from headpond.broker.catalog.topic_requests import TopicListener
 from headpond.broker.catalog.topics import Catalog, Shard, Topic
 from headpond.broker.context import Context
 from headpond.broker.ingest.admission import Admit, Early, Refused, Repeat, predecessor_done
 from headpond.broker.ingest.producers import fenced
-from headpond.broker.ingest.titles import NAME_LENGTH_MAX, Titles
 from headpond.broker.ingest.typed_blocks import TypedBlocks, judge_schema
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import BlockContext, Session
@@ -33,6 +33,7 @@ from headpond.model.errors import (
     HeadpondError,
     KeyMissing,
     LimitReached,
+    NotAllowed,
     PredecessorMissing,
     ProtocolError,
     SchemaMismatch,
@@ -41,12 +42,13 @@ from headpond.model.errors import (
     TopicNotFound,
     ValueMissing,
 )
+from headpond.model.grant import ALL
 from headpond.storage.log.book import Book
 from headpond.storage.log.marks import Stored
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.frame import Frame
 from headpond.wire.plain.segment import check_state_rows
-from headpond.wire.title import Predecessor, decode_title
+from headpond.wire.title import Predecessor, Title, decode_title
 
 BLOCKS_MAX = 1024
 """Blocks that one connection may speak of; the oldest context is let go and must be titled again."""
@@ -55,6 +57,7 @@ HOLES_MAX = 10_000
 ANSWERS_MAX = 1024
 """Answers in one ACK frame, which keeps it far below the limit of a control frame."""
 MESSAGE_LENGTH_MAX = 300
+NAME_LENGTH_MAX = 600
 FRAME_COST_BYTES = 512
 """The memory that a segment takes beside its bytes, until it is answered."""
 
@@ -79,7 +82,6 @@ class Producing(TopicListener):
         self._now_us = context.now_us
         self._watermark = watermark
         self._quotas = quotas
-        self._titles = Titles(catalog, context.counters)
         self._answers: dict[tuple[int, bytes, int, str], list[AckItem]] = {}
 
     # --- context ------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ class Producing(TopicListener):
         if known is not None and known.title_crc == frame.crc and known.refusal is None:
             session.current = known
             return
-        topic, refusal = self._titles.judge(session, block, shard_power, title)
+        topic, refusal = self._judge_title(session, block, shard_power, title)
         context = BlockContext(block, frame.crc, title.topic[:NAME_LENGTH_MAX], topic)
         context.producer, context.epoch, context.late = title.producer, title.epoch, title.late
         context.refusal = refusal
@@ -110,6 +112,36 @@ class Producing(TopicListener):
         session.blocks[block] = context
         session.current = context
 
+    def _judge_title(
+        self, session: Session, block: bytes, shard_power: int, title: Title
+    ) -> tuple[Topic | None, HeadpondError | None]:
+        """The topic, if the session may send to it, and why the block cannot be taken, if it cannot.
+
+        A topic that the session may not send to is as if it did not exist.
+        """
+        topic, grant = self._catalog.by_uuid(title.topic_uuid), session.grant
+        if grant is not ALL:
+            try:
+                check_title(grant, title.topic, title.producer)
+                if topic is not None and not grant.reaches(topic.place):
+                    topic = None
+                if topic is not None and grant.producer and _is_anothers(topic, block, title):
+                    raise NotAllowed(f"the block is not one of producer {title.producer!r}")
+            except HeadpondError as error:
+                self._counters["operations_not_allowed"] += 1
+                return None, error
+        if topic is None:
+            return None, self._unknown_topic(title.topic)
+        if topic.created.shard_power != shard_power:
+            shards = f"{2**topic.created.shard_power} shards, the producer cut {2**shard_power}"
+            return topic, TopicMismatch(f"topic {topic.shown} has {shards}")
+        return topic, topic.producers.judge(title, topic.shown)
+
+    def _unknown_topic(self, name: str) -> HeadpondError:
+        if self._catalog.by_name(name) is not None:
+            return TopicMismatch(f"topic {name[:NAME_LENGTH_MAX]} was deleted and created again")
+        return TopicNotFound(f"there is no topic {name[:NAME_LENGTH_MAX]!r}")
+
     # --- segments -----------------------------------------------------------------------------------
 
     def on_segment(self, session: Session, frame: Frame) -> None:
@@ -123,7 +155,7 @@ class Producing(TopicListener):
         # Rows of the wrong schema use up their numbers, like any segment refused for good.
         lasting = refusal is not None and not isinstance(refusal, SchemaMismatch)
         if lasting or topic is None or not topic.shards:
-            refusal = refusal or self._titles.unknown_topic(context.topic_name)
+            refusal = refusal or self._unknown_topic(context.topic_name)
             self._reject(session, context, frame, refusal)
             return
         if topic.has_rates:
@@ -431,3 +463,13 @@ class Producing(TopicListener):
 
 def _rejected(segment: int, error: HeadpondError, expected: int | None = None) -> AckItem:
     return AckItem(segment, "rejected", None, error.code, error.message[:MESSAGE_LENGTH_MAX], expected)
+
+
+def _is_anothers(topic: Topic, block: bytes, title: Title) -> bool:
+    """Whether the block, or its predecessor, is known as another producer's.
+
+    Otherwise a token that is bound to a producer could use up the segment numbers of another one.
+    """
+    blocks = [block] if title.predecessor is None else [block, title.predecessor.block]
+    tallies = (shard.log.marks.book.tallies.get(each) for shard in topic.shards for each in blocks)
+    return any(tally is not None and tally.run and tally.producer != title.producer for tally in tallies)

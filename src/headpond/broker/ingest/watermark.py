@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from headpond.broker.alarms import Alarms
+from headpond.broker.context import Alarms
 from headpond.model.errors import DiskFull
 
 logger = logging.getLogger("headpond.node")

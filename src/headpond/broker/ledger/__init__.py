@@ -2,8 +2,7 @@
 
 In reading order::
 
-    runs      Runs of the node, numbered: which one this is, and which was the last that did not end in good o
-    ledger    The ledger of a topic, drawn up from its marks, its logs and its subscriptions' places. Nothing
-    top       One reading for ``headpond top``: how far every subscription is behind, and all of those that ar
-    requests  Questions about what became of everything, and about how busy the node is
+    runs    Runs of the node, numbered, and the last one that was cut short
+    ledger  The ledger of a topic, from its marks, logs and cursors
+    top     One reading for ``headpond top``: how far subscriptions are behind
 """

@@ -1,14 +1,21 @@
-"""The ledger of a topic, drawn up from its marks, its logs and its subscriptions' places. Nothing is read."""
+"""The ledger of a topic: what became of every message, from marks, logs and cursors in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
+from headpond.broker.context import Context
+from headpond.broker.ingest.ingest import Producing
 from headpond.broker.ledger.runs import Runs
+from headpond.broker.session import Session
+from headpond.broker.steps import Handler
+from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.subscription import Subscription
+from headpond.model.errors import ProducerNotFound, SubscriptionNotFound
 from headpond.model.ledger import (
     LogAccount,
     ProducerAccount,
@@ -18,7 +25,68 @@ from headpond.model.ledger import (
 )
 from headpond.model.ranges import RangeSet
 from headpond.storage.log.book import BlockTally
-from headpond.wire.control.ledger import BLOCKS_MAX, SEGMENT_RANGES_MAX, BlockAccount, BlockSegments
+from headpond.wire.control.codec import Operation
+from headpond.wire.control.ledger import (
+    BLOCKS_MAX,
+    RANGES_MAX,
+    SEGMENT_RANGES_MAX,
+    BlockAccount,
+    BlockSegments,
+    LedgerInfo,
+    ShowLedger,
+    SubscriptionLedger,
+)
+
+
+class LedgerRequests:
+    def __init__(self, context: Context, stores: Stores, topics: TopicRequests, producing: Producing) -> None:
+        self._context = context
+        self._stores = stores
+        self._topics = topics
+        self._producing = producing
+        self.handlers: Mapping[type[Operation], Handler] = {ShowLedger: self._ledger}
+
+    def _ledger(self, session: Session, ask: ShowLedger) -> LedgerInfo:
+        topic = self._topics.find(ask.topic)
+        runs = self._stores.runs
+        pages = ProducerPages(topic, runs, self._producing.open_blocks(topic), segments=ask.segments)
+        blocks, left_out = pages.blocks(ask.producer) if ask.blocks or ask.segments else ([], 0)
+        producers = pages.accounts()
+        if ask.producer is not None:
+            producers = [account for account in producers if account.producer == ask.producer]
+            if not producers:
+                raise ProducerNotFound(
+                    f"topic {topic.shown} has no messages of a producer {ask.producer[:80]!r}"
+                )
+        return LedgerInfo(
+            topic=topic.name,
+            at_us=self._context.now_us(),
+            run=runs.number,
+            crashed=runs.crashed,
+            log=log_account(topic),
+            producers=producers,
+            subscriptions=[self._subscription(topic, one) for one in self._subscriptions(topic, ask)],
+            blocks=blocks,
+            blocks_left_out=left_out,
+        )
+
+    def _subscriptions(self, topic: Topic, ask: ShowLedger) -> list[Subscription]:
+        found = sorted(self._stores.subscriptions.of_topic(topic.uuid), key=lambda one: one.name)
+        if ask.subscription is None:
+            return found
+        named = [one for one in found if one.name == ask.subscription]
+        if not named:
+            raise SubscriptionNotFound(f"topic {topic.shown} has no subscription {ask.subscription[:80]!r}")
+        return named
+
+    def _subscription(self, topic: Topic, subscription: Subscription) -> SubscriptionLedger:
+        return SubscriptionLedger(
+            subscription_account(topic, subscription, self._stores.runs),
+            subscription.kind,
+            subscription.mode,
+            sum(attachment.connected for attachment in subscription.attachments),
+            subscription.history.lost[-RANGES_MAX:],
+        )
 
 
 class _Page(NamedTuple):
@@ -27,9 +95,6 @@ class _Page(NamedTuple):
     account: ProducerAccount
     closed: bool
     touched_us: int
-
-
-# --- producers --------------------------------------------------------------------------------------
 
 
 class ProducerPages:
@@ -58,7 +123,7 @@ class ProducerPages:
         self._pages = {block: _page(found, block in open_blocks) for block, found in parts.items()}
 
     def accounts(self) -> list[ProducerAccount]:
-        """One a name, in order."""
+        """One per name, in order."""
         by_name = {name: list(accounts) for name, accounts in self._folded.items()}
         for page in self._pages.values():
             by_name.setdefault(page.account.producer, []).append(page.account)
@@ -68,7 +133,7 @@ class ProducerPages:
         return found
 
     def blocks(self, producer: str | None) -> tuple[list[BlockAccount], int]:
-        """One a block, the latest first, and how many were left out."""
+        """One per block, the latest first, and how many were left out."""
         pages = [
             (block, page)
             for block, page in self._pages.items()
@@ -114,9 +179,6 @@ def log_account(topic: Topic) -> LogAccount:
         total.lost += book.lost
         total.before += book.counted_from
     return total
-
-
-# --- subscriptions ----------------------------------------------------------------------------------
 
 
 def subscription_account(topic: Topic, subscription: Subscription, runs: Runs) -> SubscriptionAccount:

@@ -40,7 +40,6 @@ from headpond.model.errors import (
     SchemaMismatch,
     StorageFailed,
     TopicMismatch,
-    TopicNotFound,
 )
 from headpond.model.names import TopicName
 from headpond.wire.control.catalog import AlterTopic, CreateTopic
@@ -300,9 +299,7 @@ class PeerSink:
         return msgspec.convert(intake.outcome, Admitted)
 
     def _shard(self, uuid: bytes, number: int) -> tuple[Topic, Shard]:
-        topic = self._catalog.by_uuid(uuid)
-        if topic is None:
-            raise TopicNotFound("the topic was deleted")
+        topic = self._catalog.find(uuid)
         if number >= len(topic.shards):
             raise TopicMismatch(f"topic {topic.shown} has no shard {number}")
         return topic, topic.shards[number]

@@ -1,13 +1,13 @@
 """Reading by position: any range of a shard, in stored form, without a subscription and its state.
 
 A connection has one request that reads a log under way and a bounded number waiting (``in_turn``); none begins
-while the connection has no room for its answer. So a reader that does not keep up waits for itself, and many
-readers share the worker threads that consumers' reads run in. Who waits for a topic to grow costs nothing until
-it does.
+while the connection has no room for its answer. So a slow reader delays only itself, and many readers share the
+worker threads with consumers. A client that waits for a topic to grow costs nothing until it does.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,8 +19,7 @@ from headpond.broker.catalog.topic_requests import TopicListener
 from headpond.broker.catalog.topics import Catalog, Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch, FindEntry
-from headpond.broker.reading.columns import ChosenFetch, check_columns
-from headpond.broker.reading.filter import check_filter
+from headpond.broker.reading.chosen import ChosenFetch, check_columns, check_filter
 from headpond.broker.session import Session
 from headpond.broker.steps import Handler, Steps, Wait, gathered
 from headpond.broker.subscriptions.records import DAMAGED, RETENTION
@@ -49,8 +48,11 @@ from headpond.wire.filter import Filter
 
 T = TypeVar("T")
 
+logger = logging.getLogger("headpond.node")
+
 FETCH_BYTES_MAX = 8 * 1024 * 1024
-"""What one fetch brings at the most, unless a single record is larger."""
+"""The most bytes of one fetch, unless a single record is larger."""
+LOGGED_MAX = 1000
 READS_MAX = 64
 """Requests of one connection that wait to read a log."""
 WATCHES_MAX = 64
@@ -113,6 +115,8 @@ class Fetching(TopicListener):
         """By connection: requests that have not begun to read."""
         self._busy: set[int] = set()
         self._watches: dict[int, list[Watch]] = {}
+        self._logged: set[tuple[str, int, int]] = set()
+        """Shard, start and end of the losses in the log."""
         self._alarm = context.alarms.add(self._on_time)
         self.handlers: Mapping[type[Operation], Handler] = {
             FetchEntries: self._fetch,
@@ -125,17 +129,34 @@ class Fetching(TopicListener):
         self._busy.discard(session.connection)
         self._watches.pop(session.connection, None)
 
-    # --- how far topics reach -----------------------------------------------------------------------
+    def log_losses(self, fetch: Fetch, lost: list[tuple[int, int]]) -> None:
+        """Logs entries that a read did not find: once for each span, with the reason."""
+        topic = self._catalog.by_uuid(fetch.topic)
+        if topic is None:
+            return
+        kept, where = topic.shards[fetch.shard].log.entry_first, f"topic {topic.shown}, shard {fetch.shard}"
+        for start, end in lost:
+            if (where, start, end) in self._logged:
+                continue
+            if len(self._logged) >= LOGGED_MAX:
+                self._logged.clear()
+            self._logged.add((where, start, end))
+            if start < kept:
+                logger.info("%s: retention dropped entries %d to %d", where, start, min(end, kept) - 1)
+            if kept < end:
+                logger.error("%s: entries %d to %d are damaged or missing", where, max(start, kept), end - 1)
+
+    # --- the ends of topics -------------------------------------------------------------------------
 
     def _read_ends(self, session: Session, ask: ReadEnds) -> Steps[list[Ends]]:
         if ask.known is not None and len(ask.known) != len(ask.topics):
-            raise BadRequest(f"{len(ask.topics)} topics, and known ends of {len(ask.known)}")
+            raise BadRequest(f"the request names {len(ask.topics)} topics, and known ends of {len(ask.known)}")
         ends = self._ends(ask)
         if ask.known is None or not ask.wait_s or _grown(ends, ask.known):
             return ends
         watches = self._watches.setdefault(session.connection, [])
         if len(watches) >= WATCHES_MAX:
-            raise LimitReached(f"a connection waits for at most {WATCHES_MAX} answers about topics")
+            raise LimitReached(f"a connection may wait for at most {WATCHES_MAX} answers about topics")
         until_us = self._context.clock_us() + round(ask.wait_s * 1e6)
         places = {each.topic: place for place, each in enumerate(ends)}
         wait: Wait[None] = Wait()
@@ -147,7 +168,7 @@ class Fetching(TopicListener):
     def _ends(self, ask: ReadEnds) -> list[Ends]:
         names = [str(TopicName.parse(name)) for name in ask.topics]
         if len(set(names)) != len(names):
-            raise BadRequest("a topic is named twice in one question")
+            raise BadRequest("the request names a topic twice")
         return [_ends(name, self._catalog.by_name(name)) for name in names]
 
     def topic_altered(self, topic: Topic) -> None:
@@ -197,7 +218,7 @@ class Fetching(TopicListener):
         """Does work that reads a log, when it is the turn of this request."""
         queue = self._queues.setdefault(session.connection, deque())
         if len(queue) >= READS_MAX:
-            raise LimitReached(f"a connection has at most {READS_MAX} requests that wait to read")
+            raise LimitReached(f"a connection may have at most {READS_MAX} requests that wait to read")
         wait: Wait[None] = Wait()
         queue.append(wait)
         self.opened(session)
@@ -218,7 +239,7 @@ class Fetching(TopicListener):
     def _fetch(self, session: Session, ask: FetchEntries) -> Steps[Records]:
         end_max = ENTRY_MAX if ask.end is None else ask.end
         if ask.entry > end_max:
-            raise BadRequest(f"entries {ask.entry} to {ask.end} cannot be")
+            raise BadRequest(f"entries {ask.entry} to {ask.end}: the end is before the start")
         topic, _ = self._log(ask)
         wanted = Filter(ask.filter) if ask.filter else None
         if wanted is not None:

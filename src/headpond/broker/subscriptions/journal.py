@@ -24,7 +24,7 @@ from headpond.broker.subscriptions.records import (
     Copied,
     CopiesDelivered,
     CopyPlace,
-    History,
+    EntriesRedriven,
     LastAttached,
     Missed,
     MissedBefore,
@@ -32,7 +32,6 @@ from headpond.broker.subscriptions.records import (
     Opened,
     PassedOver,
     Paused,
-    Redriven,
     Removed,
     Returned,
     Settlement,
@@ -83,11 +82,6 @@ class Subscriptions(TableState):
         self._now_us, self._clock_us = now_us, clock_us
         self._schemas = schemas
         self._by_topic: dict[bytes, dict[str, Subscription]] = {}
-        self._histories: dict[tuple[bytes, str], History] = {}
-
-    def history(self, subscription: Subscription) -> History:
-        """What it missed, and when a consumer was last attached."""
-        return self._histories.setdefault((subscription.topic_uuid, subscription.name), History())
 
     def get(self, topic: bytes, name: str) -> Subscription | None:
         return self._by_topic.get(topic, {}).get(name)
@@ -106,10 +100,7 @@ class Subscriptions(TableState):
             yield from subscriptions.values()
 
     def drop_topic(self, topic: bytes) -> list[Subscription]:
-        gone = list(self._by_topic.pop(topic, {}).values())
-        for subscription in gone:
-            self._histories.pop((topic, subscription.name), None)
-        return gone
+        return list(self._by_topic.pop(topic, {}).values())
 
     def apply(self, change: Change) -> None:
         """Applies a record that is in the journal, or is about to be."""
@@ -121,7 +112,6 @@ class Subscriptions(TableState):
             return
         if isinstance(change, Removed):
             del self._by_topic[change.topic][change.name]
-            self._histories.pop((change.topic, change.name), None)
         elif isinstance(change, Totals):
             counts = subscription.counts
             counts.acked, counts.skipped, counts.lost = change.acked, change.skipped, change.lost
@@ -132,8 +122,14 @@ class Subscriptions(TableState):
             subscription.paused = change.paused
         elif isinstance(change, Copied):
             subscription.copy.record, subscription.copy.generation = change, change.generation
-        elif isinstance(change, LastAttached | MissedBefore):
-            self._restore_history(subscription, change)
+        elif isinstance(change, LastAttached):
+            history = subscription.history
+            history.seen_us = max(history.seen_us, change.at_us)
+        elif isinstance(change, MissedBefore):
+            history = subscription.history
+            history.lost, history.expired = list(change.lost), change.expired
+            history.compacted = change.compacted
+            history.seen_us = max(history.seen_us, change.seen_us)
         elif change.shard >= len(subscription.cursors):
             raise BadFrame(f"a settlement of shard {change.shard}, which the topic does not have")
         elif isinstance(change, ShardState):
@@ -141,16 +137,16 @@ class Subscriptions(TableState):
         elif isinstance(change, Moved):
             subscription.seek(change.shard, change.entry, change.run)
             subscription.copy.generation = max(subscription.copy.generation, change.generation)
-        elif isinstance(change, Redriven):
+        elif isinstance(change, EntriesRedriven):
             subscription.redrives = max(subscription.redrives, change.redrives)
             subscription.copy.generation = max(subscription.copy.generation, change.generation)
             for start, end in change.spans:
                 subscription.redrive(change.shard, start, end)
         elif isinstance(change, Missed):
-            self.miss(subscription, change)
+            _miss(subscription, change)
         elif isinstance(change, PassedOver):
             passed = subscription.cursors[change.shard].pass_over(EntrySet.decode(change.entries))
-            self.history(subscription).compacted += passed
+            subscription.history.compacted += passed
         elif isinstance(change, CameBack):
             cursor = subscription.cursors[change.shard]
             _replay_returned(cursor, change.returned)
@@ -201,35 +197,18 @@ class Subscriptions(TableState):
             due.append((due_step_up(clock_us + wait_us, wait_us) if wait_us > 0 else 0, entries))
         cursor.restore_refused(due, by_bound)
 
-    def miss(self, subscription: Subscription, change: Missed) -> None:
-        """Entries cannot be delivered: they are settled, and the history has them."""
-        history = self.history(subscription)
-        count = sum(subscription.give_up(change.shard, *span, change.reason) for span in change.spans)
-        if change.reason == EXPIRED:  # that is no loss
-            subscription.counts.lost -= count
-            history.expired += count
-        else:
-            history.add(change.shard, change.spans, change.reason, change.at_us)
-
-    def _restore_history(self, subscription: Subscription, change: LastAttached | MissedBefore) -> None:
-        history = self.history(subscription)
-        if isinstance(change, LastAttached):
-            history.seen_us = max(history.seen_us, change.at_us)
-            return
-        history.lost = list(change.lost)
-        history.expired, history.seen_us = change.expired, max(history.seen_us, change.seen_us)
-        history.compacted = change.compacted
-
     def _open(self, change: Opened) -> None:
         cursors = [ShardCursor(start, change.run) for start in change.starts]
         subscription = make_subscription(change, cursors, partial(self._schemas, change.topic))
+        if (before := self.get(change.topic, change.name)) is not None:  # the record is read twice
+            subscription.history = before.history
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
-        self.history(subscription).compacted = 0
+        subscription.history.compacted = 0
         for cursor, (end, current) in zip(cursors, change.state, strict=False):
             superseded = EntrySet()
             superseded.add(cursor.cursor, end)
             superseded.exclude(EntrySet.decode(current))
-            self.history(subscription).compacted += cursor.pass_over(superseded)
+            subscription.history.compacted += cursor.pass_over(superseded)
 
     def pass_compacted(self, subscription: Subscription, shard: int, compacted: EntrySet) -> list[PassedOver]:
         """Settles what compaction removed behind the subscription's position; returns the journal records."""
@@ -249,10 +228,6 @@ class Subscriptions(TableState):
         """Every subscription as it is now."""
         for subscription in self.all():
             yield from _snapshot(subscription, self._now_us() - self._clock_us())
-            history = self.history(subscription)
-            if history.lost or history.expired or history.seen_us or history.compacted:
-                missed = (history.lost, history.expired, history.seen_us, history.compacted)
-                yield MissedBefore(subscription.topic_uuid, subscription.name, *missed)
 
 
 def release(subscription: Subscription) -> list[CameBack | Unacked]:
@@ -281,6 +256,16 @@ def records_of(subscription: Subscription) -> Iterator[CameBack | Unacked]:
         for part in entries.parts(UNACKED_MAX):
             bits = part.encode()
             yield Unacked(topic, name, shard, [(0, bits)], [(bound, bits)])
+
+
+def _miss(subscription: Subscription, change: Missed) -> None:
+    """Entries cannot be delivered: they are settled, and the history has them."""
+    count = sum(subscription.give_up(change.shard, *span, change.reason) for span in change.spans)
+    if change.reason == EXPIRED:  # that is no loss
+        subscription.counts.lost -= count
+        subscription.history.expired += count
+    else:
+        subscription.history.add(change.shard, change.spans, change.reason, change.at_us)
 
 
 def _restore_copies(cursor: ShardCursor, change: CopiesDelivered) -> None:
@@ -323,6 +308,10 @@ def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Chan
     counts = subscription.counts
     totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
     yield Totals(topic, name, *totals, subscription.redrives, subscription.copy.generation)
+    history = subscription.history
+    missed = (history.lost, history.expired, history.seen_us, history.compacted)
+    if any(missed):
+        yield MissedBefore(topic, name, *missed)
 
 
 def _restore(state: ShardState, policy: Policy) -> ShardCursor:

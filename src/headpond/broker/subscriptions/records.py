@@ -250,7 +250,7 @@ class Moved(ShardRecord, frozen=True, tag=8):
     """Of the subscription from then on (subscription.py)."""
 
 
-class Redriven(ShardRecord, frozen=True, tag=9):
+class EntriesRedriven(ShardRecord, frozen=True, tag=9):
     """Dead entries of one shard are offered again; ``redrives`` counts the requests for that."""
 
     spans: list[Span]
@@ -341,7 +341,7 @@ Change = (
     | CameBack
     | Paused
     | Moved
-    | Redriven
+    | EntriesRedriven
     | Missed
     | MissedBefore
     | LastAttached

@@ -18,10 +18,9 @@ from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.records import (
     Change,
-    History,
+    EntriesRedriven,
     Moved,
     Paused,
-    Redriven,
     Removed,
     Settlement,
 )
@@ -95,7 +94,45 @@ class SubscriptionRequests:
         }
 
     def info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
-        return _info(topic, subscription, self._subscriptions.history(subscription), whole=whole)
+        ends = [shard.log.entry_durable for shard in topic.shards]
+        cursors, counts = subscription.cursors, subscription.counts
+        behind = sum(max(0, end - cursor.cursor) for end, cursor in zip(ends, cursors, strict=True))
+        dead = (
+            (shard, *span)
+            for shard, cursor in enumerate(cursors)
+            for span in cursor.dead.spans(0, cursor.dead.end)
+        )
+        return SubscriptionInfo(
+            subscription=subscription.name,
+            topic=topic.name,
+            kind=subscription.kind,
+            mode=subscription.mode,
+            consumers=[attachment.shown for attachment in subscription.attachments if attachment.connected],
+            settled=counts.acked + counts.skipped,
+            unsettled=behind - sum(len(cursor.settled) for cursor in cursors),
+            in_flight=sum(len(cursor.held) for cursor in cursors),
+            unacked=sum(len(cursor.unacked) for cursor in cursors),
+            lost=counts.lost,
+            positions=[cursor.cursor for cursor in cursors],
+            policy=subscription.policy,
+            paused=subscription.paused,
+            created_at_us=subscription.created_at_us,
+            acked=counts.acked,
+            skipped=counts.skipped,
+            dead=subscription.dead,
+            nacked=counts.nacked,
+            late=counts.late,
+            delivered=counts.delivered,
+            redelivered=counts.redelivered,
+            redriven=counts.redriven,
+            dead_entries=list(islice(dead, DEAD_SPANS_MAX)) if whole else [],
+            expired=subscription.history.expired,
+            lost_ranges=subscription.history.lost if whole else [],
+            seen_at_us=subscription.history.seen_us,
+            bury_fault=subscription.bury_fault,
+            compacted=subscription.history.compacted,
+            **copy_fields(subscription.copy),
+        )
 
     def find(self, topic_name: str, name: str) -> tuple[Topic, Subscription]:
         """A topic and its subscription; raises if there is none."""
@@ -216,7 +253,7 @@ class SubscriptionRequests:
             wanted = [(shard, 0, ENTRY_MAX) for shard in range(len(topic.shards))]
         for shard, start, end in wanted:
             if not (shard < len(topic.shards) and start < end):
-                raise BadRequest(f"entries {start} to {end} of shard {shard} cannot be")
+                raise BadRequest(f"topic {topic.shown} has no entries {start} to {end} of shard {shard}")
         by_shard: dict[int, list[Span]] = {}
         for shard, start, end in wanted:
             by_shard.setdefault(shard, []).extend(subscription.redrive(shard, start, end))
@@ -226,7 +263,9 @@ class SubscriptionRequests:
             subscription.copy.generation += 1
         numbers = (subscription.redrives, subscription.copy.generation)
         names = (topic.uuid, subscription.name)
-        wait = journaled(self._settlements, *(Redriven(*names, *item, *numbers) for item in spans.items()))
+        wait = journaled(
+            self._settlements, *(EntriesRedriven(*names, *item, *numbers) for item in spans.items())
+        )
         self._consuming.pump(subscription)
         yield wait
         return {"redriven": sum(end - start for found in spans.values() for start, end in found)}
@@ -269,45 +308,3 @@ class SubscriptionRequests:
             raise LimitReached(f"the record at entry {entry} is too large to be browsed; consume it")
         compacted = log.compacted_in(run.records)
         return Browsed(records, run.next_entry, log.entry_durable, run.lost, compacted)
-
-
-def _info(
-    topic: Topic, subscription: Subscription, history: History, *, whole: bool = False
-) -> SubscriptionInfo:
-    ends = [shard.log.entry_durable for shard in topic.shards]
-    cursors, counts = subscription.cursors, subscription.counts
-    behind = sum(max(0, end - cursor.cursor) for end, cursor in zip(ends, cursors, strict=True))
-    dead = (
-        (shard, *span) for shard, cursor in enumerate(cursors) for span in cursor.dead.spans(0, cursor.dead.end)
-    )
-    return SubscriptionInfo(
-        subscription=subscription.name,
-        topic=topic.name,
-        kind=subscription.kind,
-        mode=subscription.mode,
-        consumers=[attachment.shown for attachment in subscription.attachments if attachment.connected],
-        settled=counts.acked + counts.skipped,
-        unsettled=behind - sum(len(cursor.settled) for cursor in cursors),
-        in_flight=sum(len(cursor.held) for cursor in cursors),
-        unacked=sum(len(cursor.unacked) for cursor in cursors),
-        lost=counts.lost,
-        positions=[cursor.cursor for cursor in cursors],
-        policy=subscription.policy,
-        paused=subscription.paused,
-        created_at_us=subscription.created_at_us,
-        acked=counts.acked,
-        skipped=counts.skipped,
-        dead=subscription.dead,
-        nacked=counts.nacked,
-        late=counts.late,
-        delivered=counts.delivered,
-        redelivered=counts.redelivered,
-        redriven=counts.redriven,
-        dead_entries=list(islice(dead, DEAD_SPANS_MAX)) if whole else [],
-        expired=history.expired,
-        lost_ranges=history.lost if whole else [],
-        seen_at_us=history.seen_us,
-        bury_fault=subscription.bury_fault,
-        compacted=history.compacted,
-        **copy_fields(subscription.copy),
-    )

@@ -11,8 +11,11 @@ key_shared.py) and implements ``receivers``, ``offer`` and, where it differs, th
 "what a kind decides".
 """
 
+# ruff: noqa: B027  (a kind overrides the hooks that it needs)
+
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -25,6 +28,7 @@ from headpond.broker.subscriptions.records import (
     LOST,
     SKIPPED,
     Copied,
+    History,
     ReturnedSet,
     Settlement,
     SubscriptionCounts,
@@ -157,7 +161,7 @@ class Consequences:
     """Whether the last consumer left; another may have come since."""
 
 
-class Subscription:
+class Subscription(ABC):
     single: ClassVar[bool] = False
     """Whether one consumer gets everything."""
     settling_frees: ClassVar[bool] = False
@@ -193,6 +197,7 @@ class Subscription:
         self.attachments: list[Attachment] = []
         """In order of arrival; the first one of a unique or failover subscription is active."""
         self.counts = SubscriptionCounts()
+        self.history = History()
         self.redrives = 0
         self.copy = Copy()
         self.consequences: Consequences | None = None
@@ -249,13 +254,13 @@ class Subscription:
 
     # --- what a kind decides ------------------------------------------------------------------------
 
+    @abstractmethod
     def receivers(self) -> list[Attachment]:
         """The consumers that the node can send to now; none while the subscription is paused."""
-        raise NotImplementedError
 
+    @abstractmethod
     def offer(self, shard: int, run: ReadResult, entry: int | None) -> list[Offer]:
         """What to send of records that were read from ``entry`` on (None: that were just stored)."""
-        raise NotImplementedError
 
     def offer_cached(self, ends: list[int]) -> list[Offer]:
         """What to send without reading: consumers have the records. ``ends`` are the shards' durable ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headpond.broker.alarms import Alarms
+from headpond.broker.context import Alarms
 
 
 class Clock:
