@@ -30,9 +30,9 @@ from headpond.wire.control.consuming import (
 from headpond.wire.control.greeting import Error
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.producing import Ack, BlockEnd, Hole
+from headpond.wire.expiry import TTL_HEADER
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
-from headpond.wire.plain.expiry import TTL_HEADER
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.title import Predecessor, Title, encode_title
 from tests.fire.core_shell import CoreClient, CoreShell

@@ -29,9 +29,9 @@ from headpond.wire.control.consuming import (
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.control.reading import FetchEntries
 from headpond.wire.control.status import ShowNode
+from headpond.wire.expiry import TTL_HEADER
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
-from headpond.wire.plain.expiry import TTL_HEADER
 from headpond.wire.plain.segment import encode_plain
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import title_frame

@@ -63,11 +63,6 @@ class Generation:
         self.file.write_at(self.at, frames)
         self.file.sync()
 
-    def doubt(self, path: str) -> None:
-        """The file may lack bytes that it seems to have."""
-        self.doubtful.add(path)
-        self.synced = False
-
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
@@ -335,7 +330,8 @@ class CommitRounds:
         """A write or sync of this file failed: bytes that the system shows may be on no disk."""
         for generation in self._live():
             if path in generation.paths:
-                generation.doubt(path)
+                generation.doubtful.add(path)
+                generation.synced = False
 
     # --- the end ------------------------------------------------------------------------------------
 

@@ -319,10 +319,6 @@ class MemoryDisk:
             return end
         return min(end, node.size + max(0, self.capacity_bytes - self._used_bytes()))
 
-    def part_of(self, size: int) -> int:
-        """How much of a failed write is left."""
-        return self._random.randrange(size + 1)
-
 
 class MemoryFile:
     """An open file of a ``MemoryDisk``."""
@@ -358,7 +354,7 @@ class MemoryFile:
             try:
                 disk.note("write", self.path, offset, len(data))
             except OSError:
-                self._node.write(offset, data[: disk.part_of(len(data))])
+                self._node.write(offset, data[: disk._random.randrange(len(data) + 1)])
                 raise
             room = disk.room_for(self._node, offset + len(data)) - offset
             self._node.write(offset, data[: max(0, room)])

@@ -144,13 +144,9 @@ class Recovery:
             return
         self.tail = tail = Bad(self.end, end)
         sealed = self.end < self._sealed_bytes
-        self.tail_damaged = sealed or self._hidden(tail)
+        self.tail_damaged = sealed or bool(self.file.unreadable.overlap(*tail))
         if not self.tail_damaged and not torn:
             self.tail_damaged = not looks_torn(self.file, tail, shard=self._shard, last=True)
-
-    def _hidden(self, tail: Bad) -> bool:
-        """Whether the disk cannot read some of the tail."""
-        return bool(self.file.unreadable.overlap(*tail))
 
     def settle(self, end_entry: int, *, cut: bool = True) -> int:
         """Cuts off the tail and makes the rest durable; returns the offset for the next append.

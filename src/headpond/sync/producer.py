@@ -16,7 +16,7 @@ from headpond.model.errors import BufferFull, HeadpondError, TimedOut
 from headpond.model.receipt import Receipt
 from headpond.producer.sharder import Sharder
 from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
-from headpond.wire.plain.expiry import with_ttl
+from headpond.wire.expiry import with_ttl
 
 
 class Promise(AsyncPromise):

@@ -6,9 +6,9 @@ import pytest
 
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.consuming import Deliver
+from headpond.wire.expiry import with_ttl
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
-from headpond.wire.plain.expiry import with_ttl
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.record import decode_record_header
 from tests.broker.subscriptions.core_readers import PLAIN, KindReader, Writer, shell

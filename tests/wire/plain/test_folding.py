@@ -11,9 +11,9 @@ import pytest
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadSegment, SegmentTooLarge
 from headpond.storage.log.rewrite import _without
+from headpond.wire.expiry import expiries_us, with_ttl
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import rows_to_batch
-from headpond.wire.plain.expiry import expiries_us, with_ttl
 from headpond.wire.plain.ipc import unfolded_bytes
 from headpond.wire.plain.segment import (
     FORM_FOLDED,

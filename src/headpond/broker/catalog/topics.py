@@ -37,7 +37,7 @@ from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.seal import Seal
 from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
-from headpond.wire.plain.expiry import last_us, may_expire
+from headpond.wire.expiry import last_us, may_expire
 from headpond.wire.title import Title
 from headpond.wire.typed.versions import SchemaVersions
 

@@ -23,7 +23,7 @@ from headpond.broker.subscriptions.subscription import (
 from headpond.model.entry_set import Span
 from headpond.model.errors import SubscriptionBusy
 from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
-from headpond.wire.plain.expiry import expiries_us
+from headpond.wire.expiry import expiries_us
 
 SPANS_MAX = 4096
 """At most this many spans in one delivery, so that its frame stays small."""

@@ -15,8 +15,8 @@ from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, M
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet, Span
 from headpond.storage.log.read import ReadResult, StoredRecord
+from headpond.wire.expiry import expired_spans, expiries_us, may_expire
 from headpond.wire.frame import HEADER_BYTES, TRAILER
-from headpond.wire.plain.expiry import expired_spans, expiries_us, may_expire
 from headpond.wire.record import RECORD_HEADER_BYTES
 
 SPANS_MAX = 4096

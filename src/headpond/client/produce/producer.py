@@ -28,7 +28,7 @@ from headpond.model.errors import BufferFull, Closed, HeadpondError, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Fate, Outcome, Receipt
 from headpond.producer.sharder import NoSharder, Sharder
-from headpond.wire.plain.expiry import with_ttl
+from headpond.wire.expiry import with_ttl
 
 if TYPE_CHECKING:
     import pyarrow as pa

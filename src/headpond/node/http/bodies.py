@@ -21,8 +21,8 @@ import pyarrow.types as pt
 from headpond.client.produce.values import TypedValues
 from headpond.model.errors import BadRequest, BadSegment, WrongMediaType
 from headpond.model.message import to_micros
+from headpond.wire.expiry import TTL_S_MAX, with_ttl
 from headpond.wire.plain.columns import rows_to_batch
-from headpond.wire.plain.expiry import TTL_S_MAX, with_ttl
 from headpond.wire.plain.ipc import unfolded_bytes
 
 # --- values of typed topics -------------------------------------------------------------------------

@@ -53,11 +53,6 @@ class BlockTally(msgspec.Struct, array_like=True):
     refused: dict[str, int] = {}
     late: int = 0
 
-    def shown_by_the_log(self, other: BlockTally) -> None:
-        """Copies the counts that ``other`` took from records."""
-        self.stored, self.messages, self.refused = other.stored, other.messages, other.refused
-        self.late = other.late
-
     @property
     def came(self) -> bool:
         """Whether a segment of it is stored or refused."""
@@ -228,10 +223,13 @@ class Book:
 
     def restore(self, block: bytes, body: bytes) -> None:
         """Takes the tally of a block from an event in the log."""
-        tally = decode_tally(body)
-        if tally is None:
+        try:
+            tally = _decoder.decode(body)
+        except (msgspec.DecodeError, msgspec.ValidationError):
             return
-        tally.shown_by_the_log(self.tallies.get(block, BlockTally()))
+        counted = self.tallies.get(block, BlockTally())  # from the records themselves
+        tally.stored, tally.messages = counted.stored, counted.messages
+        tally.refused, tally.late = counted.refused, counted.late
         self.tallies[block] = tally
         if not tally.came:
             self._alone[block] = None
@@ -287,13 +285,6 @@ class Book:
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(BlockTally)
-
-
-def decode_tally(body: bytes) -> BlockTally | None:
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
 
 
 def refusal_code(body: bytes) -> str:

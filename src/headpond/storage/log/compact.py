@@ -121,7 +121,7 @@ class StateScan:
             if keys.null_count:
                 self.keyless.include(as_entries(entries.filter(keys.is_null())))
         if self._parts > 1:
-            mine = pa.array([key is not None and self._is_mine(key) for key in keys.to_pylist()])
+            mine = pa.array([key is not None and self._part == self._part_of(key) for key in keys.to_pylist()])
             keys, entries = keys.filter(mine), entries.filter(mine)
         self._rows.add(keys, entries)
 
@@ -136,8 +136,8 @@ class StateScan:
             self._numbers = pa.array(range(2 * count), pa.int64())
         return pc.add(self._numbers.slice(0, count), pa.scalar(first, pa.int64()))
 
-    def _is_mine(self, key: bytes) -> bool:
-        return (xxh3_64_intdigest(key) >> _HASH_SHIFT) % self._parts == self._part
+    def _part_of(self, key: bytes) -> int:
+        return (xxh3_64_intdigest(key) >> _HASH_SHIFT) % self._parts
 
     # --- parts --------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Compaction:
         going = self._going.within(first, end)
         taken_out = log.compacted.within(first, end)
         taken_out.include(going)
-        rewrite = Rewrite(log.place, run, taken_out, log.known_blocks())
+        rewrite = Rewrite(log.place, run, taken_out, log.marks.blocks())
         error: OSError | None = None
         try:
             while not rewrite.finished and error is None:

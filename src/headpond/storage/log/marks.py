@@ -136,15 +136,8 @@ class Marks:
         if not known.admitted:
             del self._blocks[block]
 
-    def forget(
-        self,
-        now_us: int,
-        *,
-        after_end_us: int = DAY_US,
-        after_silence_us: int = 30 * DAY_US,
-        keep: bytes | None = None,
-    ) -> list[bytes]:
-        """Drops blocks that have been closed or silent for long enough; returns them.
+    def forget(self, now_us: int, after_end_us: int, after_silence_us: int, keep: bytes | None = None) -> int:
+        """Drops blocks that have been closed or silent for long enough; returns how many.
 
         ``keep`` is a block that is being appended to; blocks with pending segments stay too.
         """
@@ -162,7 +155,7 @@ class Marks:
         for block in gone:
             self._drop(block)
         self.book.fold_alone(now_us - after_silence_us)
-        return gone
+        return len(gone)
 
     def _drop(self, block: bytes) -> None:
         self.book.fold(block, self._blocks.pop(block).admitted)

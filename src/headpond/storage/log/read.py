@@ -75,8 +75,7 @@ def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> It
                     expected = first + count
                     yield FramedRecord(offset, header, int.from_bytes(raw[3:7], "little"), raw)
         if at < end:
-            accept = _follower(file, end, expected)
-            following = following_frame(file, at, end, shard=shard, accept=accept)
+            following = following_frame(file, at, end, shard=shard, accept=_follower(file, end, expected))
             if following is None:
                 return
             at = following
@@ -339,7 +338,7 @@ class LogReader:
             if header.first_entry > expected:
                 lost.append((expected, header.first_entry))
             expected = header.end_entry
-            if header.end_entry <= at or header.count == 0 or _is_stub(item.raw):
+            if header.end_entry <= at or header.count == 0 or is_stub(item.raw[_LEAD_BYTES : _LEAD_BYTES + 8]):
                 continue
             if len(item.raw) > room and (records or not first):
                 self._hint(header.first_entry, file_id, item.offset)
@@ -475,8 +474,3 @@ class LogReader:
 
     def open_file(self, file: FileView) -> SalvagedFile:
         return open_salvaged(self._disk, self._place.path(*file.id))
-
-
-def _is_stub(raw: bytes) -> bool:
-    """Whether compaction has removed all rows of this record."""
-    return is_stub(raw[_LEAD_BYTES : _LEAD_BYTES + 8])

@@ -52,8 +52,8 @@ from headpond.storage.log.read import FileView, belongs, build_index
 from headpond.storage.log.rewrite import find_compacted
 from headpond.storage.recovery import DamageReport, FileDamage, Recovery
 from headpond.storage.seal import SealedFile
+from headpond.wire.expiry import last_us
 from headpond.wire.frame import Frame, FrameType
-from headpond.wire.plain.expiry import last_us
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segments_of
 from headpond.wire.typed.versions import versions_of
 

@@ -121,8 +121,7 @@ class ShardLog:
         """What the log takes on disk, without reserved room."""
         self._closed_bytes = 0
         self._view = View((), found.kept, found.next_entry, 0, [])
-        files = tuple(found.files)
-        self._show(self._view._replace(files=files, end_offset=found.end_offset, points=found.points))
+        self._show(View(tuple(found.files), found.kept, found.next_entry, found.end_offset, found.points))
         self._reader = LogReader(disk, place)
         self._finder = SegmentFinder(self._reader)
         self._reader.damaged = found.damaged
@@ -203,18 +202,11 @@ class ShardLog:
         if self.appender.under_way is None:
             self.appender.release()
 
-    def forget_blocks(self, now_us: int) -> int:
-        """Forgets blocks that have been closed or silent for long; returns how many."""
-        return len(self._forget(now_us))
-
-    def _forget(self, now_us: int, keep: bytes | None = None) -> list[bytes]:
-        hold_us = self.peer_hold_us
-        return self.marks.forget(
-            now_us,
-            after_end_us=max(DAY_US, hold_us),
-            after_silence_us=max(self._options.forget_silent_us, hold_us),
-            keep=keep,
-        )
+    def forget_blocks(self, now_us: int, keep: bytes | None = None) -> int:
+        """Forgets blocks but ``keep`` that have been closed or silent for long; returns how many."""
+        after_end_us = max(DAY_US, self.peer_hold_us)
+        after_silence_us = max(self._options.forget_silent_us, self.peer_hold_us)
+        return self.marks.forget(now_us, after_end_us, after_silence_us, keep)
 
     @property
     def may_expire(self) -> bool:
@@ -469,7 +461,7 @@ class ShardLog:
         kept = self.entry_first if kept is None else kept
         head = FileHead(first, max(previous, default=None), kept, self.stored_at_us)
         # A log may stay open for years: it forgets old blocks whenever it writes its marks.
-        self._forget(now_us, block)
+        self.forget_blocks(now_us, block)
         marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)
         self.report.blocks_forgotten += forgotten
         body = MarksBody(head, list(self.damaged), self._incarnations, marks)
@@ -575,10 +567,6 @@ class ShardLog:
     def closed_files(self) -> list[ClosedFile]:
         """The files that the log no longer writes to, oldest first."""
         return [ClosedFile(file, self._view.end_entry(at)) for at, file in enumerate(self._view.files[:-1])]
-
-    def known_blocks(self) -> frozenset[bytes]:
-        """The blocks whose segments a sender may repeat."""
-        return self.marks.blocks()
 
     def has_files(self, files: list[FileView]) -> bool:
         """Whether readers still use all these files: none was dropped or replaced."""

@@ -5,5 +5,4 @@ In reading order::
     columns  the schema, and batches made from rows or from a user's table
     ipc      checks of an Arrow IPC message's metadata, before its body is read
     segment  encoding and decoding
-    expiry   the time to live of a message, in the header ``headpond-ttl``
 """

@@ -224,7 +224,9 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
         batch.validate(full=True)
         check_sent_at(batch.column(batch.num_columns - 1))
         if mask >> _HEADERS & 1:
-            _check_headers(batch.column(batch.num_columns - 2))
+            headers = batch.column(batch.num_columns - 2)
+            if headers.items.null_count or headers.keys.null_count:
+                raise BadSegment("a header without name or text")
     except _ARROW_FAULTS as error:
         raise BadSegment(f"a segment that cannot be read: {error}") from error
     return batch
@@ -329,8 +331,3 @@ def _decode_bare(data: bytes, mask: int, nulls: int, rows: int) -> pa.RecordBatc
     if cursor.at != cursor.size:
         raise BadSegment(f"a segment with {cursor.size - cursor.at:,} bytes behind its end")
     return pa.RecordBatch.from_arrays([*arrays, sent_at], schema=SCHEMAS[mask])
-
-
-def _check_headers(headers: pa.MapArray) -> None:
-    if headers.items.null_count or headers.keys.null_count:
-        raise BadSegment("a header without name or text")

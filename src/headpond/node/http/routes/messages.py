@@ -35,8 +35,8 @@ from headpond.node.http.request import (
 from headpond.node.http.status import body_of, headers_of, status_of
 from headpond.shapes.convert import ErrorShape, error_object
 from headpond.shapes.message import Row, batch_rows
+from headpond.wire.expiry import TTL_S_MAX
 from headpond.wire.frame import SEGMENT_BYTES_MAX
-from headpond.wire.plain.expiry import TTL_S_MAX
 
 FETCH_BYTES = 1024 * 1024
 RECEIPT_BYTES = 256
