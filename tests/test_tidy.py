@@ -108,13 +108,22 @@ def test_a_package_names_its_files_and_its_packages(path: Path) -> None:
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
-def test_the_documents_links_lead_somewhere() -> None:
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_documents_links_lead_to_files_and_headings() -> None:
     broken = [
         f"{path.relative_to(ROOT)}: {target}"
         for path in project_texts()
         if path.suffix == ".md"
-        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", path.read_text())
-        if not (path.parent / target).exists()
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", path.read_text())
+        for name, _, anchor in [target.partition("#")]
+        for page in [path.parent / name if name else path]
+        if not page.exists() or (anchor and anchor not in anchors(page))
     ]
     assert broken == []
 
