@@ -30,48 +30,27 @@ class AnswerRoom:
         self.bytes = 0
         self._bytes_max = bytes_max
         self._wait_s = wait_s
-        self._waiting: dict[asyncio.Future[None], int] = {}
-        """The bytes that each waits for, in the order they came."""
+        self._turn = asyncio.Lock()
+        """Held by the answer that waits for room; the others wait for their turn, in the order they came."""
+        self._given = asyncio.Event()
 
     async def take(self, size: int) -> None:
         """Waits until there is room; an answer that is larger than all of it waits to be the only one."""
-        if not self._waiting and self._fits(size):
-            self.bytes += size
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = size
         try:
-            async with asyncio.timeout(self._wait_s):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():  # it got the room, and its request has ended
-                self.give(size)
-            else:
-                self._waiting.pop(turn, None)
-                self._wake()
-            if isinstance(error, TimeoutError):
-                raise LimitReached(
-                    f"clients have not read {self.bytes:,} bytes of answers (http_limits.answers_bytes)",
-                    hint="Read answers to their end, or ask for less at a time (count, bytes_max).",
-                ) from None
-            raise
+            async with asyncio.timeout(self._wait_s), self._turn:
+                while self.bytes and self.bytes + size > self._bytes_max:
+                    self._given.clear()
+                    await self._given.wait()
+                self.bytes += size
+        except TimeoutError:
+            raise LimitReached(
+                f"clients have not read {self.bytes:,} bytes of answers (http_limits.answers_bytes)",
+                hint="Read answers to their end, or ask for less at a time (count, bytes_max).",
+            ) from None
 
     def give(self, size: int) -> None:
         self.bytes -= size
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._waiting:
-            turn, size = next(iter(self._waiting.items()))
-            if not turn.done():
-                if not self._fits(size):
-                    return
-                self.bytes += size
-                turn.set_result(None)
-            del self._waiting[turn]
-
-    def _fits(self, size: int) -> bool:
-        return not self.bytes or self.bytes + size <= self._bytes_max
+        self._given.set()
 
 
 class Answer:

@@ -202,8 +202,6 @@ class HeldConsumer:
         self, positions: list[str], settle: Callable[[Message], Awaitable[None]], *, flush: bool = True
     ) -> int:
         """Settles messages; returns when that is on the disk. An error names positions it does not hold."""
-        for each in positions:
-            parse_position(each)
         self.busy += 1
         try:
             missing = []
