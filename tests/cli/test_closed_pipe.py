@@ -65,7 +65,7 @@ def read(service: Node) -> str:
 
 
 @pytest.mark.parametrize("command", PRINTING)
-def test_it_ends_quietly_with_0(service: Node, read: str, command: str) -> None:
+def test_a_closed_pipe_ends_a_command_quietly_with_0(service: Node, read: str, command: str) -> None:
     arguments = command.replace("TOPIC", read).split()
     takes_json = not {"--help", "-h", "--version"} & set(arguments)
     for each in [arguments, [*arguments, "--json"]][: 1 + takes_json]:
@@ -74,7 +74,7 @@ def test_it_ends_quietly_with_0(service: Node, read: str, command: str) -> None:
         assert not any(word in said for word in ("error", "Traceback", "ignored")), (each, said)
 
 
-def test_where_nobody_reads_stderr_a_command_does_its_work(cli: Cli, service: Node, topic: str) -> None:
+def test_a_command_does_its_work_if_nobody_reads_stderr(cli: Cli, service: Node, topic: str) -> None:
     from_in, to_in = os.pipe()
     from_err, to_err = os.pipe()
     os.close(from_err)

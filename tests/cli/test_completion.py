@@ -94,14 +94,14 @@ def test_error_codes_need_no_node() -> None:
     assert complete("headpond errors ") == sorted(CATALOGUE)
 
 
-def test_what_waits_on_this_disk_is_offered(cli: Cli, topic: str) -> None:
+def test_slots_with_refill_files_are_offered(cli: Cli, topic: str) -> None:
     assert cli("produce", topic, url=NOWHERE, stdin=b"spilled\n").code == 0
     (slot,) = complete("headpond refill show ")
     assert slot.startswith(topic)
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "garbage", "headpond://", "headpond://no.such.host.invalid"])
-def test_without_a_node_nothing_is_offered_and_nothing_said(url: str) -> None:
+def test_without_a_node_completion_offers_and_prints_nothing(url: str) -> None:
     assert complete("headpond topic show ", url) == []
 
 

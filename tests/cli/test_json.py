@@ -55,7 +55,7 @@ def test_every_command_is_on_the_page() -> None:
     assert set(contract.COMMANDS) == names | options
 
 
-def test_the_checker_can_say_no() -> None:
+def test_the_checker_finds_faults() -> None:
     good = {"code": "c", "meaning": "m", "hint": "h", "retryable": False}
     for bad in (
         {**good, "more": 1},
@@ -221,7 +221,7 @@ def test_refills_and_files(run: Run, cli: Cli, service: Node, topic: str, state_
     assert run("refill list") == []
 
 
-def test_what_needs_no_node(run: Run) -> None:
+def test_commands_that_need_no_node(run: Run) -> None:
     assert len(run("errors")) > 20
     assert run("errors", "disk-full", name="errors CODE")["retryable"] is True
     run("explain", "resend_many(window=8) | dedup", "--loss", 0.1)

@@ -12,7 +12,7 @@ def test_no_fields_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_a_name_moves_no_cursor_and_sets_no_title(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_a_name_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     name = "\x1b]0;owned\x07till\x9b2J\r-1 ✓"
     print_table(("PRODUCER",), [(name,)])
     print_fields([("producer", name)])

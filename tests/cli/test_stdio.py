@@ -20,7 +20,7 @@ def expected_lines(data: bytes) -> list[bytes]:
 
 
 @given(st.lists(st.text("a\n\r", max_size=12).map(str.encode), max_size=12))
-def test_where_blocks_are_cut_does_not_matter(blocks: list[bytes]) -> None:
+def test_lines_do_not_depend_on_the_borders_of_blocks(blocks: list[bytes]) -> None:
     assert cut(blocks) == (expected_lines(b"".join(blocks)), [])
 
 
@@ -36,7 +36,7 @@ def test_empty_lines_are_lines_and_the_last_needs_no_newline() -> None:
     assert cut([b"\n\na\n\nb"]) == ([b"", b"", b"a", b"", b"b"], [])
 
 
-def test_a_line_without_end_is_not_kept_in_memory() -> None:
+def test_an_endless_line_does_not_fill_the_memory() -> None:
     cutter = LineCutter(bytes_max=10)
     for _ in range(1000):
         assert cutter.feed(b"x" * 100) == []

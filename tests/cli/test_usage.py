@@ -182,7 +182,7 @@ def test_a_closed_stream_is_no_crash(service: Node, closed: str, code: int) -> N
     assert done.returncode == code, done.stderr
 
 
-def test_an_error_with_stderr_closed_does_not_turn_up_on_stdout(service: Node) -> None:
+def test_with_stderr_closed_an_error_is_not_printed_on_stdout(service: Node) -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 2>&-', "sh", *HEADPOND, "topic", "show", "nothing-here", "--url", service.url],
         capture_output=True,

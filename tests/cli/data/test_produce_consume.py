@@ -104,7 +104,7 @@ def wait_for_entries(node: Node, topic: str, count: int) -> None:
             time.sleep(0.02)
 
 
-def test_json_rows_tell_all_of_a_message(cli: Cli, service: Node, topic: str) -> None:
+def test_a_json_row_has_every_field_of_a_message(cli: Cli, service: Node, topic: str) -> None:
     cli("produce", topic, "--key-separator", "=", url=service.url, stdin=b"\xff=\xfe\nk=v\n")
     done = cli("consume", topic, "--subscription", "s", "--count", 2, "--json", url=service.url)
     binary, text = (json.loads(line) for line in done.out.splitlines())
@@ -151,7 +151,9 @@ def test_an_entry_can_be_the_start(cli: Cli, service: Node, topic: str) -> None:
     assert cli("consume", topic, "-s", "s", "--start", 1, "--count", 2, url=service.url).out == b"1\n2\n"
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, spawn: Spawn, service: Node, topic: str) -> None:
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(
+    cli: Cli, spawn: Spawn, service: Node, topic: str
+) -> None:
     fill(service, topic, b"".join(b"%d\n" % number for number in range(100_000)))
     consumer = spawn("consume", topic, "--subscription", "s", "--url", service.url)
     assert consumer.stdout is not None

@@ -105,7 +105,7 @@ def test_a_person_reads_a_row_a_file(cli: Cli, state: Path) -> None:
     assert f"{A} 2 (1 acked, 1 refused)" in lines[1]
 
 
-def test_a_live_process_is_named(cli: Cli, state: Path) -> None:
+def test_the_process_that_uses_a_file_is_named(cli: Cli, state: Path) -> None:
     with FolderLock.take(state / "refill" / SLOT):
         assert {each["in_use_by"] for each in ask(cli, "list", "--state", state)} == {os.getpid()}
 
@@ -178,7 +178,7 @@ def test_a_missing_file_or_slot_is_an_error_with_a_hint(cli: Cli, state: Path) -
     assert done.code == 1 and "no refill files in" in done.err
 
 
-def test_a_block_must_be_named_unmistakably(cli: Cli, state: Path) -> None:
+def test_an_ambiguous_block_is_refused(cli: Cli, state: Path) -> None:
     make(state, CREATED_US + 2, b"\xab" * 15 + b"\xac")
     done = cli("refill", "show", "abab", "--state", state)
     assert done.code == 1 and "2 refill files" in done.err
@@ -207,7 +207,7 @@ def test_dropping_a_slot_deletes_its_files(cli: Cli, state: Path) -> None:
     assert ask(cli, "list", "--state", state) == []
 
 
-def test_without_a_terminal_nothing_is_dropped_unless_yes_is_said(cli: Cli, state: Path) -> None:
+def test_without_a_terminal_drop_needs_yes(cli: Cli, state: Path) -> None:
     done = cli("refill", "drop", SLOT, "--state", state)
     assert done.code == 2 and "--yes" in done.err
     assert len(ask(cli, "list", "--state", state)) == 2
@@ -261,7 +261,7 @@ def test_a_slot_in_use_is_not_touched_and_the_process_is_named(cli: Cli, state: 
     assert len(ask(cli, "list", "--state", state)) == 2
 
 
-def test_what_cannot_be_read_can_be_dropped(cli: Cli, state: Path) -> None:
+def test_an_unreadable_file_can_be_dropped(cli: Cli, state: Path) -> None:
     path_of(state).write_bytes(b"rubbish")
     done = cli("refill", "drop", path_of(state), "--yes")
     assert done.code == 0 and "cannot be read" in done.out.decode()

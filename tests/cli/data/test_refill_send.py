@@ -122,7 +122,7 @@ async def hold(node: Node, topic: str, value: bytes, **options: Any) -> None:
         await producer.send(value)
 
 
-def test_what_the_holder_of_a_lease_spilled_is_sent_when_nobody_was_in_between(
+def test_files_of_a_lease_holder_are_sent_if_nobody_took_the_lease_since(
     cli: Cli, node: Node, topic: str, state_folder: Path
 ) -> None:
     cli("topic", "create", topic, "--set", "producer_lease=1s", url=node.url)
@@ -144,7 +144,7 @@ def test_a_lease_that_somebody_holds_is_not_waited_for(cli: Cli, node: Node, top
         assert done.code == 1 and "is held by" in done.err
 
 
-def test_what_an_instance_kept_that_another_one_replaced_is_marked_as_late(
+def test_files_of_a_replaced_instance_are_marked_as_late(
     cli: Cli, node: Node, topic: str, state_folder: Path, tmp_path: Path
 ) -> None:
     cli("topic", "create", topic, "--set", "producer_lease=1s", url=node.url)

@@ -35,7 +35,7 @@ def test_how_the_last_run_ended_and_what_the_start_found_is_shown(cli: Cli, tmp_
         assert "the file is missing" in text and "not as it was left" in text
 
 
-def test_where_none_answers_the_exit_code_says_so(cli: Cli) -> None:
+def test_the_exit_code_shows_that_no_address_answers(cli: Cli) -> None:
     done = cli("doctor", NOWHERE)
     assert done.code == 1 and "refused" in done.out.decode().lower() and "headpond node" in done.out.decode()
 

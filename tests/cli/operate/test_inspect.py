@@ -71,7 +71,7 @@ def test_a_whole_file_is_shown_whole(cli: Cli, log: Path) -> None:
     assert [each["offset"] for each in segments] == [each.offset for each in records(log)]
 
 
-def test_a_person_reads_it_too(cli: Cli, log: Path) -> None:
+def test_the_text_shows_the_same_as_json(cli: Cli, log: Path) -> None:
     done = cli("inspect", log, "--records", 3)
     assert done.code == 0
     text = done.out.decode()

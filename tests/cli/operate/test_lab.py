@@ -66,7 +66,9 @@ def test_an_unfinished_run_exits_with_3(cli: Cli, options: tuple[str, str]) -> N
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_what_cannot_be_run_is_an_error_with_a_hint(cli: Cli, arguments: tuple[str, ...], word: str) -> None:
+def test_a_run_that_is_impossible_is_an_error_with_a_hint(
+    cli: Cli, arguments: tuple[str, ...], word: str
+) -> None:
     done = cli("lab", "run", *arguments)
     assert (done.code, done.out) == (1, b"")
     assert word in done.err.splitlines()[1]

@@ -60,7 +60,7 @@ def test_one_producer_and_one_subscription_alone(cli: Cli, service: Node, topic:
     assert (nobody.code, json.loads(nobody.err)["code"]) == (1, "producer-not-found")
 
 
-def test_a_kill_leaves_bounds_where_nothing_can_be_known(cli: Cli, node: Node) -> None:
+def test_after_a_kill_uncertain_counts_are_bounds(cli: Cli, node: Node) -> None:
     with headpond.sync.connect(node.url) as client:
         produce(client, "orders", 10)
         consume(client, "orders", 4)

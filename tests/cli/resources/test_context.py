@@ -21,9 +21,7 @@ def contexts(state_folder: Path) -> Path:
     return state_folder / "config" / "headpond" / "contexts.json"
 
 
-def test_a_context_stands_in_for_url_and_token_where_nothing_else_is_said(
-    cli: Cli, tmp_path: Path, contexts: Path
-) -> None:
+def test_a_context_gives_url_and_token_unless_an_option_does(cli: Cli, tmp_path: Path, contexts: Path) -> None:
     _, token = bootstrap(tmp_path / "node" / "data", "admin")
     with Node(tmp_path / "node") as node:
         assert cli("context", "add", "here", "--url", node.url, "--token", "-", stdin=token.encode()).code == 0
@@ -88,7 +86,7 @@ def test_a_file_that_cannot_be_read_is_named_and_not_quoted(contexts: Path, text
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
-def test_a_context_that_cannot_be_is_refused(cli: Cli, contexts: Path) -> None:
+def test_an_invalid_context_is_refused(cli: Cli, contexts: Path) -> None:
     it = Contexts(contexts)
     acts: list[Callable[[], None]] = [
         lambda: it.add("a/b", NodeContext(NOWHERE)),

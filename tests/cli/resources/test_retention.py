@@ -126,7 +126,7 @@ def test_the_blocking_producer_takes_a_time_to_live_too(node: RealNode) -> None:
             assert (message.value, message.headers) == (b"stays", {"headpond-ttl": "60"})
 
 
-def test_the_example_tells_the_story() -> None:
+def test_the_example_of_retention_runs() -> None:
     example = ROOT / "examples" / "retention.py"
     done = subprocess.run(
         [sys.executable, example], capture_output=True, text=True, timeout=110, env=environment()

@@ -36,7 +36,9 @@ def test_a_subscription_is_created_shown_moved_paused_and_deleted(cli: Cli, serv
     assert (gone.code, json.loads(gone.err)["code"]) == (1, "subscription-not-found")
 
 
-def test_what_a_policy_leaves_out_is_the_topics_and_is_shown(cli: Cli, service: Node, topic: str) -> None:
+def test_a_policy_inherits_missing_values_from_the_topic_and_shows_them(
+    cli: Cli, service: Node, topic: str
+) -> None:
     url = service.url
     cli("produce", topic, url=url, stdin=lines(1))
     cli("topic", "set", topic, "backoff=3s", "redelivery=after_backoff", url=url)

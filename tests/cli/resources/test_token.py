@@ -58,7 +58,7 @@ def test_a_token_is_made_shown_listed_revoked_and_logged(cli: Cli, guarded: tupl
     assert not any(made["secret"] in text or admin in text for text in (listed, shown, log, node.errors))
 
 
-def test_who_has_a_token_for_one_producer_sends_under_its_name(cli: Cli, guarded: tuple[Node, str]) -> None:
+def test_a_token_for_one_producer_sends_under_its_name(cli: Cli, guarded: tuple[Node, str]) -> None:
     node, admin = guarded
     words = ("token", "create", "bound", "--produce", "--topic", "orders*", "--producer", "till-1")
     text = cli(*words, url=node.url, HEADPOND_TOKEN=admin).out.decode().strip()

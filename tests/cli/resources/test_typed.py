@@ -53,7 +53,7 @@ def test_a_typed_topic_is_created_shown_and_altered(cli: Cli, service: Node, top
     assert line[3] == "2"
 
 
-def test_what_show_prints_as_json_can_be_given_back_as_a_file(
+def test_the_json_of_a_schema_can_be_read_as_a_file(
     cli: Cli, service: Node, topic: str, tmp_path: Path
 ) -> None:
     cli("topic", "create", topic, *options(), url=service.url)

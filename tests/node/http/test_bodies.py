@@ -28,7 +28,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("media", "body"), BODIES.values(), ids=BODIES)
-def test_a_body_of_too_many_things_is_refused_before_they_are_made(media: str, body: bytes) -> None:
+def test_a_body_of_too_many_objects_is_refused_before_they_are_decoded(media: str, body: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadRequest):

@@ -120,7 +120,7 @@ def test_metrics_have_r_and_ur_of_every_hop(http: httpx.Client, topic: str) -> N
     assert lines[f"headpond_subscription_uniqueness{one}"] == "1.0"
 
 
-def test_metrics_tell_of_topics_subscriptions_and_the_door(http: httpx.Client, topic: str) -> None:
+def test_metrics_cover_topics_subscriptions_and_http(http: httpx.Client, topic: str) -> None:
     send(http, topic, *"abc")
     http.post(f"/v1/topics/{topic}/subscriptions", json={"subscription": "s"}).raise_for_status()
     answer = http.get("/metrics")

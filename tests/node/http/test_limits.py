@@ -156,13 +156,13 @@ def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_taken(tight
     assert b" 400 " in answer and b"bad-request" in answer and answer.count(b"HTTP/1.1") == 1
 
 
-def test_a_body_that_is_nested_without_end_is_the_callers_fault(tight: HttpNode) -> None:
+def test_a_body_that_is_nested_too_deeply_is_a_bad_request(tight: HttpNode) -> None:
     with tight.client() as http:
         answer = http.post("/v1/topics", content=b'{"x":' + b"[" * 100_000)
         assert (answer.status_code, answer.json()["code"]) == (400, "bad-request")
 
 
-def test_connections_that_say_nothing_do_not_keep_others_out(tight: HttpNode) -> None:
+def test_silent_connections_do_not_keep_others_out(tight: HttpNode) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(connect(tight))
@@ -279,7 +279,7 @@ def test_a_node_whose_http_port_is_taken_does_not_start_and_says_so(tight: HttpN
         other.start()
 
 
-def test_with_the_nodes_certificate_the_door_speaks_tls(tmp_path: Path) -> None:
+def test_http_uses_tls_with_the_certificate_of_the_node(tmp_path: Path) -> None:
     authority = trustme.CA()
     made = authority.issue_cert("127.0.0.1")
     pem = tmp_path / "node.pem"

@@ -55,7 +55,7 @@ def test_a_time_of_sending_is_kept_to_the_microsecond(http: httpx.Client, topic:
         assert stored(http, topic)[-1]["sent_at"] == at
 
 
-def test_the_same_key_again_stores_nothing_and_tells_the_first_entry(http: httpx.Client, topic: str) -> None:
+def test_the_same_key_again_stores_nothing_and_returns_the_first_entry(http: httpx.Client, topic: str) -> None:
     http.post("/v1/topics", json={"topic": topic, "shards": 4}).raise_for_status()
     body = {"messages": [{"value": str(n), "key": f"k{n % 3}"} for n in range(20)] + [{"value": "no key"}]}
     first = published(http, topic, body, **{"Idempotency-Key": "batch-7"})
@@ -88,7 +88,7 @@ def test_a_key_is_remembered_over_a_kill(tmp_path: Path) -> None:
                 node.start()
 
 
-def test_a_keyed_message_was_sent_when_the_node_first_saw_its_key(http: httpx.Client, topic: str) -> None:
+def test_the_first_request_with_a_key_sets_the_time_of_its_message(http: httpx.Client, topic: str) -> None:
     at, key = "2023-11-14T22:13:20.123000Z", {"Idempotency-Key": "k"}
     body = {"messages": [{"value": "a"}, {"value": "b", "sent_at": at}]}
     for outcome in ("stored", "duplicate"):
@@ -299,7 +299,7 @@ def test_requests_that_come_together_are_all_answered_and_stored_once(door: Http
     assert sorted(there.values()) == sorted(f"{number}/{n}" for number in range(8) for n in range(8))
 
 
-def test_a_producers_name_is_sent_under(http: httpx.Client, topic: str) -> None:
+def test_messages_are_sent_under_the_name_of_a_producer(http: httpx.Client, topic: str) -> None:
     http.post(
         f"/v1/topics/{topic}/messages", params={"producer": "till-1"}, json={"value": "a"}
     ).raise_for_status()
@@ -327,7 +327,7 @@ def test_a_quota_that_refuses_says_when_to_come_again(http: httpx.Client) -> Non
         assert answer.headers["retry-after"] == "1"
 
 
-def test_a_body_that_is_packed_is_refused_not_stored_as_it_is(http: httpx.Client, topic: str) -> None:
+def test_a_compressed_body_is_refused(http: httpx.Client, topic: str) -> None:
     packed = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
     answer = http.post(f"/v1/topics/{topic}/messages", content=gzip.compress(b"tea"), headers=packed)
     assert (answer.status_code, answer.json()["code"]) == (415, "media-type")

@@ -46,7 +46,7 @@ def test_every_answer_in_json_has_a_shape() -> None:
     assert shapeless == []
 
 
-def test_every_operation_tells_errors_in_the_catalogues_shape() -> None:
+def test_every_operation_documents_errors_in_the_shape_of_the_catalogue() -> None:
     paths = make_app(None).openapi_schema.to_schema()["paths"]
     for path, operations in paths.items():
         for method, operation in operations.items():

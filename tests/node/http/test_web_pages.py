@@ -59,7 +59,7 @@ def test_a_request_of_a_web_page_is_refused_with_its_origin(
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/topics", "/v1/topics/t/messages", "/v1/topics/t/subscriptions/s/pause"])
-def test_a_form_is_taken_by_no_route(http: httpx.Client, path: str, media: str) -> None:
+def test_no_route_accepts_the_content_type_of_a_form(http: httpx.Client, path: str, media: str) -> None:
     """A form can send JSON as text/plain; an old browser does not say which page it comes from."""
     content = b'{"topic": "theirs", "value": "theirs"}'
     answer = http.post(path, content=content, headers={"Content-Type": f"{media}; charset=utf-8"})
@@ -91,7 +91,7 @@ def test_a_person_and_a_page_of_the_node_itself_are_answered(door: HttpNode, htt
         ("Node-1.lan", ["node-1.lan:7412"], ["localhost", "node-2.lan"]),
     ],
 )
-def test_a_node_goes_by_where_it_listens_and_by_the_names_it_was_given(
+def test_a_node_answers_to_its_address_and_to_its_configured_names(
     listen: str, own: list[str], others: list[str]
 ) -> None:
     names = OwnNames(listen, ["Node.example"])

@@ -182,15 +182,6 @@ class LocalClient(Client):
 def _fetched(number: int, records: Records) -> tuple[Fetched, list[Frame]]:
     """Records as a reader gets them from a connection; their checksums are checked."""
     frames = [decode_at(b"".join(parts), 0, FILE_BODY_BYTES_MAX) for parts in records.frames]
-    fetched = Fetched(
-        number,
-        len(frames),
-        records.entry_next,
-        records.entry_end,
-        records.lost,
-        records.masks,
-        records.compacted,
-        records.producers,
-        records.incarnation,
-    )
+    place = (records.entry_next, records.entry_end, records.lost, records.masks, records.compacted)
+    fetched = Fetched(number, len(frames), *place, records.producers, records.incarnation)
     return fetched, [frame for frame in frames if frame is not None]

@@ -145,22 +145,11 @@ class PeerFollow:
         self, source: FollowedSubscription, topic: FollowedTopic, now_s: float, before: CopyState | None
     ) -> CopyState:
         """Asks the sink for its copy; a copy that has not changed stays as it is."""
-        opened = await self._sink.ask(
-            OpenCopy(
-                topic.sink,
-                self._source.id,
-                source.subscription,
-                source.kind,
-                source.mode,
-                source.policy,
-                source.created_at_us,
-                source.epoch,
-                source.generation,
-                self._made.name,
-                self._made.url if self._direction == "pull" else "",
-            ),
-            CopyOpened,
-        )
+        policy = (source.kind, source.mode, source.policy)
+        url = self._made.url if self._direction == "pull" else ""
+        subscription = (topic.sink, self._source.id, source.subscription)
+        ask = OpenCopy(*subscription, *policy, *_version(source), self._made.name, url)
+        opened = await self._sink.ask(ask, CopyOpened)
         state = CopyState(source, topic.streams, opened, now_s + OPEN_AGAIN_S)
         if opened.state == "following":
             if len(opened.floors) != len(topic.streams):
@@ -207,10 +196,9 @@ class PeerFollow:
             return True
         number = shard.stream.shard
         ranges = await self._source.ask(ReadDropped(topic.source, number), list[WholeSegments])
-        ids = _version(source)
+        place = (topic.sink, self._source.id, source.subscription, number, *_version(source))
         for at in range(0, len(ranges), DROPPED_MAX):
-            part = ranges[at : at + DROPPED_MAX]
-            apply = ApplyDropped(topic.sink, self._source.id, source.subscription, number, *ids, part)
+            apply = ApplyDropped(*place, ranges[at : at + DROPPED_MAX])
             if (await self._sink.ask(apply, CopyApplied)).state != "following":
                 return False
         shard.dropped = True
@@ -227,20 +215,9 @@ class PeerFollow:
             piece = await self._source.ask(ask, Settlements)
             news = (piece.left, piece.floor, source.consumers) != (shard.left, shard.floor, shard.consumers)
             if piece.whole or piece.parts or news:
-                apply = ApplySettled(
-                    topic.sink,
-                    self._source.id,
-                    source.subscription,
-                    number,
-                    source.created_at_us,
-                    source.epoch,
-                    source.generation,
-                    piece.whole,
-                    piece.parts,
-                    piece.floor,
-                    piece.left,
-                    source.consumers,
-                )
+                place = (topic.sink, self._source.id, source.subscription, number, *_version(source))
+                settled = (piece.whole, piece.parts, piece.floor, piece.left)
+                apply = ApplySettled(*place, *settled, source.consumers)
                 applied = await self._sink.ask(apply, CopyApplied)
                 if applied.state != "following":
                     return False
