@@ -7,7 +7,7 @@ thread and no event loop, so a simulation runs it as well as the server does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -166,6 +166,41 @@ def run(steps: Steps[T], answer: Callable[[T], object], refuse: Callable[[Headpo
             wait.then(proceed)
 
     proceed(None)
+
+
+class SingleFlight(Generic[T]):
+    """Runs one piece of work per key at a time; those who want the same meanwhile wait for its result."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Any, list[Wait[T]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._waiting)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._waiting
+
+    def join(self, key: Any) -> Wait[T]:
+        """Waits for the work that is under way."""
+        self._waiting[key].append(Wait())
+        return self._waiting[key][-1]
+
+    def run(self, key: Any, work: Steps[T]) -> Steps[T]:
+        assert key not in self._waiting
+        self._waiting[key] = []
+        try:
+            result = yield from work
+        except Exception as error:
+            fault = error if isinstance(error, HeadpondError) else HeadpondError("the node failed internally")
+            for other in self._waiting.pop(key):
+                other.failed(fault)
+            raise
+        for other in self._waiting.pop(key):
+            other.done(result)
+        return result
 
 
 def gathered(works: Sequence[Steps[T]]) -> Wait[list[T | HeadpondError]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum, auto
+from collections.abc import Callable
 from typing import Any, Final
 
 from headpond.model.errors import NotAllowed, TopicNotFound
@@ -20,45 +19,35 @@ Checked = Any
 """An operation, or a SUBSCRIBE: it has a ``rule``."""
 
 
-class Judged(Enum):
-    """What decides whether a client may send a frame."""
-
-    FREE = auto()
-    """Every greeted client may send it."""
-    RULE = auto()
-    """The rule of the operation in it, or its own."""
-    TITLE = auto()
-    """``check_title``."""
-    BLOCK = auto()
-    """The TITLE of this connection that opened its block."""
-    STAGE = auto()
-    """``reaches_stage``: for a token that does not reach a stage, the stage does not exist."""
-    FEED = auto()
-    """The ``open_feed`` of this connection that opened its topic."""
-    CONSUMER = auto()
-    """The SUBSCRIBE of this connection that opened its consumer."""
-
-
-FRAMES: Final[Mapping[int, Judged]] = {
-    FrameType.HELLO: Judged.FREE,
-    FrameType.PING: Judged.FREE,
-    FrameType.PONG: Judged.FREE,
-    FrameType.REQUEST: Judged.RULE,
-    FrameType.SUBSCRIBE: Judged.RULE,
-    FrameType.TITLE: Judged.TITLE,
-    FrameType.SEGMENT: Judged.BLOCK,
-    FrameType.SNAPSHOT: Judged.BLOCK,
-    FrameType.HOLE: Judged.BLOCK,
-    FrameType.BLOCK_END: Judged.BLOCK,
-    FrameType.STAGE: Judged.STAGE,
-    FrameType.PEER: Judged.FEED,
-    FrameType.UNSUBSCRIBE: Judged.CONSUMER,
-    FrameType.CREDIT: Judged.CONSUMER,
-    FrameType.SETTLE: Judged.CONSUMER,
-    FrameType.EXTEND: Judged.CONSUMER,
-    FrameType.RENEW: Judged.CONSUMER,
-    FrameType.GIVE_BACK: Judged.CONSUMER,
-}
+FRAMES: Final = frozenset(
+    (
+        # Every greeted client may send these.
+        FrameType.HELLO,
+        FrameType.PING,
+        FrameType.PONG,
+        # The rule of the operation decides, or that of the SUBSCRIBE.
+        FrameType.REQUEST,
+        FrameType.SUBSCRIBE,
+        # ``check_title`` decides, also about the frames of its block.
+        FrameType.TITLE,
+        FrameType.SEGMENT,
+        FrameType.SNAPSHOT,
+        FrameType.HOLE,
+        FrameType.BLOCK_END,
+        # ``reaches_stage`` decides: for a token that does not reach a stage, the stage does not exist.
+        FrameType.STAGE,
+        # The ``open_feed`` of this connection has decided.
+        FrameType.PEER,
+        # The SUBSCRIBE of this connection has decided.
+        FrameType.UNSUBSCRIBE,
+        FrameType.CREDIT,
+        FrameType.SETTLE,
+        FrameType.EXTEND,
+        FrameType.RENEW,
+        FrameType.GIVE_BACK,
+    )
+)
+"""The frames that a client may send, and what decides about each."""
 
 
 def check(grant: Grant, operation: Checked, name_of: Callable[[bytes], str | None] = lambda uuid: None) -> None:
@@ -83,7 +72,7 @@ def check(grant: Grant, operation: Checked, name_of: Callable[[bytes], str | Non
 
 
 def check_frame(grant: Grant, frame_type: int) -> None:
-    """A kind of frame that the table does not know is an admin's."""
+    """A type of frame that ``FRAMES`` does not have needs an admin of the whole node."""
     if frame_type not in FRAMES and not (grant.has(ADMIN) and grant.reaches(None)):
         raise _missing(ADMIN, None)
 
@@ -98,7 +87,7 @@ def reaches_writer(grant: Grant, writer: str) -> bool:
 
 
 def reaches_stage(grant: Grant, writer: str, topic: str | None) -> bool:
-    """Whether a stage of a writer for a topic is the token's to fill and to commit."""
+    """Whether a token may fill and commit a stage of a writer for a topic."""
     if grant is ALL:
         return True
     return reaches_writer(grant, writer) and (topic is None or grant.reaches(Place.of(topic)))
@@ -150,7 +139,7 @@ def _check_names(grant: Grant, rule: Rule, operation: Any) -> None:
 
 
 def _bound(verb: str, what: str, name: str) -> NotAllowed:
-    return NotAllowed(f"the token may {verb} as {what} {name!r} alone")
+    return NotAllowed(f"the token may {verb} only as {what} {name!r}")
 
 
 def _missing(rights: tuple[Right, ...], place: Place | None, *, somewhere: bool = False) -> NotAllowed:

@@ -70,21 +70,17 @@ class PlaceRequests:
         topics = catalog.below(place)
         places = self._tree.below(place)
         settings = setting_infos(self._tree.levels(place))
+        short = (str(place), place.level, holding.created_at_us, settings, len(places), len(topics))
         if not whole:
-            return PlaceInfo(str(place), place.level, holding.created_at_us, settings, len(places), len(topics))
+            return PlaceInfo(*short)
         logs = [shard.log for topic in topics for shard in topic.shards]
         return PlaceInfo(
-            str(place),
-            place.level,
-            holding.created_at_us,
-            settings,
-            len(places),
-            len(topics),
+            *short,
             [topic.name for topic in topics][:LISTED_MAX],
             [str(each) for each in places][:LISTED_MAX],
             sum(log.entry_durable - log.entry_first for log in logs),
             sum(log.bytes for log in logs),
-            sum(len(list(self._stores.subscriptions.of_topic(topic.uuid))) for topic in topics),
+            sum(self._stores.subscriptions.count_of(topic.uuid) for topic in topics),
             sum(len(topic.producers) for topic in topics),
             *self._usage(place),
         )

@@ -112,7 +112,7 @@ class Retaining:
             subscription.cursors[shard].skipped.discard(0, drops[-1].end)
             for drop in drops:
                 reason = EXPIRED if drop.reason == "ttl" else RETENTION
-                lost += self._consuming.losses.lose(subscription, shard, drop.first, drop.end, reason)
+                lost += self._consuming.lose(subscription, shard, drop.first, drop.end, reason)
             if lost:
                 self._consuming.pump(subscription)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from headpond.broker.catalog.compact import Compacting
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, Wait, journaled
+from headpond.broker.steps import Handler, SingleFlight, Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -67,10 +68,10 @@ class TopicRequests:
         self._compacting = compacting
         self.listeners: tuple[TopicListener, ...] = ()
         self.before_deletion: Callable[[list[Topic]], Steps[None]]
-        self._creating: dict[str, list[Wait[None]]] = {}
-        """By topic that is being created: the other clients that wait for it."""
-        self._altering: dict[bytes, list[Wait[None]]] = {}
-        """By topic whose schema is being changed: the clients that wait for that."""
+        self._creating: SingleFlight[None] = SingleFlight()
+        """By name of a topic."""
+        self._altering: SingleFlight[TopicInfo] = SingleFlight()
+        """By uuid of a topic whose schema is being changed."""
         self.handlers: Mapping[type[Operation], Handler] = {
             OpenTopic: self._open,
             CreateTopic: self.create,
@@ -157,31 +158,23 @@ class TopicRequests:
         settings: dict[str, Value] | None = None,
     ) -> Steps[Topic]:
         """Creates a topic, or waits for the client that is creating it: the first one decides what it is."""
-        if (others := self._creating.get(name)) is not None:
-            others.append(Wait())
-            yield others[-1]
+        if name in self._creating:
+            yield self._creating.join(name)
         else:
             self._check_limits(session, name, shard_power)
             uuid, now_us = self._context.new_uuid(), self._context.now_us()
             created = TopicCreated(name, uuid, shard_power, now_us, schema=schema, settings=settings or {})
-            others = self._creating[name] = []
-            error: HeadpondError | None = None
-            try:
-                yield journaled(self._stores.catalog_journal, created)
-                topic = self._stores.topic_created(created)
-                for listener in self.listeners:
-                    listener.topic_created(topic)
-            except HeadpondError as failure:
-                error = failure
-                raise
-            finally:
-                del self._creating[name]
-                for other in others:
-                    other.ended(error)
+            yield from self._creating.run(name, self._write_created(created))
         found = self._catalog.by_name(name)
         if found is None:
             raise TopicNotFound(f"topic {name} was deleted at once")
         return found
+
+    def _write_created(self, created: TopicCreated) -> Steps[None]:
+        yield journaled(self._stores.catalog_journal, created)
+        topic = self._stores.topic_created(created)
+        for listener in self.listeners:
+            listener.topic_created(topic)
 
     def _check_limits(self, session: Session | None, name: str, shard_power: int) -> None:
         limits, shards = self._context.settings.limits, 2**shard_power
@@ -199,9 +192,9 @@ class TopicRequests:
 
     def alter(self, session: Session | None, ask: AlterTopic) -> Steps[TopicInfo]:
         """Gives a topic a new version of its schema; one change of a topic at a time."""
-        while (others := self._altering.get(self.find(ask.topic).uuid)) is not None:
-            others.append(Wait())
-            yield others[-1]
+        while (uuid := self.find(ask.topic).uuid) in self._altering:
+            with suppress(HeadpondError):  # of the other change
+                yield self._altering.join(uuid)
         topic = self.find(ask.topic)
         schema = _check_schema(ask.schema, state=topic.is_state)
         if topic.schemas is None:
@@ -218,18 +211,15 @@ class TopicRequests:
                 hint="Create another topic with the columns that are wanted now.",
             )
         altered = TopicAltered(topic.uuid, topic.schemas.version + 1, ask.schema)
-        others = self._altering[topic.uuid] = []
-        try:
-            yield journaled(self._stores.catalog_journal, altered)
-            if self._catalog.apply(altered) is None:
-                raise TopicNotFound(f"topic {topic.shown} was deleted")
-            for listener in self.listeners:
-                listener.topic_altered(topic)
-            return topic.info()
-        finally:
-            del self._altering[topic.uuid]
-            for other in others:
-                other.done(None)
+        return (yield from self._altering.run(topic.uuid, self._write_altered(topic, altered)))
+
+    def _write_altered(self, topic: Topic, altered: TopicAltered) -> Steps[TopicInfo]:
+        yield journaled(self._stores.catalog_journal, altered)
+        if self._catalog.apply(altered) is None:
+            raise TopicNotFound(f"topic {topic.shown} was deleted")
+        for listener in self.listeners:
+            listener.topic_altered(topic)
+        return topic.info()
 
     def _delete(self, session: Session, ask: DeleteTopic) -> Steps[dict[str, Any]]:
         topic = self.find(ask.topic)

@@ -17,32 +17,10 @@ from headpond.broker.catalog.changes import (
 from headpond.model.errors import Fenced, HeadpondError
 from headpond.wire.title import Title
 
-# The lease of a single-access producer: which instance may send under its name, by an epoch.
-#
-# An instance asks when it opens and again on every new connection, then with the epoch that it holds.
-#
-# =========================  ==========================================  ======================================
-# the lease is               an instance without an epoch                an instance with an epoch
-# =========================  ==========================================  ======================================
-# free                       GRANT                                       FENCED
-# held, by itself            KEEP (the answer was lost on its way)       KEEP
-# held, by another           BUSY                                        FENCED
-# over                       GRANT (but for its last holder: KEEP)       its last holder: KEEP; else FENCED
-# =========================  ==========================================  ======================================
-#
-# It is *over* when its holder was not heard of for the time of the lease, whether its connection is gone or
-# not: a program that is frozen keeps its connection and says nothing. One that lives says something three
-# times as often. An epoch above the one known here was granted by a node that had more than this one has now:
-# unless somebody holds the lease, it is granted anew, above that epoch. A grant counts once it is on the
-# disk; until then everybody else is told BUSY.
-#
-# At a further destination of the producer there is no lease to be had: the first destination granted the
-# epoch, and here it is raised to that one (``follow``).
-
 
 class Verdict(StrEnum):
     GRANT = "grant"
-    """A new epoch is to be written down, then it is held."""
+    """A new epoch goes to the disk, then it is held."""
     KEEP = "keep"
     BUSY = "busy"
     FENCED = "fenced"
@@ -50,17 +28,40 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True)
 class Lease:
+    """Which instance of a single-access producer may send under its name, by an epoch.
+
+    An instance asks when it opens, and again on every new connection with the epoch that it holds.
+
+    ================  ======================================  ===============================
+    the lease is      an instance without an epoch            an instance with an epoch
+    ================  ======================================  ===============================
+    free              GRANT                                   FENCED
+    held, by itself   KEEP (the answer was lost)              KEEP
+    held, by another  BUSY                                    FENCED
+    over              GRANT (its last holder: KEEP)           its last holder: KEEP; else FENCED
+    ================  ======================================  ===============================
+
+    The lease is *over* when the node has not heard from its holder for the time of the lease, with or without
+    a connection: a frozen program keeps its connection and says nothing, a living one speaks three times as
+    often. An epoch above the one known here was granted by a node that had more data: unless another instance
+    holds the lease, the node grants a higher epoch. A grant counts once it is on the disk; until then all
+    others get BUSY.
+
+    At a further destination of the producer there is no lease: the first destination granted the epoch, and
+    this node takes it over (``follow``).
+    """
+
     epoch: int = 0
     instance: bytes = b""
-    """Who holds it, or lost it; empty if it was given back or never granted."""
+    """The present or last holder; empty if the lease was given back or never granted."""
     holder: str = ""
     """The name of that client."""
     connection: int | None = None
     """The connection of its holder; None once that ended."""
     heard_us: int = 0
-    """When its holder was last heard of."""
+    """When the node last heard from its holder."""
     granting: bytes = b""
-    """The instance that a grant is being written down for."""
+    """The instance whose grant is on its way to the disk."""
 
     def ask(self, instance: bytes, epoch: int, now_us: int, lease_us: int) -> Verdict:
         if self.granting and self.granting != instance:
@@ -82,7 +83,7 @@ class Lease:
         return Verdict.KEEP if (instance, epoch) == (self.instance, self.epoch) else Verdict.GRANT
 
     def left_s(self, now_us: int, lease_us: int) -> float:
-        """How long it still stands if nothing more is heard of its holder."""
+        """How long it lasts if the node hears nothing more from its holder."""
         return (self.heard_us + lease_us - now_us) / 1e6
 
     def granted(self, instance: bytes, epoch: int, holder: str) -> None:
@@ -91,18 +92,18 @@ class Lease:
         self.connection = None
 
     def hold(self, connection: int) -> None:
-        assert self.instance, "nobody holds it"
+        assert self.instance, "the lease is free"
         self.connection = connection
 
     def lose(self, connection: int, heard_us: int) -> bool:
-        """A connection is gone over which something last came then; whether the lease was held over it."""
+        """A connection ended, last heard from then; returns whether it was the holder's."""
         if self.connection != connection:
             return False
         self.connection, self.heard_us = None, heard_us
         return True
 
     def give_back(self, instance: bytes) -> bool:
-        """The holder closed; whether it was the holder."""
+        """An instance closed; returns whether it was the holder."""
         if not instance or instance != self.instance:
             return False
         self.instance, self.holder, self.connection = b"", "", None
@@ -133,7 +134,7 @@ class Registration:
 
 
 class Producers:
-    """Those of one topic."""
+    """The producers of one topic."""
 
     def __init__(self, topic: bytes, lost_us: int = 0) -> None:
         """``lost_us`` is when this node started: the connections of holders in the journal ended then."""
@@ -186,7 +187,7 @@ class Producers:
 
     def judge(self, title: Title, shown: str) -> HeadpondError | None:
         """Why a block cannot be taken, if its producer may not send."""
-        if title.late:  # what an instance kept that was taken over, sent on purpose
+        if title.late:  # sent on purpose, after the instance was taken over
             return None
         known = self._registrations.get(title.producer) if title.producer else None
         if known is None or known.access != SINGLE:

@@ -1,14 +1,14 @@
-"""Typed blocks at the door: encoder state in, self-contained records out.
+"""Typed blocks: encoder state in, self-contained records out.
 
-A typed segment can be read only by who has read those before it, or a snapshot; so:
+A typed segment can be decoded only after those before it, or after a snapshot:
 
 1. ``SNAPSHOT k`` replaces the decoder of its block and shard, whatever k is. Segment 0 needs none.
-2. A segment that was admitted before is decoded for what it teaches, and for nothing else.
-3. Where there is no decoder, or it stands elsewhere, the answer is ``snapshot``: the sender goes back for one.
-4. A segment that cannot be read leaves the decoder as it was. If the next one says that nothing was learned in
-   between, it goes on; otherwise ``snapshot``.
+2. A segment that was admitted before is decoded only for the decoder's state.
+3. If there is no decoder, or it expects another segment, the answer is ``snapshot``: the sender sends one.
+4. A segment that cannot be read leaves the decoder as it was. If the next one says that its encoder learned
+   nothing in between, the decoder continues; otherwise the answer is ``snapshot``.
 
-What comes out has the topic's newest schema: numbers widened, missing columns null.
+The records have the topic's newest schema: numbers widened, missing columns null.
 """
 
 from __future__ import annotations
@@ -31,13 +31,6 @@ from headpond.wire.typed.rows import from_rows, row_schema
 from headpond.wire.typed.schema import check_fits, decode_schema, fit_messages, shown_schema
 from headpond.wire.typed.versions import SchemaVersions
 
-# Decoders of typed blocks, one a (connection, block, shard), within bounds.
-#
-# A decoder holds what its producer's encoder knows, so it costs memory that the producer decides about. There
-# is a bound for each connection and one for all; past it the decoder that was used longest ago is dropped,
-# and its sender asked for a snapshot when it goes on. The one in use stays, whatever it holds: it has a bound
-# of its own.
-
 DECODER_COST_BYTES = 32 * 1024
 """What a decoder costs beside its dictionaries: the forms of its schema."""
 
@@ -49,6 +42,13 @@ class DecoderKey(NamedTuple):
 
 
 class Decoders:
+    """One decoder per connection, block and shard, within bounds.
+
+    A decoder has the state of its producer's encoder, so the producer decides how much memory it takes. There
+    is a bound for each connection and one for all; past it the least recently used decoder is dropped, and its
+    sender must send a snapshot to continue. The decoder in use stays: ``wire/typed`` bounds it.
+    """
+
     def __init__(self, *, connection_bytes_max: int, bytes_max: int) -> None:
         self._connection_bytes_max = connection_bytes_max
         self._bytes_max = bytes_max
@@ -85,7 +85,7 @@ class Decoders:
             self._count(key.connection, -found[1])
 
     def drop_block(self, connection: int, block: bytes) -> None:
-        """A connection speaks no more of a block."""
+        """A connection has ended or replaced a block."""
         if connection in self._by_connection:
             for key in [key for key in self._of(connection) if key.block == block]:
                 self.drop(key)
@@ -117,7 +117,7 @@ def judge_schema(topic: Topic, encoded: bytes | None) -> tuple[pa.Schema | None,
             return None, None
         return None, SchemaMismatch(
             f"topic {topic.shown} is plain; it takes no typed rows",
-            hint="Open the producer anew, or create a typed topic of another name.",
+            hint="Open the producer again, or create a typed topic of another name.",
         )
     newest = topic.schemas.newest
     if encoded is None:
@@ -136,9 +136,9 @@ class TypedBlocks:
         self.decoders = Decoders(connection_bytes_max=connection_bytes_max, bytes_max=bytes_max)
 
     def on_snapshot(self, session: Session, context: BlockContext, frame: Frame) -> bool:
-        """Takes a decoder's state. A snapshot that cannot be read leaves none, and the sender is told why.
+        """Takes the state of a decoder; returns whether it could be read.
 
-        Returns whether it was taken.
+        After an unreadable one there is no decoder, and the answer to the next segment says why.
         """
         assert context.schema is not None
         key = DecoderKey(session.connection, context.block, frame.shard)
@@ -159,7 +159,7 @@ class TypedBlocks:
     ) -> tuple[bytes, int]:
         """The record of a segment that is to be stored, and its rows.
 
-        ``SnapshotNeeded`` where it cannot be read here; anything else is wrong with the segment itself.
+        ``SnapshotNeeded`` if it cannot be decoded here; any other error is a fault of the segment.
         """
         assert context.schema is not None
         key = DecoderKey(session.connection, context.block, frame.shard)
@@ -176,11 +176,11 @@ class TypedBlocks:
             raise BadSegment(f"rows that cannot be stored: {error}") from error
 
     def learn(self, session: Session, context: BlockContext, frame: Frame) -> None:
-        """Reads a segment that is stored already, for what the ones behind it build on."""
+        """Decodes a segment that is stored already, for the decoder's state."""
         key = DecoderKey(session.connection, context.block, frame.shard)
         decoder = self.decoders.get(key)
         if decoder is None and frame.segment > 0:
-            return  # whoever sends what is behind it is asked for a snapshot then
+            return  # the sender of the next segment is asked for a snapshot
         if frame.segment == 0 or (decoder is not None and decoder.next_segment == frame.segment):
             try:
                 self._decode(key, self._decoder(key, context, frame.segment), frame)
@@ -188,7 +188,7 @@ class TypedBlocks:
                 return
 
     def _decoder(self, key: DecoderKey, context: BlockContext, segment: int) -> RowDecoder:
-        """The decoder that stands at a segment."""
+        """The decoder that expects a segment."""
         assert context.schema is not None
         decoder = self.decoders.get(key)
         if decoder is None or decoder.next_segment != segment:
@@ -206,8 +206,8 @@ class TypedBlocks:
             self.decoders.drop(key)
             raise
         except HeadpondError:
-            # It left the decoder as it was. The next segment tells how much its encoder knew: if that is
-            # what is known here, nothing was missed.
+            # The decoder is as it was. The next segment says how much its encoder knew: if the decoder knows
+            # as much, it missed nothing.
             decoder.next_segment = frame.segment + 1
             self._keep(key, decoder)
             raise

@@ -24,8 +24,7 @@ from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment, Confirmation
 from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
 from headpond.broker.subscriptions.journal import records_of, unnoted
-from headpond.broker.subscriptions.losses import EntryLosses
-from headpond.broker.subscriptions.records import LastAttached
+from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, LastAttached, Missed
 from headpond.broker.subscriptions.subscribe import (
     StartFinder,
     attach,
@@ -55,6 +54,9 @@ from headpond.wire.control.consuming import (
     Unsubscribe,
     Unsubscribed,
 )
+from headpond.wire.expiry import expired_spans, expiries_us, may_expire
+from headpond.wire.frame import HEADER_BYTES, TRAILER
+from headpond.wire.record import RECORD_HEADER_BYTES
 
 READ_BYTES = 512 * 1024
 """How much one read of a log brings at most, unless a single record is larger."""
@@ -66,8 +68,12 @@ All of it may have to wait for connections that do not read. Beyond its share a 
 READ_AGAIN_US = 1_000_000
 SETTLED = "settled"
 """Why entries do not come: another consumer settled them."""
+LOST_SPANS_MAX = 4096
+"""In one record of a loss, and in one LOST frame."""
 SETTLE_COST_BYTES = 512
 """What a settlement costs in memory until it is durable, beside its spans."""
+_LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
+_HEAD_BYTES = 16
 
 
 class Schedule:
@@ -129,7 +135,6 @@ class Consuming(TopicListener):
         self._counters = context.counters
         self._dead_letters = DeadLetters(context, stores, topics, done=self._buried, full=full)
         self.starts = StartFinder(context, stores)
-        self.losses = EntryLosses(stores, context.counters, now_us=context.now_us, notify=self._notify_lost)
         self._awake: dict[bytes, dict[Subscription, None]] = {}
         """By topic: those that can be sent something; all others cost a published message nothing."""
         self._schedule = Schedule()
@@ -418,7 +423,7 @@ class Consuming(TopicListener):
         self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult, entry: int | None
     ) -> None:
         """Sends what the subscription wants of records; what lacks credit is read again when there is room."""
-        self.losses.settle_missing(subscription, topic, shard, run)
+        self._settle_missing(subscription, topic, shard, run)
         self._send_offers(subscription, subscription.offer(shard, run, entry))
 
     def _send_offers(self, subscription: Subscription, offers: list[Offer]) -> None:
@@ -446,6 +451,58 @@ class Consuming(TopicListener):
         self._notify_lost(subscription, shard, spans, "dead")
         self._set_time(subscription)
         self.pump(subscription)
+
+    # --- losses -------------------------------------------------------------------------------------
+    #
+    # Each loss becomes a ``Missed`` record of the journal, so the node shows it after a restart too, and a LOST
+    # frame for the consumers. Entries that a consumer holds are not lost: they were delivered.
+
+    def _settle_missing(self, subscription: Subscription, topic: Topic, shard: int, run: ReadResult) -> None:
+        """Settles what a read found lost or expired, before the rest of it is offered."""
+        for start, end in run.lost:
+            first = topic.shards[shard].log.entry_first
+            self.lose(subscription, shard, start, min(end, first), RETENTION)
+            self.lose(subscription, shard, max(start, first), end, DAMAGED)
+        for record in run.records:
+            for start, end in self._expired(topic, record):
+                self.lose(subscription, shard, start, end, EXPIRED)
+            if topic.settings.state:
+                # Rows that compaction removed on another node, before they came here.
+                gone = topic.shards[shard].log.taken_out_of(record)
+                passed = self._stores.subscriptions.pass_compacted(subscription, shard, gone)
+                self._stores.settlements.stage(*passed)
+
+    def lose(self, subscription: Subscription, shard: int, start: int, end: int, reason: str) -> int:
+        """Settles entries that will not be delivered; returns how many of them were unread."""
+        if start >= end:
+            return 0
+        spans = subscription.cursors[shard].unread(start, end)
+        if not spans:
+            return 0
+        count = sum(stop - begin for begin, stop in spans)
+        self._counters["messages_expired" if reason == EXPIRED else f"messages_lost_{reason}"] += count
+        topic, name, now_us = subscription.topic_uuid, subscription.name, self._context.now_us()
+        for at in range(0, len(spans), LOST_SPANS_MAX):
+            part = spans[at : at + LOST_SPANS_MAX]
+            self._stores.settlements.note(Missed(topic, name, shard, part, reason, now_us))
+            if reason != EXPIRED or subscription.strict:
+                self._notify_lost(subscription, shard, part, reason)
+        return count
+
+    def _expired(self, topic: Topic, record: StoredRecord) -> list[Span]:
+        schemas = topic.schemas
+        whole = len(record.parts) == 1
+        lead = _LEAD_BYTES if whole else 0
+        body = record.parts[0 if whole else 1]
+        # The first bytes say whether there are headers. Most records have none, and are not copied.
+        if schemas is None and not body[lead + 1] & 8:
+            return []
+        if schemas is not None and not may_expire(body[lead : lead + _HEAD_BYTES], schemas):
+            return []
+        segment = body[lead : -TRAILER.size] if whole else body
+        header = record.header
+        expiries = expiries_us(segment, schemas, header.stored_at_us)
+        return [] if expiries is None else expired_spans(expiries, header.first_entry, self._context.now_us())
 
     # --- settling -----------------------------------------------------------------------------------
 

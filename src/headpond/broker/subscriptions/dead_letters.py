@@ -21,7 +21,7 @@ from headpond.broker.catalog.topics import Catalog, Shard, Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
 from headpond.broker.ingest.admission import Admit, Early
-from headpond.broker.steps import Steps, Wait, on_disk, run
+from headpond.broker.steps import Steps, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.records import Settlement
 from headpond.broker.subscriptions.subscription import Subscription
@@ -30,7 +30,6 @@ from headpond.model.errors import (
     BadRequest,
     HeadpondError,
     SegmentTooLarge,
-    StorageFailed,
     TopicNotFound,
 )
 from headpond.model.identity import SEGMENT_NUMBER_MAX, Identity
@@ -96,11 +95,7 @@ class DeadLetters:
             return []
         if (unfit := unfit_for_copies(dead)) is not None:
             raise unfit
-        wait: Wait[ReadResult | None] = Wait()
-        self._context.add_effect(Fetch(topic.uuid, shard, entry, READ_BYTES, wait.done))
-        originals = yield wait
-        if originals is None:
-            raise StorageFailed(f"the original in {topic.shown} could not be read")
+        _, originals = yield from topic.read(self._context, Fetch, shard, entry, READ_BYTES)
         if self._stores.catalog.by_uuid(dead.uuid) is not dead:  # the next attempt creates it again
             raise TopicNotFound(f"topic {dead.shown} was deleted meanwhile")
         spans = self._copy(subscription, topic, dead, shard, originals)

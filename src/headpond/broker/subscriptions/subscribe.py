@@ -10,7 +10,7 @@ from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch, FindEntry
 from headpond.broker.session import Session
-from headpond.broker.steps import Steps, Wait
+from headpond.broker.steps import SingleFlight, Steps, Wait
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment
 from headpond.broker.subscriptions.dead_letters import check_dead_letter
@@ -20,7 +20,6 @@ from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import (
     BadRequest,
-    HeadpondError,
     IncarnationChanged,
     LimitReached,
     ProtocolError,
@@ -69,8 +68,8 @@ class StartFinder:
     def __init__(self, context: Context, stores: Stores) -> None:
         self._context = context
         self._stores = stores
-        self._scanning: dict[tuple[bytes, str], list[Wait[list[StateEnd]]]] = {}
-        """By topic and subscription: the other requests that wait for the result."""
+        self._scans: SingleFlight[list[StateEnd]] = SingleFlight()
+        """By topic and subscription."""
 
     def find(self, topic: Topic, name: str, start: str | int | list[int]) -> Steps[Start | None]:
         """The start of a new subscription, at one place or one per shard; None if the subscription exists."""
@@ -110,24 +109,12 @@ class StartFinder:
                 hint="Create one with `headpond topic create TOPIC --state`, or start at earliest or latest.",
             )
         key = (topic.uuid, name)
-        if (others := self._scanning.get(key)) is not None:
-            others.append(Wait())
-            found: list[StateEnd] = yield others[-1]
+        if key in self._scans:
+            found: list[StateEnd] = yield self._scans.join(key)
             return found
-        if len(self._scanning) >= WAITING_MAX:
+        if len(self._scans) >= WAITING_MAX:
             raise LimitReached(f"{WAITING_MAX} subscriptions are being made from a topic's state; try again")
-        others = self._scanning[key] = []
-        try:
-            found = yield from self._scan(topic)
-        except HeadpondError as error:
-            del self._scanning[key]
-            for other in others:
-                other.failed(error)
-            raise
-        del self._scanning[key]
-        for other in others:
-            other.done(found)
-        return found
+        return (yield from self._scans.run(key, self._scan(topic)))
 
     def _scan(self, topic: Topic) -> Steps[list[StateEnd]]:
         found: list[tuple[int, EntrySet]] = []
