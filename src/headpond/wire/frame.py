@@ -113,15 +113,17 @@ def decode_at(data: bytes, at: int, body_bytes_max: int) -> Frame | None:
         raise UnknownFrame("a frame of type 0")
     if size > body_bytes_max:
         raise FrameTooLarge(f"a frame of type {type_} claims {size:,} bytes; the limit is {body_bytes_max:,}")
+    return _whole_at(data, at, type_, shard, segment, size) if len(data) - at >= OVERHEAD_BYTES + size else None
+
+
+def _whole_at(data: bytes, at: int, type: int, shard: int, segment: int, size: int) -> Frame:
+    """A frame whose bytes are all there."""
     body_at = at + HEADER_BYTES
-    end = body_at + size
-    if len(data) < end + TRAILER.size:
-        return None
-    body = data[body_at:end]
-    (crc,) = TRAILER.unpack_from(data, end)
+    body = data[body_at : body_at + size]
+    (crc,) = TRAILER.unpack_from(data, body_at + size)
     if extend(value(data[at:body_at]), body) != crc:
-        raise BadChecksum(f"a frame of type {type_} and {size:,} bytes failed its checksum")
-    return Frame(type_, shard, segment, body, crc)
+        raise BadChecksum(f"a frame of type {type} and {size:,} bytes failed its checksum")
+    return Frame(type, shard, segment, body, crc)
 
 
 class FrameReader:
@@ -167,12 +169,13 @@ class FrameReader:
         at, self._need = 0, HEADER_BYTES
         try:
             while len(buffer) - at >= HEADER_BYTES:
-                self._need = self._total_at(buffer, at)
+                type_, shard, segment, size = HEADER.unpack_from(buffer, at)
+                if size > self._limits.get(type_, -1):
+                    raise self._refuse(type_, size, buffer, at)
+                self._need = OVERHEAD_BYTES + size
                 if len(buffer) - at < self._need:
                     break
-                frame = decode_at(buffer, at, FILE_BODY_BYTES_MAX)
-                assert frame is not None, "its size was checked"
-                frames.append(frame)
+                frames.append(_whole_at(buffer, at, type_, shard, segment, size))
                 at += self._need
                 self._need = HEADER_BYTES
         except BadFrame as fault:
@@ -184,14 +187,10 @@ class FrameReader:
         self._have = len(rest)
         return frames
 
-    def _total_at(self, buffer: bytes, at: int) -> int:
-        """The size of the frame at ``at``, whose header is complete."""
-        type_, _, _, size = HEADER.unpack_from(buffer, at)
-        limit = self._limits.get(type_)
-        if limit is None:
-            if buffer.startswith(b"HTTP/", at):
-                raise UnknownFrame("the other side speaks HTTP, not Headpond", hint=_NOT_THAT_PORT)
-            raise UnknownFrame(f"a frame of type {type_}, which is not accepted here")
-        if size > limit:
-            raise FrameTooLarge(f"a frame of type {type_} claims {size:,} bytes; at most {limit:,} are allowed")
-        return OVERHEAD_BYTES + int(size)
+    def _refuse(self, type: int, size: int, buffer: bytes, at: int) -> BadFrame:
+        limit = self._limits.get(type)
+        if limit is not None:
+            return FrameTooLarge(f"a frame of type {type} claims {size:,} bytes; at most {limit:,} are allowed")
+        if buffer.startswith(b"HTTP/", at):
+            return UnknownFrame("the other side speaks HTTP, not Headpond", hint=_NOT_THAT_PORT)
+        return UnknownFrame(f"a frame of type {type}, which is not accepted here")

@@ -610,6 +610,3 @@ class OpenLogs:
 
     def forget(self, log: ShardLog) -> None:
         self._logs.pop(log, None)
-
-    def __len__(self) -> int:
-        return len(self._logs)

@@ -91,8 +91,6 @@ class RevokeToken(OperationOf[Any], frozen=True, tag="revoke_token"):
 
 
 class AccessInfo(msgspec.Struct, frozen=True):
-    """The answer to ``show_access``."""
-
     guarded: bool
     """Whether the node requires tokens."""
     token: str

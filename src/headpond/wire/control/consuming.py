@@ -245,7 +245,7 @@ class Browsed(msgspec.Struct, frozen=True):
 
 
 class Browse(OperationOf[Browsed], frozen=True, tag="browse"):
-    """Reads stored records without a subscription; the answer is ``Browsed``."""
+    """Reads stored records without a subscription."""
 
     rule: ClassVar[Rule] = Rule(CONSUME, on=topic_of, unbound=True)
 

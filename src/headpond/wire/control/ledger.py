@@ -41,8 +41,6 @@ class LedgerInfo(msgspec.Struct, frozen=True):
 
 
 class ShowLedger(OperationOf[LedgerInfo], frozen=True, tag="show_ledger"):
-    """The answer is a ``LedgerInfo``."""
-
     rule: ClassVar[Rule] = Rule(USE, on=topic_of, whole=True)
 
     topic: TopicText

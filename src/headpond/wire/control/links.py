@@ -109,7 +109,7 @@ class PeerInfo(msgspec.Struct, frozen=True):
 
 
 class AddPeer(OperationOf[PeerInfo], frozen=True, tag="add_peer"):
-    """Adds a link to another node; the answer is ``PeerInfo``. Idempotent."""
+    """Adds a link to another node. Idempotent."""
 
     repeatable: ClassVar[bool] = False
     rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node, logged=True)

@@ -82,8 +82,6 @@ class DeleteProducer(ProducerRequest[Any], frozen=True, tag="delete_producer"):
 
 
 class ProducerOpened(msgspec.Struct, frozen=True):
-    """The answer to ``open_producer``."""
-
     access: Word
     epoch: Epoch
     """The producer repeats it in every TITLE; 0 with multiple access."""

@@ -44,7 +44,7 @@ class StageOpened(msgspec.Struct, frozen=True):
 
 
 class OpenStage(OperationOf[StageOpened], frozen=True, tag="open_stage"):
-    """Begins a stage of a writer for a topic, or finds it; the answer is ``StageOpened``."""
+    """Begins a stage of a writer for a topic, or finds it."""
 
     rule: ClassVar[Rule] = Rule(PRODUCE, on=topic_of, writer=True, whole=True)
 

@@ -33,8 +33,6 @@ class TopInfo(msgspec.Struct, frozen=True):
 
 
 class ShowTop(OperationOf[TopInfo], frozen=True, tag="show_top"):
-    """The answer is a ``TopInfo``."""
-
     rule: ClassVar[Rule] = Rule(ADMIN, on=whole_node)
 
     pattern: Annotated[str, msgspec.Meta(max_length=600)] = ""

@@ -41,8 +41,6 @@ _PREFIX_BYTES = 8
 
 class BatchClaims(NamedTuple):
     rows: int
-    nodes: list[tuple[int, int]]
-    """Length and null count of each array, depth first."""
     compressed: bool
 
 
@@ -61,11 +59,10 @@ def record_batch_claims(message: pa.Message, size: int) -> BatchClaims:
     table = _batch_table(data)
     length_at = _field(data, table, _BATCH_LENGTH)
     rows = _I64.unpack_from(data, length_at)[0] if length_at else 0
-    nodes = _pairs(data, table, _BATCH_NODES)
-    for length, nulls in nodes:
+    for length, nulls in _pairs(data, table, _BATCH_NODES):
         if not 0 <= nulls <= length:
             raise BadSegment(f"a batch that claims {nulls} nulls in {length} values")
-    return BatchClaims(rows, nodes, _field(data, table, _BATCH_COMPRESSION) != 0)
+    return BatchClaims(rows, _field(data, table, _BATCH_COMPRESSION) != 0)
 
 
 def unfolded_bytes(message: pa.Message) -> int:
