@@ -302,10 +302,12 @@ def in_types_of(columns: pa.Schema, rows: pa.Table) -> pa.Table:
     """
     as_messages = is_messages(rows.schema, columns)
     for place, field in enumerate(rows.schema):
-        if as_messages:
-            kind = _struct(field.type, columns) if field.name == "value" else field.type
-        else:
+        if not as_messages:
             kind = _kind(field.name, field.type, columns)
+        elif field.name == "value":
+            kind = pa.struct([part.with_type(_kind(part.name, part.type, columns)) for part in field.type])
+        else:
+            kind = field.type
         if kind == field.type:
             continue
         try:
@@ -315,10 +317,6 @@ def in_types_of(columns: pa.Schema, rows: pa.Table) -> pa.Table:
                 f"column {field.name!r} is {field.type}: {error}; it must be {kind}"
             ) from error
     return rows
-
-
-def _struct(value: pa.StructType, columns: pa.Schema) -> pa.StructType:
-    return pa.struct([field.with_type(_kind(field.name, field.type, columns)) for field in value])
 
 
 def _kind(name: str, given: pa.DataType, columns: pa.Schema) -> pa.DataType:

@@ -115,7 +115,8 @@ def parse_route(text: str) -> Route:
     if _CHANNEL.match(parts[0]):
         rates = _parse_channel(parts.pop(0))
     if parts and _WORKER.match(parts[-1]):
-        fails = _parse_worker(parts.pop())
+        given = _parse_numbers(WORKER, parts.pop(), ("fail",))
+        fails = probability(given.get("fail", 0), f"fail of {WORKER}")
     parts = parts or ["bare"]
     if len(parts) > STAGES_MAX:
         raise BadRequest(f"the route has {len(parts)} pipes, and {STAGES_MAX} are allowed")
@@ -190,10 +191,6 @@ def _parse_channel(part: str) -> dict[str, Fraction | int]:
         name: int(value) if name == "late" else probability(value, f"{name} of {CHANNEL}")
         for name, value in given.items()
     }
-
-
-def _parse_worker(part: str) -> Fraction:
-    return probability(_parse_numbers(WORKER, part, ("fail",)).get("fail", 0), f"fail of {WORKER}")
 
 
 def _parse_numbers(word: str, part: str, names: Sequence[str]) -> dict[str, Fraction]:

@@ -89,7 +89,8 @@ class StreamStore:
     def stage(self, *record: Any) -> None:
         if self._error is None:
             self._journal.append(_encode(record))
-            self._write_soon()
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write())
 
     def after_sync(self, act: Callable[[], None]) -> None:
         """Acts once everything staged before is durable, at once if it is, and never if that fails."""
@@ -105,10 +106,6 @@ class StreamStore:
             entries.restore(index, record[3])
         else:
             entries.forget(index)
-
-    def _write_soon(self) -> None:
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
         await asyncio.sleep(0)  # all records of this turn of the loop share the sync

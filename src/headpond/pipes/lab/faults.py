@@ -19,7 +19,7 @@ from headpond.pipes.calculus.route import CHANNEL_RATES
 DelayKind = Literal["fixed", "uniform", "exponential", "lognormal"]
 
 _SECONDS = re.compile(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?")
-_CRASH = re.compile(r"([a-z-]+[0-9]*)@([0-9]+)(?:\+([0-9.]+))?")
+_CRASH = re.compile(r"([a-z-]+[0-9]*)@([0-9]+)(?:\+([0-9]+(?:\.[0-9]*)?|\.[0-9]+))?")
 SIGMA_MAX = 5.0
 DELAY_MIN_S = 1e-9
 DELAY_MAX_S = 3600.0
@@ -100,11 +100,7 @@ class Crash(msgspec.Struct, frozen=True):
         if found is None:
             raise BadRequest(f"{text!r} is not a crash", hint="Write ROLE@MESSAGES or ROLE@MESSAGES+SECONDS.")
         role, at, down = found.groups()
-        try:
-            down_s = float(down or 0)
-        except ValueError:
-            raise BadRequest(f"{down!r} in {text!r} is not a number of seconds") from None
-        return cls(role, int(at), down_s)
+        return cls(role, int(at), float(down or 0))
 
     def __str__(self) -> str:
         return f"{self.role}@{self.at}" + (f"+{self.down_s:g}" if self.down_s else "")

@@ -33,7 +33,6 @@ gap        any                              kept messages are sent again, now or
                                             arrived; if some are not kept, the floor is sent
 progress   any                              the messages below it are confirmed and dropped
 wake       any                              due answers to gap requests are sent; the probe, if it is due
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 
 **How long a message takes** is measured from its sending to the first progress that names it, without the
@@ -60,7 +59,6 @@ floor      any                              the missing numbers below it are giv
                                             moves up
 probe      any                              answered with progress, and with a gap request if there is a gap
 wake       waiting, full                    the gap is asked for, if it is time
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 """
 

@@ -25,8 +25,6 @@ data       full                             a known session: as above; another o
 settle     any                              passed down to the pipe beneath, if that one waits; so are dropped
                                             copies, or their sender would send them for ever
 fail       any                              forgotten, so that the next copy passes
-wake       any                              nothing
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 """
 

@@ -14,8 +14,6 @@ data       following                        above the last: passed on. Else drop
                                             A lower epoch: stale, dropped and counted
 settle     any                              nothing: it waits for nobody
 fail       any                              nothing: the message has gone by
-wake       any                              nothing
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 """
 

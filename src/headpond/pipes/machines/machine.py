@@ -17,8 +17,9 @@ thousand.
 4. ``confirmed`` names to the worker before the numbers that have arrived, ``abandoned`` those that were given
    up.
 
-A machine ignores and counts packets that make no sense in its state; no packet of a peer can raise. The tables
-in the files of the pipes say what each event does in each state; tests/pipes/machines walks all of them.
+The tables in the files of the pipes say what each event does in each state; tests/pipes/machines walks all of
+them. A machine ignores and counts an event that its table leaves out, and no packet of a peer can raise; a
+``Wake`` that a table leaves out does nothing.
 
 **Sessions.** Each side has an epoch, a number that is larger each time it starts (a clock's reading at the
 start, or a counter on disk). Numbers count from 0 in each session of a sender, and every packet names that

@@ -15,7 +15,6 @@ confirm    any                              known numbers leave the window, the 
                                             repeated and stale ones are counted
 wake       any                              overdue messages are sent again, under the same number; after the
                                             last of its ``tries`` a message is abandoned, with a notice
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 
 A lost confirm costs one more copy. Every message in the window has a timer, so the sender never waits for an
@@ -34,8 +33,6 @@ data       holding                          as ready, but a copy of a pending me
 data       full                             not passed on, not confirmed: it will come again
 settle     any                              confirmed, and no longer pending
 fail       any                              no longer pending: the next copy is passed on
-wake       any                              nothing
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 """
 

@@ -18,8 +18,6 @@ data       following                        the next number: passed on and confi
 data       holding                          a copy of the held message: dropped, not confirmed; else as above
 settle     any                              confirmed
 fail       any                              forgotten, so that the next copy is passed on
-wake       any                              nothing
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 """
 

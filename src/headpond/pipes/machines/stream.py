@@ -17,8 +17,6 @@ data       full                             refused, counted, with a notice; not
 fetch      any                              answered at once, with the entries there are; if there are none,
                                             again when something comes. Where it asks for trimmed entries,
                                             the answer begins behind that
-wake       any                              nothing
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 
 Where the storage and its receiver stand in one worker (``StoredStream``), that worker trims the entries below
@@ -45,7 +43,6 @@ fetched    fetching                         entries from the index on are passed
                                             Entries further on: those before them were trimmed; a notice.
                                             None: asked again later, in case the answer to come is lost
 fetched    reading                          ignored and counted
-others     any                              ignored and counted
 =========  ===============================  =================================================================
 
 The next fetch, answer or commit makes up for a lost one: the receiver always has a timer running.

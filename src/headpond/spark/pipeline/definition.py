@@ -50,7 +50,8 @@ class Definition:
             ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadPipeline(f"{path} is not TOML: {error}", hint="Correct it at the place named.") from error
-        return cls({"name": _name_of(file)} | tables, file, text)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", file.stem).lstrip("0123456789_") or "pipeline"
+        return cls({"name": name} | tables, file, text)
 
     @property
     def plan(self) -> Plan:
@@ -83,10 +84,6 @@ class Definition:
         if self.text is None or line is None:
             return None
         return line + int(self.text.splitlines()[line - 1].rstrip().endswith(('"""', "'''")))
-
-
-def _name_of(file: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", file.stem).lstrip("0123456789_") or "pipeline"
 
 
 # --- tables -------------------------------------------------------------------------------------------

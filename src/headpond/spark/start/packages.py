@@ -71,7 +71,11 @@ def need_worker(python: str) -> None:
         )
     if done.returncode:
         missing = _NOT_THERE.search(done.stderr)
-        what = f"has no {missing[1]}" if missing else f"fails: {_last_line(done.stderr)}"
+        what = (
+            f"has no {missing[1]}"
+            if missing
+            else f"fails: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
+        )
         raise SparkWorker(f"Spark's workers run {python}, and it {what}")
 
 
@@ -89,7 +93,3 @@ def worker_fault(text: str) -> SparkWorker | None:
 
 def _major(version: str) -> int:
     return int(version.split(".", 1)[0])
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no output"])[-1]

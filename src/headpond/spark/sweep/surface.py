@@ -204,7 +204,8 @@ def _panel(axes: Axes, picture: Picture, cells: dict[Point, Shown], lowest: floa
     from matplotlib import colormaps
 
     colours = colormaps[COLOURS].with_extremes(bad=NOTHING)
-    numbers = [[_colour_number(cells.get((x, y))) for x in picture.columns] for y in picture.rows]
+    shown = {point: number for point, (number, _) in cells.items() if number is not None}
+    numbers = [[shown.get((x, y), math.nan) for x in picture.columns] for y in picture.rows]
     axes.imshow(numbers, cmap=colours, vmin=lowest, vmax=1.0, origin="lower", aspect="auto")
     for (x, y), (number, text) in cells.items():
         share = 1.0 if number is None else (number - lowest) / (1.0 - lowest)
@@ -221,10 +222,6 @@ def _panel(axes: Axes, picture: Picture, cells: dict[Point, Shown], lowest: floa
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-
-
-def _colour_number(shown: Shown | None) -> float:
-    return math.nan if shown is None or shown[0] is None else shown[0]
 
 
 def _mark(axes: Axes, picture: Picture, point: Point) -> None:
