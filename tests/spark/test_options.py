@@ -65,7 +65,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
     ("told", "streaming", "words"),
     [
         ({"topic": "a", "assign": '{"a": [0]}'}, None, "topic and assign are both given"),
-        ({"assign": "a"}, None, "assign is not JSON"),
+        ({"assign": "a"}, None, "does not name shards by topic"),
         ({"assign": "[0]"}, None, "does not name shards by topic"),
         ({"assign": "{}"}, None, "does not name shards by topic"),
         ({"assign": '{"a": []}'}, None, "does not name shards by topic"),

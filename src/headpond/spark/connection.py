@@ -13,6 +13,11 @@ from dataclasses import dataclass, field
 import headpond.sync
 from headpond.model.errors import HeadpondError
 
+TIMEOUT_S = 120.0
+TRY_AGAIN_S = 0.25
+NO_TOKEN = "none"
+_WORKERS = ("pyspark.daemon", "pyspark.worker")
+
 
 @contextmanager
 def errors_with_hints() -> Iterator[None]:
@@ -21,9 +26,6 @@ def errors_with_hints() -> Iterator[None]:
         yield
     except HeadpondError as error:
         raise type(error)(f"{error.message} [{error.code}] {error.hint}", hint=error.hint) from None
-
-
-_WORKERS = ("pyspark.daemon", "pyspark.worker")
 
 
 @functools.cache
@@ -38,11 +40,6 @@ def freeze_loaded_objects() -> None:
     if spec is not None and spec.name in _WORKERS:
         gc.collect()
         gc.freeze()
-
-
-TIMEOUT_S = 120.0
-TRY_AGAIN_S = 0.25
-NO_TOKEN = "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from headpond.client.contexts import TLS_NAMES, Contexts, NodeContext
 from headpond.model.address import DEFAULT_URL, parse_addresses
@@ -157,6 +159,8 @@ COLUMNS = (
 PARTITIONS_MAX = 10_000
 """The limit of ``minPartitions``; each is a task, and a connection while it runs."""
 DELAY_MAX = "15m"
+_Shards = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=SHARDS_MAX)]], msgspec.Meta(min_length=1)]
+_Assigned = Annotated[dict[str, _Shards], msgspec.Meta(min_length=1)]
 _ASSIGN_HINT = 'For example {"orders": [0, 2]}.'
 _MILLISECONDS = re.compile(r"(\d{1,14})ms")
 _TIME = "`2026-01-31T12:00:00+00:00`"
@@ -362,20 +366,14 @@ def _read_topics(
 
 def _read_assigned(text: str) -> dict[str, frozenset[int]]:
     try:
-        tree = json.loads(text)
-    except ValueError as error:
-        raise BadRequest(f"assign is not JSON: {error}", hint=_ASSIGN_HINT) from None
-    shards = list(tree.values()) if isinstance(tree, dict) else []
-    if not shards or not all(isinstance(each, list) and each and all(map(_is_shard, each)) for each in shards):
-        raise BadRequest(f"assign = {text[:80]!r} does not name shards by topic", hint=_ASSIGN_HINT)
-    assigned = {str(TopicName.parse(topic)): frozenset(each) for topic, each in tree.items()}
+        tree = msgspec.json.decode(text, type=_Assigned)
+    except msgspec.DecodeError as error:
+        message = f"assign = {text[:80]!r} does not name shards by topic: {error}"
+        raise BadRequest(message, hint=_ASSIGN_HINT) from None
+    assigned = {str(TopicName.parse(topic)): frozenset(shards) for topic, shards in tree.items()}
     if len(assigned) != len(tree):
         raise BadRequest("assign names a topic twice", hint=_ASSIGN_HINT)
     return assigned
-
-
-def _is_shard(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SHARDS_MAX
 
 
 def _read_delay(values: Mapping[str, str]) -> float:

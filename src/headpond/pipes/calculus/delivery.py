@@ -22,6 +22,9 @@ from headpond.model.errors import BadRequest
 from headpond.pipes.calculus.copies import Copies, Finite, Number, probability
 from headpond.pipes.calculus.declarations import Fault
 
+LATE = 4096
+LATE_MAX = 1 << 24
+
 
 class DeliveryMode(StrEnum):
     """R and UR in words."""
@@ -83,10 +86,6 @@ UNRATED = frozenset(
     }
 )
 """Faults without a rate: they are checked against the faults that each pipe tolerates."""
-
-
-LATE = 4096
-LATE_MAX = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,13 @@ VERSION = 1
 NAME_MAX = 200
 PIECE_BYTES = 256 * 1024
 """Payloads go out in packets of about this size."""
+WRITE_BUFFER_BYTES = 1024 * 1024
+WRITE_BUFFER_BYTES_MAX = 16 * 1024 * 1024
+"""Past this, packets are lost, as a route may: the other side asks for more than it reads."""
+DEAD_AFTER_S = 30
+"""Without a sign of life from the other machine."""
+STUCK_AFTER_S = 120
+"""The same while bytes are on their way; the kernel counts one that is there and does not read as well."""
 
 
 class PipeFrame(IntEnum):
@@ -111,15 +118,6 @@ def _pieces(packet: Packet) -> Iterator[Packet]:
         return
     for piece in cut(payloads, PIECE_BYTES):
         yield packet._replace(numbers=packet.numbers[piece], payloads=payloads[piece])
-
-
-WRITE_BUFFER_BYTES = 1024 * 1024
-WRITE_BUFFER_BYTES_MAX = 16 * 1024 * 1024
-"""Past this, packets are lost, as a route may: the other side asks for more than it reads."""
-DEAD_AFTER_S = 30
-"""Without a sign of life from the other machine."""
-STUCK_AFTER_S = 120
-"""The same while bytes are on their way; the kernel counts one that is there and does not read as well."""
 
 
 class ConnectionOwner(Protocol):

@@ -171,7 +171,7 @@ class SenderLane:
         self._entries.trim(index)
 
 
-class CommitLane(SenderLane):
+class StreamLane(SenderLane):
     """A stream's lane whose commits wait until the program is done.
 
     The machine commits the index that it has passed on. Here that becomes a mark: *when the program is done

@@ -22,7 +22,7 @@ import msgspec
 
 from headpond.model.errors import HeadpondError, StorageFailed
 from headpond.pipes.calculus.route import Route
-from headpond.pipes.drivers.lane import STORED_MAX, CommitLane, Inbox
+from headpond.pipes.drivers.lane import STORED_MAX, Inbox, StreamLane
 from headpond.pipes.machines.compose import ReceiverStack, receiver_of
 from headpond.pipes.machines.machine import WAKE, Effects
 from headpond.pipes.machines.packet import cut, payload_bytes
@@ -199,7 +199,7 @@ class DurableEntries(Entries):
             yield "data", self._sender, first + piece.start, payloads[piece]
 
 
-class DurableLane(CommitLane):
+class DurableLane(StreamLane):
     """A sender's lane whose messages are in a store.
 
     Effects wait for the sync, the position for the program, and deliveries for room in the program; the

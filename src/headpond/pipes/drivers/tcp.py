@@ -67,6 +67,9 @@ log = logging.getLogger("headpond.pipes.drivers")
 
 TRY_S = 5.0
 """How long one attempt to connect and be greeted may take."""
+GREETING_S_MAX = 5.0
+CONNECTIONS_MAX = 1024
+SENDERS_MAX = 1024
 
 
 class TcpRoute(Way):
@@ -221,11 +224,6 @@ class TcpRoute(Way):
             else:
                 self._reconnects += 1
                 return
-
-
-GREETING_S_MAX = 5.0
-CONNECTIONS_MAX = 1024
-SENDERS_MAX = 1024
 
 
 class TcpListener(LaneSource):

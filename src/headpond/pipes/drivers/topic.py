@@ -27,7 +27,7 @@ from headpond.client.produce.promise import Promise
 from headpond.model.errors import BadRequest, HeadpondError, NotSupported
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.drivers.end import new_epoch
-from headpond.pipes.drivers.lane import CommitLane, Inbox, SenderLane
+from headpond.pipes.drivers.lane import Inbox, SenderLane, StreamLane
 from headpond.pipes.drivers.receiver import LaneSource, PipeReceiver
 from headpond.pipes.drivers.sender import PipeSender, Way
 from headpond.pipes.machines.compose import ReceiverStack, parse_drivable, receiver_of
@@ -38,9 +38,16 @@ STORAGE_EPOCH = 1
 """The storage's own session: a topic is one storage for all its life."""
 LOST: Any = object()
 """Stands for an entry that will not come."""
+DIGITS_MAX = len(str(NUMBER_MAX))
+CLOSE_S_MAX = 1.0
+"""A sender that is closed has flushed before; one that is aborted does not wait for a node that is away."""
+BATCHES_MAX = 16
+PIECE_MAX = 1024
+OPEN_S_MAX = 10.0
+"""How long to wait for a subscription whose earlier receiver has only just gone."""
 
 
-class TopicLane(CommitLane):
+class TopicLane(StreamLane):
     """A stream's receiver whose storage is a topic.
 
     **The lane never passes over a message that a pipe over the stream refuses.** It halts: nothing of that
@@ -88,11 +95,6 @@ class TopicLane(CommitLane):
         effects.delivered = [run for run in effects.delivered if run.payloads[0] is not LOST]
         # READ and FETCH are lost (``carry``): the node offers entries from the settled position on.
         super()._on_effects(effects)
-
-
-DIGITS_MAX = len(str(NUMBER_MAX))
-CLOSE_S_MAX = 1.0
-"""A sender that is closed has flushed before; one that is aborted does not wait for a node that is away."""
 
 
 class TopicStore(Way):
@@ -233,12 +235,6 @@ def one_shard(topic: str, shards: int) -> NotSupported:
         f"topic {topic} has {shards} shards, and a stream has one index",
         hint="Use a topic with one shard, or client.producer and client.consumer.",
     )
-
-
-BATCHES_MAX = 16
-PIECE_MAX = 1024
-OPEN_S_MAX = 10.0
-"""How long to wait for a subscription whose earlier receiver has only just gone."""
 
 
 class TopicSource(LaneSource):

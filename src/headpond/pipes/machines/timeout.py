@@ -22,6 +22,8 @@ from headpond.pipes.machines.machine import Jitter, no_jitter
 JITTER_SHARE = 0.1
 INITIAL_S = 1.0
 MAX_S = 30.0
+DOUBLINGS_KEPT = 3
+PATIENCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,6 @@ class TimeoutSettings:
         """The usual ones, with this floor."""
         min_s = milliseconds / 1000
         return cls(max(INITIAL_S, min_s), min_s, max(MAX_S, min_s))
-
-
-DOUBLINGS_KEPT = 3
-PATIENCE = 8
 
 
 class Timeout:

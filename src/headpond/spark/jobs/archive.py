@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 256 * 1024 * 1024
 FOLLOW_EVERY = "10 seconds"
+TARGET_BYTES = 256 * 1024 * 1024
+COMPACTING = "compacting"
+_EXCHANGE = 2
+_HERE = -100
 
 
 class ArchiveResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,16 +150,6 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str,
 
 
 # --- compact ------------------------------------------------------------------------------------------
-#
-# A day's files are rewritten into a new folder beside it; then one step of the file system exchanges the two
-# folders, and the old one is removed. A reader that lists the day sees the old files or the new ones. One that
-# listed it before the exchange and opens a file after it gets an error that the file is gone, never a wrong
-# row.
-
-TARGET_BYTES = 256 * 1024 * 1024
-COMPACTING = "compacting"
-_EXCHANGE = 2
-_HERE = -100
 
 
 class CompactResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +174,12 @@ def compact(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> CompactResult:
-    """Joins the files of each day into files of about ``target_bytes``."""
+    """Joins the files of each day into files of about ``target_bytes``.
+
+    It writes them into a new folder; then one step of the file system exchanges that with the day's. A reader
+    that lists the day sees the old files or the new ones. A reader that listed it before the exchange and opens
+    a file after it gets an error that the file is gone, never a wrong row.
+    """
     if target_bytes < 1:
         raise BadRequest(f"files of {target_bytes} bytes", hint="Take a number above 0.")
     place = ArchiveFolder(folder)

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+BATCH_ENTRIES = 500_000
+LANES_AT_ONCE = 4
 _FILE, _ROW = "_headpond_file", "_headpond_row"
 Rows = Callable[[int, int], "DataFrame"]
 """The rows from one position to before another, in their order."""
@@ -179,10 +181,6 @@ def began_at(base: str, name: str) -> int | None:
         return 0
     head, dash, number = name.rpartition("-")
     return int(number) if dash and head == base and number.isdecimal() else None
-
-
-BATCH_ENTRIES = 500_000
-LANES_AT_ONCE = 4
 
 
 class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):

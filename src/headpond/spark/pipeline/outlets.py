@@ -14,6 +14,8 @@ from headpond.spark.checkpoints import OFFSETS, newest_batch
 from headpond.spark.pipeline.plan import SinkTable
 
 MESSAGE_COLUMNS = ("key", "value", "id", "headers", "topic")
+ROWS_MAX = 20
+CELL_MAX = 60
 DATE = "date"
 _TIMES = ("timestamp", "timestamp_ntz", "date", "string")
 
@@ -82,10 +84,6 @@ def check_folder(spark: SparkSession, folder: str, checkpoint: str) -> None:
             "Spark would drop rows as written already",
             hint="Name a new folder, or the checkpoint and the sink's name that the folder was written with.",
         )
-
-
-ROWS_MAX = 20
-CELL_MAX = 60
 
 
 def printer(name: str) -> Callable[[DataFrame, int], None]:

@@ -8,7 +8,7 @@ column only within one sink.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -25,7 +25,7 @@ _INTEGERS = ("byte", "short", "integer", "long")
 class ReorderBuffer:
     """The waiting rows of one group, and the next index: the rule, without Spark.
 
-    ``rows`` maps an index to its row (several where it came twice); it is read and written like a dict.
+    ``rows`` maps an index to its row: a dict, or Spark's state with the same methods.
     """
 
     def __init__(self, rows: Any, next_index: int | None, held_max: int) -> None:
@@ -152,23 +152,22 @@ class ReorderProcessor(StatefulProcessor):
             yield Row(**dict(zip(self._schema.fieldNames(), row, strict=True)), **{OUT_OF_ORDER: late})
 
 
-class _StateRows(MutableMapping[int, Any]):
+class _StateRows:
     """Spark's map of waiting rows, as the mapping that ``ReorderBuffer`` uses; it caches the keys."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
         self._keys = {key[0] for key, _ in state.iterator()} if state.exists() else set()
 
-    def __getitem__(self, index: int) -> Any:
-        return self._state.getValue((index,))
-
     def __setitem__(self, index: int, row: Any) -> None:
         self._state.updateValue((index,), tuple(row))
         self._keys.add(index)
 
-    def __delitem__(self, index: int) -> None:
+    def pop(self, index: int) -> Any:
+        row = self._state.getValue((index,))
         self._state.removeKey((index,))
         self._keys.discard(index)
+        return row
 
     def __contains__(self, index: object) -> bool:
         return index in self._keys

@@ -21,6 +21,9 @@ from typing import Any
 from headpond.model.errors import BadRequest
 
 VERSION = 1
+IDLE_SHARE = 0.05
+IDLE_WAIT_S_MAX = 0.5
+"""Stopping a query waits for the answer to its last question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,6 @@ def read_offset(fields: dict[str, Any]) -> Offset:
 
 
 Shard = tuple[str, int]
-
-IDLE_SHARE = 0.05
-IDLE_WAIT_S_MAX = 0.5
-"""Stopping a query waits for the answer to its last question."""
 
 
 class IdleWait:

@@ -163,11 +163,7 @@ def prepare(*, again: bool = False, progress: Progress | None = None) -> Prepare
             raise SparkNotPrepared(f"{error.filename or folder}: {error.strerror or error}") from error
     return PrepareResult(
         folder=str(folder),
-        java=found.java,
-        java_version=found.java_version,
-        spark=found.spark,
-        classes=found.classes,
-        bytes=found.bytes,
+        **{name: getattr(found, name) for name in ("java", "java_version", "spark", "classes", "bytes")},
         made=made,
         removed=_remove_others(folder, found),
         seconds=time.monotonic() - began,
