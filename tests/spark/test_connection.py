@@ -10,7 +10,7 @@ from headpond.client.contexts import Contexts, NodeContext
 from headpond.model.errors import BadContext, BadRequest, BadURL, TlsFailed
 from headpond.spark.connection import NodeConnection
 from headpond.spark.options import SINK_OPTIONS, options_table, read_connection, read_sink_options
-from headpond.spark.pipeline.frames import PipelineNode
+from headpond.spark.pipeline.frames import node_options
 from headpond.spark.pipeline.plan import Plan, SinkTable
 from headpond.spark.pipeline.run import node_of
 from tests.client.link.certificates import Certificates
@@ -70,12 +70,12 @@ def test_a_pipeline_hands_its_context_to_its_own_node_and_the_environments_token
 ) -> None:
     plan = Plan(name="p", sources={}, sinks={})
     node = node_of(plan)
-    here = node.options(SinkTable(from_="a", topic="t"))
+    here = node_options(node, SinkTable(from_="a", topic="t"))
     assert read_connection(here) == read_connection({}) and here["ca"] == "/ca.pem"
     monkeypatch.setenv("HEADPOND_TOKEN", "hpd_c_d")
-    there = node.options(SinkTable(from_="a", topic="t", url=THERE))
+    there = node_options(node, SinkTable(from_="a", topic="t", url=THERE))
     assert read_connection(there) == NodeConnection(THERE)
-    assert node_of(Plan(name="p", sources={}, sinks={}, url=THERE)) == PipelineNode(THERE, "hpd_c_d")
+    assert node_of(Plan(name="p", sources={}, sinks={}, url=THERE)) == NodeConnection(THERE, "hpd_c_d")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", "1e9"])

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import headpond.sync
+from headpond.client.contexts import TLS_NAMES
 from headpond.model.errors import HeadpondError
 
 TIMEOUT_S = 120.0
@@ -51,6 +52,11 @@ class NodeConnection:
     cert: str | None = None
     key: str | None = None
     timeout_s: float = TIMEOUT_S
+
+    def options(self) -> dict[str, str]:
+        """The options of ``format("headpond")`` that reach this node."""
+        files = {name: path for name in TLS_NAMES if (path := getattr(self, name)) is not None}
+        return {**files, "url": self.url, "token": self.token or NO_TOKEN}
 
     def open(self, *, wait_s: float = 0.0) -> headpond.sync.Client:
         """A connected client. Retries for ``wait_s`` if the node is unreachable, then raises the error."""

@@ -22,7 +22,8 @@ from headpond.storage.folder_lock import state_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headpond.spark.pipeline.frames import Frames, PipelineNode
+    from headpond.spark.connection import NodeConnection
+    from headpond.spark.pipeline.frames import Frames
     from headpond.spark.pipeline.plan import Plan
     from headpond.spark.pipeline.progress import BatchSample, Metrics
     from headpond.spark.pipeline.run import PipelineRun
@@ -109,17 +110,17 @@ def _note_unfinished(frames: Frames) -> None:
             note(f"{outlet.name}: a driver was killed before its first batch; the next run removes {file}")
 
 
-def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> PipelineNode:
+def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> NodeConnection:
     """The command line's, else the file's, else the environment's; a context's token goes to its own node."""
-    from headpond.spark.pipeline.frames import PipelineNode
+    from headpond.spark.connection import NodeConnection
 
     chosen = url if _on_line(context, "url") or plan.url is None else plan.url
     if _on_line(context, "token"):
-        return PipelineNode(chosen, token)
+        return NodeConnection(chosen, token)
     if plan.token is not None and plan.url in (None, chosen):
-        return PipelineNode(chosen, plan.token)
+        return NodeConnection(chosen, plan.token)
     # A token of the environment goes to any URL; a context's token goes to the context's URL alone.
-    return PipelineNode(chosen, token if chosen == url or said(context, "token") else None)
+    return NodeConnection(chosen, token if chosen == url or said(context, "token") else None)
 
 
 def _on_line(context: typer.Context, name: str) -> bool:

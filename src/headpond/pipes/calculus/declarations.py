@@ -250,20 +250,6 @@ RESEND = Declaration(
 )
 
 OUTLASTED = "one that outlasts all tries of a message loses it"
-_TRIED_FAULTS = {
-    Fault.SENDER_CRASH: _LOST_BUFFER,
-    Fault.RECEIVER_CRASH: OUTLASTED,
-    Fault.ROUTE_FAILURE: OUTLASTED,
-}
-
-RESEND_TRIES = replace(
-    RESEND,
-    name="resend(tries=2)",
-    summary="As resend, but a message is given up after so many tries, and the sender reports it.",
-    gives=Gift.FEWER_LOST,
-    does_not_tolerate=_TRIED_FAULTS,
-    variant={"tries": SO_MANY_TRIES},
-)
 
 RESEND_MANY = replace(
     RESEND,
@@ -277,14 +263,21 @@ RESEND_MANY = replace(
     parameters=(WINDOW, SPARE, CONFIRM, TIMEOUT, TRIES),
 )
 
-RESEND_MANY_TRIES = replace(
-    RESEND_TRIES,
-    name="resend_many(tries=2)",
-    summary="As resend_many, but a message is given up after so many tries, and the sender reports it.",
-    state=RESEND_MANY.state,
-    tactic=RESEND_MANY.tactic,
-    parameters=RESEND_MANY.parameters,
-)
+
+def _with_tries(pipe: Declaration) -> Declaration:
+    return replace(
+        pipe,
+        name=f"{pipe.name}(tries=2)",
+        summary=f"As {pipe.name}, but a message is given up after so many tries, and the sender reports it.",
+        gives=Gift.FEWER_LOST,
+        does_not_tolerate={
+            Fault.SENDER_CRASH: _LOST_BUFFER,
+            Fault.RECEIVER_CRASH: OUTLASTED,
+            Fault.ROUTE_FAILURE: OUTLASTED,
+        },
+        variant={"tries": SO_MANY_TRIES},
+    )
+
 
 STREAM = Declaration(
     name="stream",
@@ -394,16 +387,6 @@ CONTINUOUS = Declaration(
     ),
 )
 
-CONTINUOUS_RELAXED = replace(
-    CONTINUOUS,
-    name="continuous(strict=false)",
-    summary="As continuous, but a repeat of the current index is sent on too.",
-    gives=Gift.AT_LEAST_ONCE,
-    order=Order.CONTINUOUS,
-    tactic=Tactic.ASK_GAPS_PASS_EQUAL,
-    variant={"gaps": True, "strict": False},
-)
-
 CONTINUOUS_SILENT = replace(
     CONTINUOUS,
     name="continuous(gaps=false)",
@@ -423,15 +406,18 @@ CONTINUOUS_SILENT = replace(
     ),
 )
 
-CONTINUOUS_SILENT_RELAXED = replace(
-    CONTINUOUS_SILENT,
-    name="continuous(strict=false, gaps=false)",
-    summary="As continuous(gaps=false), but a repeat of the current index is sent on too.",
-    gives=Gift.AT_LEAST_ONCE,
-    order=Order.CONTINUOUS,
-    tactic=Tactic.HOLD_GAPS_PASS_EQUAL,
-    variant={"gaps": False, "strict": False},
-)
+
+def _relaxed(pipe: Declaration, name: str, tactic: Tactic) -> Declaration:
+    return replace(
+        pipe,
+        name=name,
+        summary=f"As {pipe.name}, but a repeat of the current index is sent on too.",
+        gives=Gift.AT_LEAST_ONCE,
+        order=Order.CONTINUOUS,
+        tactic=tactic,
+        variant={**pipe.variant, "strict": False},
+    )
+
 
 # --- deduplication ----------------------------------------------------------------------------------
 
@@ -491,17 +477,17 @@ BARE = Declaration(
 
 DECLARATIONS: tuple[Declaration, ...] = (
     RESEND,
-    RESEND_TRIES,
+    _with_tries(RESEND),
     RESEND_MANY,
-    RESEND_MANY_TRIES,
+    _with_tries(RESEND_MANY),
     STREAM,
     SEQUENTIAL,
     INDEX,
     INDEX_RELAXED,
     CONTINUOUS,
-    CONTINUOUS_RELAXED,
+    _relaxed(CONTINUOUS, "continuous(strict=false)", Tactic.ASK_GAPS_PASS_EQUAL),
     CONTINUOUS_SILENT,
-    CONTINUOUS_SILENT_RELAXED,
+    _relaxed(CONTINUOUS_SILENT, "continuous(strict=false, gaps=false)", Tactic.HOLD_GAPS_PASS_EQUAL),
     DEDUP_BY_ID,
     DEDUP_BY_INDEX,
     BARE,

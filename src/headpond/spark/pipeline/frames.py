@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headpond.model.errors import BadRequest, HeadpondError
 from headpond.spark.causes import cause_of
-from headpond.spark.connection import NO_TOKEN
+from headpond.spark.connection import NodeConnection
 from headpond.spark.options import (
     READING_OPTIONS,
     STREAM_OPTIONS,
@@ -36,20 +36,11 @@ _SOURCE_OPTIONS = {
 """The option of ``format("headpond")`` for each key of a source's table: the same words, joined by ``_``."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineNode:
-    """The node that topics are on, unless a source or sink names another."""
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The options ca, cert and key, where a context names them."""
-
-    def options(self, table: SourceTable | SinkTable) -> dict[str, str]:
-        """The options that reach a table's topics; the node's token and certificate go to the node alone."""
-        if table.url in (None, self.url):
-            return {**self.files, "url": self.url, "token": table.token or self.token or NO_TOKEN}
-        return {"url": table.url, "token": table.token or NO_TOKEN}
+def node_options(node: NodeConnection, table: SourceTable | SinkTable) -> dict[str, str]:
+    """The options that reach a table's topics; the node's token and certificate go to the node alone."""
+    if table.url in (None, node.url):
+        return node.options() | ({} if table.token is None else {"token": table.token})
+    return NodeConnection(table.url, table.token).options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +61,8 @@ class Frames:
     definition: Definition
     plan: Plan
     spark: SparkSession
-    node: PipelineNode
+    node: NodeConnection
+    """The node that topics are on, unless a source or sink names another."""
     outlet: str | None = None
     """The only outlet to build, with its own subscriptions; None builds all."""
     views: dict[str, DataFrame] = field(default_factory=dict)
@@ -122,7 +114,7 @@ class Frames:
         self._view(name, rows if source.watermark is None else steps.watermark(rows, source.watermark))
 
     def _topics(self, source: SourceTable) -> DataFrame:
-        options = self.node.options(source)
+        options = node_options(self.node, source)
         for key, option in _SOURCE_OPTIONS.items():
             if (value := getattr(source, key, None)) is not None:
                 options[option] = ",".join(value) if isinstance(value, list) else str(value)
@@ -193,7 +185,9 @@ class Frames:
     def sink_options(self, sink: SinkTable) -> dict[str, str]:
         """The options of a sink that writes to topics."""
         given = {"topic": sink.topic, "sinkId": sink.sink_id, "onRepeat": sink.on_repeat}
-        return self.node.options(sink) | {name: value for name, value in given.items() if value is not None}
+        return node_options(self.node, sink) | {
+            name: value for name, value in given.items() if value is not None
+        }
 
     def checkpoint_of(self, outlet: str) -> str:
         folder = resolve_path(self.plan.checkpoint or f"checkpoints/{self.plan.name}", self.definition.folder)

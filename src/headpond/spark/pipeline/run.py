@@ -14,14 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headpond.client.contexts import TLS_NAMES
 from headpond.model.errors import PipelineFailed
 from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
+from headpond.spark.connection import NodeConnection
 from headpond.spark.options import read_connection
 from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import PlanFault, interval
-from headpond.spark.pipeline.frames import Frames, PipelineNode, QueryOutlet, resolve_path
+from headpond.spark.pipeline.frames import Frames, QueryOutlet, resolve_path
 from headpond.spark.pipeline.outlets import parquet_writer, printer
 from headpond.spark.pipeline.plan import Plan, Trigger
 from headpond.spark.pipeline.progress import BatchSample, QueryProgress
@@ -41,7 +41,7 @@ _DEFAULTS = {
 
 
 def start(
-    definition: Definition, spark: SparkSession | None = None, *, node: PipelineNode | None = None
+    definition: Definition, spark: SparkSession | None = None, *, node: NodeConnection | None = None
 ) -> PipelineRun:
     """Builds the plan on Spark and starts one query per sink, or none if any part has a fault."""
     frames = analyse(definition, spark, node=node)
@@ -60,7 +60,7 @@ def start(
 
 
 def analyse(
-    definition: Definition, spark: SparkSession | None = None, *, node: PipelineNode | None = None
+    definition: Definition, spark: SparkSession | None = None, *, node: NodeConnection | None = None
 ) -> Frames:
     """The plan as DataFrames, not run; ``BadPipeline`` has every fault that Spark or the node found.
 
@@ -80,12 +80,10 @@ def analyse(
     return frames
 
 
-def node_of(plan: Plan) -> PipelineNode:
+def node_of(plan: Plan) -> NodeConnection:
     """The node that the plan names, else the environment or the context in use."""
     given = {"url": plan.url, "token": plan.token}
-    reached = read_connection({name: value for name, value in given.items() if value is not None})
-    files = {name: path for name in TLS_NAMES if (path := getattr(reached, name)) is not None}
-    return PipelineNode(reached.url, reached.token, files)
+    return read_connection({name: value for name, value in given.items() if value is not None})
 
 
 def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:
