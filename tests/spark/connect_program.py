@@ -1,6 +1,6 @@
 """A client of Spark Connect: reads topic ``a``, writes it to ``b`` as a batch and to ``c`` as a stream.
 
-What it says in the end, as JSON: the rows of each, and what ``headpond.spark.session`` told.
+What it says in the end, as JSON: the rows of each, and the answer of ``headpond.spark.session``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def main(url: str, checkpoint: str) -> None:
     from headpond.errors import BadRequest
 
     try:
-        told = repr(headpond.spark.session())
+        answer = repr(headpond.spark.session())
     except BadRequest as error:
-        told = error.message
+        answer = error.message
     counts = {topic: rows(topic).count() for topic in "abc"}
-    said = {"told": told, "of": type(spark).__module__, "lag": headpond.spark.lag(query)}
+    said = {"session": answer, "of": type(spark).__module__, "lag": headpond.spark.lag(query)}
     print(json.dumps(counts | said))
     spark.stop()
 

@@ -45,7 +45,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Spark is told, and nothing else but where programs are and the sources of this package."""
+        """The environment of Spark: where programs are, and the sources of this package."""
         kept = ("HOME", "PATH", "PYTHONPATH", "HEADPOND_STATE", "XDG_CONFIG_HOME")
         return {name: os.environ[name] for name in kept if name in os.environ} | {
             "JAVA_HOME": str(java_home(find_java())),
@@ -57,7 +57,7 @@ class Cluster:
 
     @property
     def conf(self) -> dict[str, str]:
-        """What a small application on this cluster is told."""
+        """The settings of a small application on this cluster."""
         return {
             "spark.driver.host": HOST,
             "spark.driver.memory": "512m",
@@ -154,8 +154,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def submit(cluster: Cluster, program: Path, *arguments: str, conf: Mapping[str, str] | None = None) -> str:
     """Runs a program by ``spark-submit``; returns what it printed."""
-    told = cluster.conf | dict(conf or {})
-    options = [part for name, value in told.items() for part in ("--conf", f"{name}={value}")]
+    settings = cluster.conf | dict(conf or {})
+    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.url, *options]
     done = subprocess.run(
         [*command, str(program), *arguments],

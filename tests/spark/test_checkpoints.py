@@ -46,8 +46,8 @@ def test_a_check_of_a_pipeline_names_the_files_that_the_next_run_removes(
         outlets=[SimpleNamespace(name="out"), SimpleNamespace(name="other")],
     )
     _note_unfinished(frames)
-    told = " ".join(capsys.readouterr().err.split())
-    assert told.startswith("out: a driver was killed before its first batch") and told.endswith(LEFT)
+    printed = " ".join(capsys.readouterr().err.split())
+    assert printed.startswith("out: a driver was killed before its first batch") and printed.endswith(LEFT)
 
 
 def test_a_checkpoint_that_has_a_batch_or_none_of_these_files_is_left_alone(

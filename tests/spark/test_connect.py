@@ -40,7 +40,7 @@ def test_a_client_of_spark_connect_reads_writes_and_streams(node: RealNode, tmp_
     said = json.loads(done.stdout.splitlines()[-1])
     assert {topic: said[topic] for topic in "abc"} == {"a": 20, "b": 20, "c": 20}
     assert said["of"] == "pyspark.sql.connect.session"
-    assert "over Spark Connect" in said["told"]
+    assert "over Spark Connect" in said["session"]
     assert said["lag"] == {"default/default/default/a": 0}
 
 

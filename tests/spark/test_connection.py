@@ -95,11 +95,11 @@ def test_a_node_is_reached_over_tls_with_the_files_that_the_options_name(tmp_pat
     files = Certificates.made(tmp_path / "certificates")
     config = f'tls_cert = "{files.node}"\ntls_client_ca = "{files.ca}"\n'
     with RealNode(tmp_path / "node", config=config) as node:
-        told = {"URL": node.url, "CA": files.ca, "Cert": files.client, "key": files.client, "topic": "t"}
-        with read_sink_options(told, streaming=True).connection.open() as client:
+        given = {"URL": node.url, "CA": files.ca, "Cert": files.client, "key": files.client, "topic": "t"}
+        with read_sink_options(given, streaming=True).connection.open() as client:
             assert client.admin.list_topics() == []
-        del told["CA"]
-        with pytest.raises(TlsFailed), read_sink_options(told, streaming=True).connection.open(wait_s=60):
+        del given["CA"]
+        with pytest.raises(TlsFailed), read_sink_options(given, streaming=True).connection.open(wait_s=60):
             pass
 
 

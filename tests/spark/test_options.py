@@ -33,8 +33,8 @@ def test_options_have_defaults() -> None:
 
 
 def test_names_are_spelled_as_spark_users_do_and_in_any_case() -> None:
-    told = {"TOPICS": "b, a", "MAXENTRIESPERTRIGGER": "5", "ongap": "Report", "minpartitions": "3"}
-    options = read_source_options(told, streaming=True)
+    given = {"TOPICS": "b, a", "MAXENTRIESPERTRIGGER": "5", "ongap": "Report", "minpartitions": "3"}
+    options = read_source_options(given, streaming=True)
     assert options.topics == (f"{FULL}a", f"{FULL}b") and options.entries_max == 5
     assert (options.on_gap, options.partitions_min) == ("report", 3)
     assert read_source_options({"topic": "a", "columns": "value,key"}).columns == ("key", "value")
@@ -62,7 +62,7 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "streaming", "words"),
+    ("given", "streaming", "words"),
     [
         ({"topic": "a", "assign": '{"a": [0]}'}, None, "topic and assign are both given"),
         ({"assign": "a"}, None, "does not name shards by topic"),
@@ -111,9 +111,9 @@ def test_some_shards_of_topics_may_be_assigned() -> None:
         ({"topic": "a", "start": '{"0": 5, "1": "latest"}'}, True, "needs a subscription"),
     ],
 )
-def test_contradicting_options_are_refused(told: dict[str, str], streaming: bool | None, words: str) -> None:
+def test_contradicting_options_are_refused(given: dict[str, str], streaming: bool | None, words: str) -> None:
     with pytest.raises(HeadpondError) as refused:
-        read_source_options(told, streaming=streaming)
+        read_source_options(given, streaming=streaming)
     assert words in refused.value.message and refused.value.hint
 
 

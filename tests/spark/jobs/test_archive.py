@@ -222,17 +222,17 @@ def until(true: Any) -> None:
 def test_archive_and_compact_refuse_wrong_inputs(node: RealNode, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious").write_text("")
-    send(node, "told", range(1))
+    send(node, "orders", range(1))
     with pytest.raises(BadRequest, match="is not empty, and no archive"):
-        archive("told", tmp_path / "other", url=node.url)
+        archive("orders", tmp_path / "other", url=node.url)
     ArchiveFolder(tmp_path / "taken").claim(ArchiveInfo(topic="another", topic_uuid="00"))
     with pytest.raises(BadRequest, match="is an archive of another"):
-        archive("told", tmp_path / "taken", url=node.url)
+        archive("orders", tmp_path / "taken", url=node.url)
     with pytest.raises(TopicNotFound):
         archive("no-such", tmp_path / "new", url=node.url)
     with pytest.raises(BadRequest, match="is not a topic"):
         archive("./folder", tmp_path / "new", url=node.url)
     with pytest.raises(BadRequest, match="renames in one step"):
-        archive("told", "s3a://bucket/archive", url=node.url)
+        archive("orders", "s3a://bucket/archive", url=node.url)
     with pytest.raises(BadRequest, match="is not an archive"):
         compact(tmp_path / "other")

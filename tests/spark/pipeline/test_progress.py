@@ -24,7 +24,7 @@ def said(batch: int, second: int, **more: Any) -> dict[str, Any]:
 def test_rows_and_late_rows_add_up_batch_by_batch() -> None:
     following = QueryProgress("out")
     first, again, second = (following.take(one) for one in (said(0, 1), said(0, 1), said(1, 2)))
-    assert again is None, "the same progress is told once"
+    assert again is None, "the same progress counts once"
     assert first is not None and (first.rows, first.rows_all, first.late_rows_all) == (10, 10, 2)
     assert second is not None and (second.rows_all, second.late_rows, second.late_rows_all) == (20, 2, 4)
     assert (second.state_rows, second.state_bytes, second.batch_s, second.lag) == (7, 99, 0.5, None)

@@ -140,8 +140,8 @@ def test_faults_that_spark_finds_have_their_line_in_the_file(spark: SparkSession
     )
     with pytest.raises(BadPipeline) as caught:
         Pipeline.load(file).check(spark)
-    told = [(fault.line, fault.place) for fault in caught.value.faults]
-    assert told == [
+    faults = [(fault.line, fault.place) for fault in caught.value.faults]
+    assert faults == [
         (8, "steps.one.sql"),
         (13, "steps.two.sql"),
         (20, "steps.three.python"),
@@ -178,9 +178,9 @@ def test_a_sink_that_would_fail_or_lose_a_column_is_refused_before_anything_runs
     for look in (pipeline.check, pipeline.start):
         with pytest.raises(BadPipeline) as caught:
             look(spark)
-        told = {fault.place: fault.message for fault in caught.value.faults}
-        assert "no_such" in told.pop("steps.split")
-        assert told == {
+        faults = {fault.place: fault.message for fault in caught.value.faults}
+        assert "no_such" in faults.pop("steps.split")
+        assert faults == {
             "steps.ordered.reorder": "the rows have a column out_of_order already",
             "steps.checked.dead_letter": "it has no streaming input: once is a batch read",
             "sinks.dated.parquet": "the rows have a column date, and by_date makes one: theirs would be lost",
@@ -209,19 +209,19 @@ def test_a_check_tells_why_a_source_or_a_sink_cannot_be_not_that_python_failed(
     )
     with pytest.raises(BadPipeline) as caught:
         pipeline.check(spark)
-    told = {fault.place: f"{fault.message} {fault.hint}" for fault in caught.value.faults}
-    assert list(told) == [
+    faults = {fault.place: f"{fault.message} {fault.hint}" for fault in caught.value.faults}
+    assert list(faults) == [
         "sinks.out.topic",
         "sources.absent.topic",
         "sources.away.topic",
         "sources.late.topic",
         "steps.misspelt",
     ]
-    assert told["sources.absent.topic"].startswith("there is no topic 'not-there' Create it")
-    assert told["sources.away.topic"].startswith("no node answered at 127.0.0.1:1")
-    assert told["sources.late.topic"].startswith("start = latest needs a subscription")
-    assert told["sinks.out.topic"].startswith("topic name 'no topic'")
-    assert "`vlaue` cannot be resolved" in told["steps.misspelt"]
+    assert faults["sources.absent.topic"].startswith("there is no topic 'not-there' Create it")
+    assert faults["sources.away.topic"].startswith("no node answered at 127.0.0.1:1")
+    assert faults["sources.late.topic"].startswith("start = latest needs a subscription")
+    assert faults["sinks.out.topic"].startswith("topic name 'no topic'")
+    assert "`vlaue` cannot be resolved" in faults["steps.misspelt"]
     assert capfd.readouterr().err == "", "Java's words are in the error, and not printed beside it"
 
 

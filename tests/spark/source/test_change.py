@@ -34,7 +34,7 @@ def numbers(rows: list[Any]) -> list[int]:
 def gaps(rows: list[Any]) -> list[tuple[str, int, int]]:
     """Reason, first and end of each that was reported."""
     headers = [(row.entry, row.headers) for row in rows if row.value is None]
-    return [(told["gap.reason"], entry, int(told["gap.end"])) for entry, told in headers]
+    return [(header["gap.reason"], entry, int(header["gap.end"])) for entry, header in headers]
 
 
 def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(

@@ -51,8 +51,8 @@ class Stream:
     """Goes from batch to batch as Spark does."""
 
     def __init__(self, url: str, offset: Json | None = None, **options: str) -> None:
-        told = {"url": url, **options}
-        self.reader = StreamReader(schema(told), told)
+        given = {"url": url, **options}
+        self.reader = StreamReader(schema(given), given)
         self.offset: Json = {} if offset is None else offset
 
     def next(self, limit: ReadLimit | None = None) -> list[Json]:
@@ -324,13 +324,13 @@ def test_a_query_says_where_it_starts_if_its_subscription_exists(
     with stream(shared_url, topic=topic, subscription="s", start="7") as read:
         assert read.reader.initialOffset() == read.offset  # Spark asks until the first batch has ended
         assert numbers(read.next()) == list(range(4, 10))
-    told = f"topic {topic} is read from entries [4], where subscription s stands; start would be [7]"
-    assert caplog.messages == [told]
+    warning = f"topic {topic} is read from entries [4], where subscription s stands; start would be [7]"
+    assert caplog.messages == [warning]
     with stream(shared_url, read.offset, topic=topic, subscription="s", start="7") as read:
         read.next()  # a checkpoint says where it goes on, without a word
     with stream(shared_url, topic=topic, subscription="new", start="7"):
         pass
-    assert caplog.messages == [told]
+    assert caplog.messages == [warning]
 
 
 def test_a_start_time_behind_the_last_entry_is_the_end_or_an_error(
@@ -389,8 +389,8 @@ def test_shards_that_are_not_assigned_are_left_alone_until_they_are(
 
 def batch(url: str, **options: str) -> list[Json]:
     """The rows of a DataFrame that is not a stream."""
-    told = {"url": url, **options}
-    reader = batch_reader(schema(told), told)
+    given = {"url": url, **options}
+    reader = batch_reader(schema(given), given)
     tables: Any = [each for part in reader.partitions() for each in reader.read(part)]
     return [row for each in tables for row in each.to_pylist()]
 
@@ -446,8 +446,8 @@ def test_entries_deleted_by_retention_fail_a_stream_unless_on_gap_allows_them(
     short_lived: tuple[str, Json, int, int],
 ) -> None:
     url, offset, kept, end = short_lived
-    told = rf"entries 0 to {kept - 1} are missing: retention \[entries-missing\]"
-    with stream(url, offset, topic="short") as read, pytest.raises(EntriesMissing, match=told):
+    message = rf"entries 0 to {kept - 1} are missing: retention \[entries-missing\]"
+    with stream(url, offset, topic="short") as read, pytest.raises(EntriesMissing, match=message):
         read.next()
     with stream(url, offset, topic="short", onGap="skip") as read:
         assert [row["entry"] for row in read.next()] == list(range(kept, end))
@@ -468,23 +468,23 @@ def test_a_deleted_or_recreated_topic_is_never_read_as_the_same(
     with (
         stream(shared_url, topic=topic) as strict,
         stream(shared_url, topic=topic, onGap="skip") as loose,
-        stream(shared_url, topic=topic, onGap="report") as told,
+        stream(shared_url, topic=topic, onGap="report") as reporting,
     ):
-        begin = told.offset
-        assert numbers(strict.next()) == numbers(loose.next()) == numbers(told.next()) == [1, 2, 3]
-        middle = told.offset
+        begin = reporting.offset
+        assert numbers(strict.next()) == numbers(loose.next()) == numbers(reporting.next()) == [1, 2, 3]
+        middle = reporting.offset
         client.admin.delete_topic(topic)
         with pytest.raises(TopicNotFound, match=r"deleted while it was read; it was read up to \[3\]"):
             strict.next()
-        assert loose.next() == loose.next() == told.next() == []
+        assert loose.next() == loose.next() == reporting.next() == []
         post(client, topic, *range(10, 16))
         with pytest.raises(TopicMismatch, match="created again"):
             strict.next()
         assert numbers(loose.next()) == list(range(10, 16))
-        gap, *rows = told.next()
+        gap, *rows = reporting.next()
         assert numbers(rows) == list(range(10, 16)) and gap["entry"] == 3
         assert dict(gap["headers"])["gap.reason"] == "recreated"
-        (lost,) = told.between(begin, middle)  # a batch of the old topic that is tried again
+        (lost,) = reporting.between(begin, middle)  # a batch of the old topic that is tried again
         assert dict(lost["headers"]) == {"gap.reason": "topic-mismatch", "gap.end": "3"}
         with pytest.raises(TopicMismatch):
             strict.between(begin, middle)
@@ -521,10 +521,10 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Js
 
 def test_an_old_copy_is_recognised_however_far_it_has_grown(restored: tuple[str, Json, Json, Json]) -> None:
     url, begin, middle, end = restored
-    told = r"an old copy of topic orders was restored: it was read up to \[30\], and continues at \[10\]"
-    with stream(url, end, topic="orders") as read, pytest.raises(IncarnationChanged, match=told):
+    message = r"an old copy of topic orders was restored: it was read up to \[30\], and continues at \[10\]"
+    with stream(url, end, topic="orders") as read, pytest.raises(IncarnationChanged, match=message):
         read.next()
-    with stream(url, topic="orders") as read, pytest.raises(IncarnationChanged, match=told):
+    with stream(url, topic="orders") as read, pytest.raises(IncarnationChanged, match=message):
         read.between(middle, end)  # a batch that is tried again
     with stream(url, end, topic="orders", onGap="skip", subscription="late") as read:
         assert numbers(read.next()) == list(range(100, 140)) and read.next() == []
@@ -651,7 +651,7 @@ def test_driver_and_tasks_wait_for_their_node_as_long_as_timeout_says(
     post(client, topic, 1)
     with stream(shared_url, topic=topic, timeout="7") as read:
         assert numbers(read.next()) == [1]
-    assert waits == [0.0, 7.0, 7.0], "who asks for the columns is told at once that there is no node"
+    assert waits == [0.0, 7.0, 7.0], "a question for the columns fails at once without a node"
 
 
 def test_a_token_that_is_bound_to_a_subscription_reads_with_that_subscription(node: RealNode) -> None:

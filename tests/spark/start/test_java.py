@@ -29,10 +29,10 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_java_home_comes_before_path(tmp_path: Path) -> None:
-    told = put_java(tmp_path / "told", "21.0.2")
+    named = put_java(tmp_path / "named", "21.0.2")
     found = put_java(tmp_path / "found", "17.0.9")
-    environment = {"JAVA_HOME": str(tmp_path / "told"), "PATH": str(found.parent)}
-    assert find_java(environment) == Java(told, 21, "JAVA_HOME")
+    environment = {"JAVA_HOME": str(tmp_path / "named"), "PATH": str(found.parent)}
+    assert find_java(environment) == Java(named, 21, "JAVA_HOME")
     assert find_java({"PATH": str(found.parent)}) == Java(found, 17, "PATH")
 
 
@@ -40,9 +40,9 @@ def test_java_home_comes_before_path(tmp_path: Path) -> None:
 def test_a_java_home_that_is_too_old_or_does_not_start_is_passed_over(
     tmp_path: Path, version: str, code: int
 ) -> None:
-    put_java(tmp_path / "told", version, code=code)
+    put_java(tmp_path / "named", version, code=code)
     found = put_java(tmp_path / "found", "25-ea")
-    environment = {"JAVA_HOME": str(tmp_path / "told"), "PATH": str(found.parent)}
+    environment = {"JAVA_HOME": str(tmp_path / "named"), "PATH": str(found.parent)}
     assert find_java(environment) == Java(found, 25, "PATH")
 
 

@@ -217,14 +217,14 @@ def test_a_worker_without_packages_is_named(
 def test_this_python_makes_plans_and_tasks_run_in_pyspark_python(
     spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = str(tmp_path / "there" / "python")
-    monkeypatch.setenv("PYSPARK_PYTHON", told)
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", told)
+    elsewhere = str(tmp_path / "there" / "python")
+    monkeypatch.setenv("PYSPARK_PYTHON", elsewhere)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", elsewhere)
     monkeypatch.setattr(spark.sparkContext, "_python_includes", ["headpond.zip"])
     rows = read_a_message(register_format(spark.newSession()), shared_url, topic)
     with pytest.raises(SparkWorker, match="there/python, and there is none"), job_errors():
         rows.collect()
-    assert spark.sparkContext.pythonExec == told
+    assert spark.sparkContext.pythonExec == elsewhere
 
 
 def test_a_job_that_fails_is_an_error_of_the_catalogue(spark: SparkSession) -> None:

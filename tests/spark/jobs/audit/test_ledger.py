@@ -91,12 +91,12 @@ def test_segments_missing_from_an_archive_are_listed_by_producer_and_range(
     assert [(each.shard, each.first, each.end, each.there) for each in found.ranges] == [(1, 3, 8, "stored")]
     assert (found.other_messages, found.ledger_of) == (30, f"{topic}@till-1")
 
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         ["spark", "audit", "--sent-ledger", f"{topic}@till-2", "--url", node.url, "--master", MASTER, "--json"],
     )
-    assert told.exit_code == 0, told.output
-    found_there = check("spark audit --sent-ledger", told.stdout.encode())
+    assert result.exit_code == 0, result.output
+    found_there = check("spark audit --sent-ledger", result.stdout.encode())
     assert found_there["received_messages"] == 30
     with pytest.raises(ProducerNotFound, match="'nobody'"):
         audit_ledger(topic, producer="nobody", url=node.url)
