@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from headpond.pipes.calculus.copies import Copies, Finite, Number, bernoulli, resent
+from headpond.pipes.calculus.delivery import Copies, Finite, Number, bernoulli, resent
 
 PARTS = 12
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.copies import Copies, Finite, bernoulli, exact, resent
+from headpond.pipes.calculus.delivery import Copies, Finite, bernoulli, exact, resent
 from tests.pipes.calculus.distributions import finites, fractions, geometric, hops
 
 few = settings(max_examples=60, deadline=None)

@@ -11,14 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.copies import Copies, Finite, bernoulli, resent
 from headpond.pipes.calculus.delivery import (
     Channel,
+    Copies,
     DeliveryMode,
     DeliveryRates,
+    Finite,
+    bernoulli,
     delivery,
     mode_of,
     product_law,
+    resent,
 )
 from headpond.pipes.calculus.interval import tally
 from tests.pipes.calculus.distributions import fractions, hops, single

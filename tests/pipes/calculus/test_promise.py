@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.copies import Finite, resent
 from headpond.pipes.calculus.declarations import DECLARATIONS, Fault, Need, Tactic
-from headpond.pipes.calculus.delivery import UNRATED, Channel, DeliveryMode, delivery
+from headpond.pipes.calculus.delivery import UNRATED, Channel, DeliveryMode, Finite, delivery, resent
 from headpond.pipes.calculus.flow import RateBounds
 from headpond.pipes.calculus.interval import tally
 from headpond.pipes.calculus.orders import Order, OrderCheck, implies

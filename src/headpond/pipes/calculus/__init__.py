@@ -3,8 +3,7 @@
 In reading order::
 
     orders        the four orders of received indices, and how they relate
-    copies        how many copies a hop makes of one message, as a generating function
-    delivery      R and UR, the delivery modes, the laws by which hops combine, and the channel beneath a route
+    delivery      how many copies a hop makes of one message, R and UR, and the channel beneath a route
     declarations  what each pipe needs, keeps, gives and tolerates
     route         the text of a route, ``resend_many(window=64) | dedup``, and which pipes can stand over which
     flow          the flow of copies up to some pipe, and the effect of one more pipe

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from headpond.pipes.calculus.copies import Copies, bernoulli, resent
 from headpond.pipes.calculus.declarations import Fault, Tactic, span_of
-from headpond.pipes.calculus.delivery import Channel, delivery
+from headpond.pipes.calculus.delivery import Channel, Copies, bernoulli, delivery, resent
 from headpond.pipes.calculus.orders import Order, order_of
 from headpond.pipes.calculus.route import RouteStage
 

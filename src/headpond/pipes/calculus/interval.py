@@ -22,7 +22,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from headpond.pipes.calculus.copies import Number, exact
+from headpond.pipes.calculus.delivery import Number, exact
 
 CONFIDENCE = 0.999
 """High, because a run is compared on several numbers and a test suite makes many runs."""

@@ -27,9 +27,8 @@ from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 
-from headpond.pipes.calculus.copies import Copies
 from headpond.pipes.calculus.declarations import OUTLASTED, Fault, Need, Tactic
-from headpond.pipes.calculus.delivery import Channel, DeliveryMode, delivery, mode_of, product_law
+from headpond.pipes.calculus.delivery import Channel, Copies, DeliveryMode, delivery, mode_of, product_law
 from headpond.pipes.calculus.flow import (
     RateBounds,
     RouteFlow,

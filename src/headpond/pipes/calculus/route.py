@@ -23,8 +23,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from headpond.model.errors import BadRequest
-from headpond.pipes.calculus.copies import probability
 from headpond.pipes.calculus.declarations import DECLARATIONS, Declaration, Gift, Parameter
+from headpond.pipes.calculus.delivery import probability
 
 STAGES_MAX = 8
 HOPS_MAX = 8

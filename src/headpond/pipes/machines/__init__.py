@@ -5,7 +5,6 @@ In reading order::
     packet      what travels between the two sides of a pipe, and its bytes
     machine     the shape of every machine: inputs, effects, counts, and the step that all sides share
     timeout     how long a sender waits for a confirm before it sends again
-    window      the unconfirmed messages of a sender, and when to send each again
     bare        no pipe: send once, pass on every copy; also the sender of index and dedup
     resend      re-send, with one or many unconfirmed messages: at least once
     stream      re-send into a storage, from which the receiver reads: at least once, over restarts

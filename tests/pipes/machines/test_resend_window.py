@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headpond.pipes.machines.resend import Window
 from headpond.pipes.machines.timeout import Timeout
-from headpond.pipes.machines.window import Window
 
 
 def test_one_message_that_is_never_confirmed_does_not_make_it_keep_the_others() -> None:
