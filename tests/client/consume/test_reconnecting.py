@@ -176,3 +176,31 @@ def test_a_restored_old_copy_gets_no_settlements_of_messages_that_it_does_not_ha
             await consumer.close()
 
     asyncio.run(scenario())
+
+
+def test_a_failover_consumer_that_stood_by_does_not_get_again_what_its_program_has(
+    shared_url: str, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with connected(shared_url, 3) as (admin, first, second):
+            await fill(admin, topic, 5, rows=5)
+            one = await opened(first, topic, "failover", "non_resilient")
+            in_hand = await one.receive(5)
+            assert in_hand is not None
+            go = hold_up(first.link)
+            cut(first)
+            other = await opened(second, topic, "failover", "non_resilient")
+            await until(lambda: other.active)
+            go.set()
+            await until(lambda: first.connected and not one.active)
+            await other.close()
+            await until(lambda: one.active)
+            found = await take(one, 4)
+            assert sorted(each.entry for each in found) == [1, 2, 3, 4], "the program has entry 0"
+            assert await one.receive(0.2) is None
+            await one.ack(in_hand)
+            await one.flush()
+            info = await admin.admin.show_subscription(topic, "s")
+            assert info.settled == 5, "the settlement of the message in hand counts"
+
+    asyncio.run(scenario())

@@ -8,8 +8,8 @@ that the program does not have. It subscribes again over the next connection in 
 1. SUBSCRIBE, without credit, names what the program has in hand: only that was an attempt.
 2. After SUBSCRIBED the intake sends the settlements that were not confirmed, and then the credit.
 3. The node offers again what is not settled. The program does not get twice what it has in hand: it can settle
-   it as before. A unique or failover subscription keeps it for this consumer; other kinds may offer it again,
-   and the intake passes over it.
+   it as before. A unique or failover subscription keeps it for this consumer if that is the active one;
+   otherwise the node may offer it again, and the intake passes over it.
 
 This holds for one topic only: if another topic of that name answers, entries mean other messages, and the
 subscription ends for this consumer.
@@ -619,7 +619,10 @@ class NodeIntake:
     def _resume(self) -> None:
         """Sends settlements before credit, so that the node does not offer again what was settled."""
         self.attached = True
-        if self.info is not None and self.info.kind in SINGLE and self._named is not None:
+        # A consumer that stands by may be offered it again when it is active, and passes over it then. In strict
+        # order the message in hand comes again first, so that the gate can open.
+        holds = self.info is not None and self.info.kind in SINGLE and (self.info.active or self.gate.strict)
+        if holds and self._named is not None:
             self._in_hand.keep()
         self._take_settlements()
         self.link.send(*self.settler.unconfirmed)
