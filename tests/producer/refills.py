@@ -62,5 +62,16 @@ def served(refill: Refill) -> dict[SegmentKey, bytes]:
     return {each: refill.get(each) for each in held}
 
 
+def pending_keys(refill: Refill, destination: str) -> list[SegmentKey]:
+    """The segments to send to a destination."""
+    return [key(n, shard) for shard, *run in refill.pending_runs(destination) for n in range(*run)]
+
+
+def restored(refill: Refill, each: SegmentKey) -> tuple[bytes | None, list[bytes]]:
+    """What makes a decoder ready for a segment: a snapshot, and the segments from it up to that one."""
+    snapshot, first = refill.restore_from(each)
+    return snapshot, [refill.get(key(n, each.shard)) for n in range(first, each.segment)]
+
+
 def true_frame(each: SegmentKey) -> bytes:
     return segment_frame(each.segment, each.shard)

@@ -10,16 +10,16 @@ import pytest
 from headpond.model.errors import HeadpondError, TopicMismatch
 from headpond.model.identity import SegmentKey
 from headpond.producer.assign import assign_shards, assigned_block, remove_obsolete
-from headpond.producer.encoder import PlainEncoder
+from headpond.producer.encoder import PlainEncoder, Sharder
 from headpond.producer.exchange import Parts
 from headpond.producer.refill.folder import file_name, files
 from headpond.producer.refill.refill import Refill
-from headpond.producer.sharder import Sharder
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.frame import HEADER_BYTES, TRAILER
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.title import Predecessor, Title
+from tests.producer.refills import pending_keys
 
 A, B = "headpond://a:7411", "headpond://b:7411"
 BLOCK = b"b" * 16
@@ -57,7 +57,7 @@ def rows_of(disk: MemoryDisk, path: str) -> dict[SegmentKey, list[tuple[bytes, b
     """By segment: keys and values in their order."""
     refill = Refill.open(disk, path)
     found = {}
-    for key in refill.pending(A):
+    for key in pending_keys(refill, A):
         rows = decode_plain(refill.get(key)[HEADER_BYTES : -TRAILER.size])
         found[key] = list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
     refill.release()

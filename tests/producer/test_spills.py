@@ -13,7 +13,18 @@ from headpond.producer.refill.refill import Refill
 from headpond.producer.spills import Budget, Finish, Job, Note, Read, Spill, Store
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.title import Title
-from tests.producer.refills import BLOCK, PATH, PLAIN, TYPED, A, B, key, segment_frame, snapshot_frame
+from tests.producer.refills import (
+    BLOCK,
+    PATH,
+    PLAIN,
+    TYPED,
+    A,
+    B,
+    key,
+    pending_keys,
+    segment_frame,
+    snapshot_frame,
+)
 
 NOTE = PATH + NOTE_SUFFIX
 
@@ -52,7 +63,7 @@ def test_a_spill_is_durable_when_it_ends_and_says_who_has_what() -> None:
     assert job.written == [key(0), key(1)] and place.budget.used == len(disk.contents(PATH))
     disk.crash(keep="none")
     refill = opened(disk)
-    assert refill.pending(A) == [key(0), key(1)] and refill.pending(B) == [key(1)]
+    assert pending_keys(refill, A) == [key(0), key(1)] and pending_keys(refill, B) == [key(1)]
 
 
 def test_a_segment_that_cannot_be_written_takes_those_behind_it_on_its_shard_with_it() -> None:
@@ -87,7 +98,7 @@ def test_a_sync_that_fails_has_written_nothing() -> None:
     with pytest.raises(HeadpondError):
         job.run()
     assert job.written == []
-    assert place.refill is not None and place.refill.pending(A) == [key(0)]
+    assert place.refill is not None and pending_keys(place.refill, A) == [key(0)]
 
 
 def test_a_budget_that_is_used_up_makes_no_file() -> None:
@@ -119,7 +130,7 @@ def test_the_next_run_reads_the_notes() -> None:
     Note(ignore, place, [(key(0), A), (key(0), B)], [(key(1), B, "conflict", "for the test")]).run()
     Finish(ignore, place, [], [], None).run()
     refill = opened(disk)
-    assert refill.pending(A) == [key(1)] and refill.pending(B) == []
+    assert pending_keys(refill, A) == [key(1)] and pending_keys(refill, B) == []
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -23,11 +23,11 @@ from headpond.model.errors import HeadpondError, StorageFailed, TimedOut
 from headpond.model.receipt import Fate, Outcome
 from headpond.producer.assign import assigned_block
 from headpond.producer.blocks import Blocks, Form, RefillFolder
+from headpond.producer.encoder import Sharder
 from headpond.producer.keeper import Burst, Keeper, Rotation
 from headpond.producer.manager import SendPolicy
 from headpond.producer.numbers import Numbers
 from headpond.producer.sender import SegmentHole
-from headpond.producer.sharder import Sharder
 from headpond.producer.spills import Budget, Job
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.producing import Ack

@@ -18,7 +18,7 @@ from headpond.client.scope import AsyncScope
 from headpond.model.errors import BadRequest, Closed, HeadpondError, NotAcrossNodes, SegmentTooLarge, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.producing import Ack
 from headpond.wire.control.staging import (

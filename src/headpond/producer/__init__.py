@@ -2,8 +2,7 @@
 
 In reading order::
 
-    sharder        The shard of a row
-    encoder        The encoder of one shard: rows in, numbered segments out
+    encoder        From rows to numbered segments: the shard of a row, and the encoder of a shard
     numbers        The numbers of a block that all runs share, reserved on disk before they are used
     exchange       Segments between the encoder and the destinations, each with a promise
     sender         One shard to one destination: sent and unconfirmed segments, in order

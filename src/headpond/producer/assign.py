@@ -17,12 +17,11 @@ from xxhash import xxh3_128_digest
 
 from headpond.model.errors import TopicMismatch, UnknownSegment
 from headpond.model.identity import SHARD_POWER_MAX, SegmentKey
-from headpond.producer.encoder import PlainEncoder
+from headpond.producer.encoder import PlainEncoder, Sharder
 from headpond.producer.exchange import Parts
 from headpond.producer.refill.folder import FileName
 from headpond.producer.refill.form import NOTE_SUFFIX
 from headpond.producer.refill.refill import Refill
-from headpond.producer.sharder import Sharder
 from headpond.storage.append import NEW_SUFFIX
 from headpond.storage.disk import Disk
 from headpond.wire.frame import HEADER_BYTES, TRAILER

@@ -1,4 +1,7 @@
-"""The encoder of one shard: rows in, numbered segments out.
+"""From rows to numbered segments: the shard of a row, and the encoder of a shard.
+
+A topic has ``2**power`` shards. A key always goes to shard ``xxh3_64(key) & (2**power - 1)``, on every client
+and as long as the topic exists. Rows without a key share one shard per segment, and segments take turns.
 
 The segments of a plain topic are self-contained, so that the next number is the only state. The encoder of a
 typed topic grows dictionaries (wire/typed/codec), and a snapshot lets a decoder begin in the middle.
@@ -10,11 +13,101 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
 
+from headpond.model.errors import SchemaMismatch
+from headpond.model.identity import SHARD_POWER_MAX
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.segment import encode_plain
 from headpond.wire.typed.codec import RowEncoder
 from headpond.wire.typed.rows import row_schema, to_rows
+
+
+class Sharder:
+    """Assigns shards; its only state is the turn of the shards among segments without a key."""
+
+    def __init__(self, power: int, turn: int = 0) -> None:
+        assert 0 <= power <= SHARD_POWER_MAX
+        self.mask = (1 << power) - 1
+        self.turn = turn & self.mask
+        """The shard that rows without a key go to now."""
+
+    def of_key(self, key: bytes) -> int:
+        shard: int = xxh3_64_intdigest(key) & self.mask
+        return shard
+
+    def next_turn(self) -> int:
+        """Ends the segment of rows without a key; the next one goes to the next shard."""
+        self.turn = (self.turn + 1) & self.mask
+        return self.turn
+
+    def split(
+        self, batch: pa.RecordBatch, chosen: pa.Array | None = None
+    ) -> list[tuple[int, pa.RecordBatch, pa.Array | None]]:
+        """A batch cut by shard: (shard, its rows in their order, their places in ``batch``).
+
+        Each distinct key is hashed once. If all rows share a shard, the batch comes back unchanged, with None
+        for their places. ``chosen`` are the shards that the rows name, null where they name none.
+        """
+        keys: Any = batch.column("key") if "key" in batch.schema.names else None
+        keyed = self.mask > 0 and keys is not None and keys.null_count < len(keys)
+        if not keyed and chosen is None:
+            piece = (self.turn, batch, None)
+            self.next_turn()
+            return [piece]
+        shards: Any = self._shards_of(keys) if keyed else None
+        if chosen is not None:
+            shards = self._chosen(chosen, shards, keys)
+        if not keyed or keys.null_count:
+            self.next_turn()
+        order = pc.array_sort_indices(shards)  # stable: the rows of a shard keep their order
+        runs = pc.run_end_encode(shards.take(order))
+        present, ends = runs.values.to_pylist(), runs.run_ends.to_pylist()
+        if len(present) == 1:
+            return [(present[0], batch, None)]
+        rows = batch.take(order)
+        starts = [0, *ends[:-1]]
+        return [
+            (shard, rows.slice(start, end - start), order.slice(start, end - start))
+            for shard, start, end in zip(present, starts, ends, strict=True)
+        ]
+
+    def _chosen(self, chosen: pa.Array, by_key: pa.Array | None, keys: pa.Array | None) -> pa.Array:
+        """The shards that rows name, else those of their keys. All messages of a key are in one shard."""
+        highest = pc.max(chosen).as_py()
+        if highest is not None and highest > self.mask:
+            raise SchemaMismatch(f"a row names shard {highest}; the topic has shards 0 to {self.mask}")
+        if by_key is None or keys is None:
+            return chosen.fill_null(self.turn)
+        apart = pc.and_(keys.is_valid(), pc.not_equal(chosen, by_key)).index(True).as_py()
+        if apart >= 0:
+            raise SchemaMismatch(
+                f"a row names shard {chosen[apart]}, and its key belongs to shard {by_key[apart]}",
+                hint="Leave the shard of rows with a key null, or leave the key out.",
+            )
+        return pc.coalesce(chosen, by_key)
+
+    def _shards_of(self, keys: pa.Array) -> pa.Array:
+        """The shard of every row."""
+        coded = keys.dictionary_encode()
+        hashes = map(xxh3_64_intdigest, coded.dictionary.to_pylist())
+        by_code = [hashed & self.mask for hashed in hashes]
+        shards = pa.array(by_code, pa.uint16()).take(coded.indices)
+        return shards.fill_null(self.turn) if shards.null_count else shards
+
+
+class NoSharder:
+    """Stands for a sharder while the number of shards is not known: rows have no shard."""
+
+    def __init__(self) -> None:
+        self.turn: None = None  # of the instance, which is faster to read than of the class
+
+    def of_key(self, key: bytes) -> None:
+        return None
+
+    def next_turn(self) -> None:
+        return None
 
 
 class Encoder(Protocol):

@@ -27,13 +27,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headpond.model.errors import HeadpondError
+from headpond.producer.encoder import Sharder
 from headpond.producer.exchange import SegmentPromise
 from headpond.producer.manager import Manager
 from headpond.producer.outlet import DestinationState
 from headpond.producer.refill.index import SEGMENTS_MAX
 from headpond.producer.refill_sender import RefillSender
 from headpond.producer.sender import Jitter, SegmentHole, refusal
-from headpond.producer.sharder import Sharder
 from headpond.producer.spills import Job
 from headpond.wire.control.producing import Ack
 from headpond.wire.frame import HEADER_BYTES, TRAILER

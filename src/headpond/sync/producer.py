@@ -14,7 +14,7 @@ from headpond.client.produce.producer import ProducerStats
 from headpond.client.produce.promise import Promise as AsyncPromise
 from headpond.model.errors import BufferFull, HeadpondError, TimedOut
 from headpond.model.receipt import Receipt
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.wire.expiry import with_ttl
 

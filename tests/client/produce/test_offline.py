@@ -11,7 +11,7 @@ import pyarrow as pa
 import headpond
 import headpond.sync
 from headpond.client.link.dialling import Backoff
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 from tests.client.processes import lone_producer
 from tests.client.reading import read_all, values_at
 from tests.fire.real_node import RealNode, wait_until

@@ -18,7 +18,7 @@ from headpond.model.errors import (
     SegmentTooLarge,
     TopicNotFound,
 )
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 from tests.client.peer import until
 from tests.client.reading import read_all
 from tests.fire.real_node import RealNode

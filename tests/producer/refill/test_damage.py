@@ -28,6 +28,8 @@ from tests.producer.refills import (
     key,
     keys,
     new_refill,
+    pending_keys,
+    restored,
     save,
     segment_frame,
     served,
@@ -105,14 +107,14 @@ def accounted(refill: Refill) -> set[SegmentKey]:
 def owed(refill: Refill, destination: str) -> set[SegmentKey]:
     """What a destination is sent, or is told to have lost."""
     lost = {each for each in accounted(refill) if each.segment in refill.lost.get(each.shard, ())}
-    return set(refill.pending(destination)) | lost
+    return set(pending_keys(refill, destination)) | lost
 
 
 def test_the_sample_is_as_the_tests_expect() -> None:
     for title in (PLAIN, TYPED):
         refill = Refill.open(sample(title), PATH)
         assert sorted(served(refill)) == ALL and refill.damage == [] and refill.closed == {0: 4, 1: 7}
-        assert (refill.pending(A), refill.pending(B)) == (OWED_A, OWED_B)
+        assert (pending_keys(refill, A), pending_keys(refill, B)) == (OWED_A, OWED_B)
 
 
 # --- cut off ------------------------------------------------------------------------------------------
@@ -133,8 +135,8 @@ def test_cut_at_every_byte_all_whole_frames_before_are_found(title: Title) -> No
         expected = {each: true_frame(each) for each, end in whole.items() if end <= size}
         assert served(refill) == expected, size
         assert refill.damage == [] and refill.closed is None, size
-        assert set(expected) & set(OWED_A) <= set(refill.pending(A)), size
-        assert set(expected) & set(OWED_B) <= set(refill.pending(B)), size
+        assert set(expected) & set(OWED_A) <= set(pending_keys(refill, A)), size
+        assert set(expected) & set(OWED_B) <= set(pending_keys(refill, B)), size
 
 
 def test_cut_off_bytes_are_gone_before_more_is_written() -> None:
@@ -142,11 +144,11 @@ def test_cut_off_bytes_are_gone_before_more_is_written() -> None:
     for size in range(len(content) - 200, len(content)):
         disk = with_content(content[:size])
         refill = Refill.open(disk, PATH)
-        pending = refill.pending(B)
+        pending = pending_keys(refill, B)
         refill.ack(pending[0], B)
         refill.close(None)
         again = Refill.open(disk, PATH)
-        assert again.pending(B) == pending[1:], size
+        assert pending_keys(again, B) == pending[1:], size
         assert again.damage == [] and again.torn_bytes == 0, size
 
 
@@ -210,8 +212,8 @@ def check_after_power_cut(run: Run, where: object) -> None:
     found = served(refill)
     assert run.safe <= set(found) <= run.sent, where
     assert all(frame == frame_of(each) for each, frame in found.items()), where
-    assert run.safe - run.acked <= set(refill.pending(B)), where
-    assert not run.acked & set(refill.pending(A)), where
+    assert run.safe - run.acked <= set(pending_keys(refill, B)), where
+    assert not run.acked & set(pending_keys(refill, A)), where
     assert refill.damage == [], (where, "a power cut damages nothing that was synced")
     if refill.closed is not None:
         assert refill.closed == {0: 12} and len(found) == 12, where
@@ -365,13 +367,13 @@ def test_bytes_of_any_kind_are_an_error_or_served_true(content: bytes) -> None:
     for each, frame in served(refill).items():
         assert frame == true_frame(each) or each == key(9) or b"a stranger's" in frame
     for destination in refill.destinations:
-        pending = refill.pending(destination)
+        pending = pending_keys(refill, destination)
         assert all(refill.get(each) for each in pending)
         for each in pending:
             refill.ack(each, destination)
     refill.close(None)
     again = Refill.open(disk, PATH)
-    assert all(again.pending(each) == [] for each in again.destinations)
+    assert all(pending_keys(again, each) == [] for each in again.destinations)
 
 
 def test_two_segments_and_the_status_that_lists_them_are_named_by_their_headers() -> None:
@@ -397,9 +399,9 @@ def test_a_loss_that_nothing_names_is_counted_and_keeps_the_file() -> None:
     refill = Refill.open(disk, PATH)
     named = sum(ranges.count for ranges in refill.lost.values())
     assert len(served(refill)) + named + refill.unnamed == len(ALL) and refill.damage
-    for each in refill.pending(A):
+    for each in pending_keys(refill, A):
         refill.ack(each, A)
-    for each in refill.pending(B):
+    for each in pending_keys(refill, B):
         refill.ack(each, B)
     for destination in (A, B):
         refill.refuse_pending(destination, "dropped")
@@ -417,13 +419,13 @@ def test_damage_is_named_by_bytes_and_segments() -> None:
     assert "segment 2 of shard 0" in str(damage) and f"bytes {offset}" in str(damage)
     with pytest.raises(UnknownSegment, match="lost segment"):
         refill.get(key(2))
-    assert key(2) not in refill.pending(A)
+    assert key(2) not in pending_keys(refill, A)
     assert refill.read(key(3), 0) == [segment_frame(3)]
 
 
 def deliver_all(refill: Refill) -> None:
     for destination in refill.destinations:
-        for each in refill.pending(destination):
+        for each in pending_keys(refill, destination):
             refill.ack(each, destination)
     refill.close(None)
 
@@ -433,7 +435,7 @@ def test_a_lost_segment_is_skipped_and_named_and_keeps_the_file() -> None:
     disk.flip(PATH, disk.contents(PATH).index(segment_frame(2)) + 30)
     deliver_all(Refill.open(disk, PATH))
     again = Refill.open(disk, PATH)
-    assert again.pending(A) == again.pending(B) == [], "what was confirmed behind it is not sent again"
+    assert pending_keys(again, A) == pending_keys(again, B) == [], "a confirmed segment is not sent again"
     assert (again.tally(A).lost, again.tally(B).lost, again.undelivered) == (1, 1, 1)
     assert {each.destination for each in again.claims.refusals if each.code == "damaged"} == {A, B}
     assert not again.done()
@@ -461,7 +463,7 @@ def test_a_segment_that_can_be_read_after_all_is_sent() -> None:
     deliver_all(Refill.open(disk, PATH))
     disk.flip(PATH, offset)
     refill = Refill.open(disk, PATH)
-    assert refill.pending(A) == refill.pending(B) == keys(2) and refill.damage == []
+    assert pending_keys(refill, A) == pending_keys(refill, B) == keys(2) and refill.damage == []
     assert not refill.done()
     deliver_all(refill)
     assert refill.done()
@@ -477,12 +479,12 @@ def test_a_lost_snapshot_costs_the_segments_that_only_it_leads_to() -> None:
     save(refill)
     disk.flip(PATH, disk.contents(PATH).index(snapshot_frame(0)) + 12)
     again = Refill.open(disk, PATH)
-    assert again.pending(A) == keys(2, 3)
+    assert pending_keys(again, A) == keys(2, 3)
     assert list(again.lost[0]) == [(0, 2)]
     assert any("cannot be decoded" in each.why for each in again.damage)
     with pytest.raises(UnknownShard):
-        again.restore(key(1))
-    assert again.restore(key(3)) == (snapshot_frame(2), [segment_frame(2)])
+        restored(again, key(1))
+    assert restored(again, key(3)) == (snapshot_frame(2), [segment_frame(2)])
 
 
 def test_a_lost_segment_of_a_typed_topic_takes_those_behind_it_up_to_a_snapshot() -> None:
@@ -494,10 +496,10 @@ def test_a_lost_segment_of_a_typed_topic_takes_those_behind_it_up_to_a_snapshot(
     write(refill, 3)
     save(refill)
     disk.flip(PATH, disk.contents(PATH).index(segment_frame(1)) + 25)
-    assert Refill.open(disk, PATH).pending(A) == keys(0, 3)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(0, 3)
     with pytest.raises(UnknownSegment):  # the writer notices it when it reads
         refill.get(key(1))
-    assert refill.pending(A) == keys(0, 3)
+    assert pending_keys(refill, A) == keys(0, 3)
     assert refill.read(key(2), 0) == [segment_frame(2)], "its bytes are well"
 
 
@@ -508,7 +510,7 @@ def test_rot_after_opening_is_found_when_it_is_read() -> None:
     assert refill.read(key(0), 2**40) == [segment_frame(0)], "what stands before it is served"
     with pytest.raises(UnknownSegment):
         refill.get(key(1))
-    assert key(1) not in refill.pending(B) and len(refill.damage) == 1
+    assert key(1) not in pending_keys(refill, B) and len(refill.damage) == 1
     assert not refill.done()
 
 
@@ -517,8 +519,8 @@ def test_a_snapshot_that_rots_after_opening_is_not_handed_out() -> None:
     refill = Refill.open(disk, PATH)
     disk.flip(PATH, disk.contents(PATH).index(snapshot_frame(0)) + 12)
     with pytest.raises(UnknownShard):
-        refill.restore(key(1))
-    assert refill.pending(A) == [] and refill.damage
+        restored(refill, key(1))
+    assert pending_keys(refill, A) == [] and refill.damage
 
 
 def test_bad_sectors_are_damage_wherever_they_stand() -> None:
@@ -544,7 +546,7 @@ def test_bad_sectors_are_damage_wherever_they_stand() -> None:
         again.ack(key(0), A)
         again.close(None)  # writing behind a bad place leaves it where it is
         last = Refill.open(spoilt, PATH)
-        assert served(last) == found and last.pending(A) == again.pending(A), offset
+        assert served(last) == found and pending_keys(last, A) == pending_keys(again, A), offset
 
 
 def test_a_bad_sector_beside_zeros_is_not_taken_for_a_torn_write() -> None:
@@ -584,7 +586,7 @@ def test_a_hole_behind_the_last_status_that_nothing_names_is_counted() -> None:
     for offset in range(third, third + 11):
         disk.flip(PATH, offset, 6)
     again = Refill.open(disk, PATH)
-    assert again.pending(A) == keys(1) and again.unnamed == 1 and not again.done()
+    assert pending_keys(again, A) == keys(1) and again.unnamed == 1 and not again.done()
 
 
 def test_frames_between_two_damaged_places_count() -> None:
@@ -598,7 +600,7 @@ def test_frames_between_two_damaged_places_count() -> None:
     for offset in range(third, third + 11):
         disk.flip(PATH, offset, 6)
     again = Refill.open(disk, PATH)
-    assert again.pending(A) == keys(1) and list(again.lost[0]) == [(0, 1), (2, 3)]
+    assert pending_keys(again, A) == keys(1) and list(again.lost[0]) == [(0, 1), (2, 3)]
 
 
 def test_a_file_whose_head_is_gone_raises() -> None:

@@ -30,6 +30,8 @@ from tests.producer.refills import (
     key,
     keys,
     new_refill,
+    pending_keys,
+    restored,
     save,
     segment_frame,
     served,
@@ -118,7 +120,7 @@ def test_segments_that_came_late_are_read_in_their_order(disk: MemoryDisk) -> No
     write(refill, 0, shard=1)
     write(refill, 3, 4)
     assert refill.read(key(3), 2**40) == [segment_frame(n) for n in (3, 4, 5, 6)]
-    assert Refill.open(disk, PATH).pending(A) == [*keys(3, 4, 5, 6), key(0, 1)]
+    assert pending_keys(Refill.open(disk, PATH), A) == [*keys(3, 4, 5, 6), key(0, 1)]
 
 
 def test_a_segment_is_written_once(disk: MemoryDisk) -> None:
@@ -178,8 +180,8 @@ def test_a_typed_segment_needs_the_one_before_it_or_a_snapshot_at_it(disk: Memor
 def test_a_plain_segment_needs_nothing(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 9, 4)
-    assert refill.restore(key(9)) == (None, [])
-    assert refill.restore(key(100)) == (None, [])
+    assert restored(refill, key(9)) == (None, [])
+    assert restored(refill, key(100)) == (None, [])
 
 
 def test_restoring_gives_the_last_snapshot_and_the_segments_after_it(disk: MemoryDisk) -> None:
@@ -189,14 +191,14 @@ def test_restoring_gives_the_last_snapshot_and_the_segments_after_it(disk: Memor
     made.write_snapshot(0, snapshot_frame(10))
     write(made, 10, 11)
     for refill in (made, Refill.open(disk, PATH)):
-        assert refill.restore(key(4)) == (snapshot_frame(4), [])
-        assert refill.restore(key(6)) == (snapshot_frame(4), [segment_frame(4), segment_frame(5)])
-        assert refill.restore(key(7)) == (snapshot_frame(4), [segment_frame(n) for n in (4, 5, 6)])
-        assert refill.restore(key(12)) == (snapshot_frame(10), [segment_frame(10), segment_frame(11)])
+        assert restored(refill, key(4)) == (snapshot_frame(4), [])
+        assert restored(refill, key(6)) == (snapshot_frame(4), [segment_frame(4), segment_frame(5)])
+        assert restored(refill, key(7)) == (snapshot_frame(4), [segment_frame(n) for n in (4, 5, 6)])
+        assert restored(refill, key(12)) == (snapshot_frame(10), [segment_frame(10), segment_frame(11)])
         assert refill.restore_from(key(6)) == (snapshot_frame(4), 4)
         for unreachable in (key(3), key(8), key(9), key(13), key(4, 1)):
             with pytest.raises(UnknownShard):
-                refill.restore(unreachable)
+                restored(refill, unreachable)
 
 
 # --- what the destinations have -----------------------------------------------------------------------
@@ -205,14 +207,14 @@ def test_restoring_gives_the_last_snapshot_and_the_segments_after_it(disk: Memor
 def test_all_is_pending_for_everyone_until_it_is_confirmed(disk: MemoryDisk) -> None:
     refill = new_refill(disk)
     write(refill, 0, 1)
-    assert refill.pending(A) == refill.pending(B) == keys(0, 1)
+    assert pending_keys(refill, A) == pending_keys(refill, B) == keys(0, 1)
     refill.ack(key(0), A)
-    assert (refill.pending(A), refill.pending(B)) == (keys(1), keys(0, 1))
+    assert (pending_keys(refill, A), pending_keys(refill, B)) == (keys(1), keys(0, 1))
     assert not refill.done()
     for each in keys(0, 1):
         refill.ack(each, A)
         refill.ack(each, B)
-    assert refill.done() and refill.pending(A) == []
+    assert refill.done() and pending_keys(refill, A) == []
 
 
 def test_acks_are_in_memory_until_the_statuses_are_written(disk: MemoryDisk) -> None:
@@ -222,9 +224,9 @@ def test_acks_are_in_memory_until_the_statuses_are_written(disk: MemoryDisk) -> 
     size = refill.size_bytes
     refill.ack(key(0), A)
     assert refill.size_bytes == size
-    assert Refill.open(disk, PATH).pending(A) == keys(0, 1)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(0, 1)
     assert refill.write_statuses()
-    assert Refill.open(disk, PATH).pending(A) == keys(1)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(1)
 
 
 def test_a_status_is_written_only_when_it_differs(disk: MemoryDisk) -> None:
@@ -245,7 +247,7 @@ def test_segments_that_were_never_in_the_file_do_not_hold_a_status_back(disk: Me
     write(refill, 100, 101)
     refill.ack(key(100), A)
     save(refill)
-    assert Refill.open(disk, PATH).pending(A) == keys(101)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(101)
 
 
 def test_a_segment_written_behind_the_status_that_would_cover_it_is_sent(disk: MemoryDisk) -> None:
@@ -256,7 +258,7 @@ def test_a_segment_written_behind_the_status_that_would_cover_it_is_sent(disk: M
     save(refill)
     write(refill, 2)
     refill.sync()  # and the process dies before it writes the statuses
-    assert Refill.open(disk, PATH).pending(A) == keys(2)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(2)
 
 
 def test_a_segment_that_a_destination_had_before_it_was_written_is_not_sent_again(
@@ -270,7 +272,7 @@ def test_a_segment_that_a_destination_had_before_it_was_written_is_not_sent_agai
     write(refill, 7, 8)
     save(refill)
     again = Refill.open(disk, PATH)
-    assert (again.pending(A), again.pending(B)) == ([], keys(5, 6, 7, 8))
+    assert (pending_keys(again, A), pending_keys(again, B)) == ([], keys(5, 6, 7, 8))
 
 
 def test_a_rejected_segment_is_sent_again_and_stands_open_until_it_is_covered(disk: MemoryDisk) -> None:
@@ -280,14 +282,14 @@ def test_a_rejected_segment_is_sent_again_and_stands_open_until_it_is_covered(di
         refill.ack(key(segment), A)
     refill.write_statuses()
     refill.reject(key(1), A)
-    assert refill.pending(A) == keys(1)
+    assert pending_keys(refill, A) == keys(1)
     save(refill)
     again = Refill.open(disk, PATH)
-    assert set(keys(1)) <= set(again.pending(A))
-    for each in again.pending(A):
+    assert set(keys(1)) <= set(pending_keys(again, A))
+    for each in pending_keys(again, A):
         again.ack(each, A)
     again.close(None)
-    assert Refill.open(disk, PATH).pending(A) == []
+    assert pending_keys(Refill.open(disk, PATH), A) == []
 
 
 def test_a_segment_refused_for_good_is_named_and_never_sent_again(disk: MemoryDisk) -> None:
@@ -299,7 +301,7 @@ def test_a_segment_refused_for_good_is_named_and_never_sent_again(disk: MemoryDi
     refill.ack(key(0), A)
     save(refill)
     for each in (refill, Refill.open(disk, PATH)):
-        assert each.pending(A) == keys(2)
+        assert pending_keys(each, A) == keys(2)
         (refusal,) = each.claims.refusals
         assert (refusal.destination, refusal.first, refusal.end) == (A, 1, 2)
         assert (refusal.code, refusal.message) == ("bad-segment", "no batch")
@@ -327,7 +329,7 @@ def test_a_destination_that_is_not_the_refills_is_an_error(disk: MemoryDisk) -> 
         with pytest.raises(BadRequest):
             call(key(0), "headpond://c:7411")
     with pytest.raises(BadRequest):
-        refill.pending("headpond://c:7411")
+        pending_keys(refill, "headpond://c:7411")
 
 
 def test_the_next_segments_are_one_past_all_that_was_seen(disk: MemoryDisk) -> None:
@@ -395,7 +397,7 @@ def test_two_that_were_made_at_the_same_path_do_not_overwrite_one_another(disk: 
     write(one, 0)
     with pytest.raises(BadRequest):
         write(other, 1)
-    assert Refill.open(disk, PATH).pending(A) == keys(0)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(0)
 
 
 def test_a_file_that_is_no_refill_raises(disk: MemoryDisk) -> None:
@@ -429,7 +431,7 @@ def test_frames_of_a_newer_version_are_skipped(disk: MemoryDisk) -> None:
     unknown = encode(200, b"a frame of tomorrow")
     file.write_at(end, [unknown, encode(FrameType.STATUS, newer, segment=end + len(unknown))])
     again = Refill.open(disk, PATH)
-    assert (again.pending(A), again.damage) == (keys(1), [])
+    assert (pending_keys(again, A), again.damage) == (keys(1), [])
 
 
 def test_the_head_names_the_destinations_in_their_order(disk: MemoryDisk) -> None:
@@ -453,7 +455,7 @@ def test_a_full_refill_takes_no_more_segments_and_loses_none(disk: MemoryDisk) -
     assert refill.size_bytes <= 600 and segment > 2
     refill.ack(key(0), A)
     save(refill)  # what is confirmed is still told
-    assert Refill.open(disk, PATH).pending(A) == keys(*range(1, segment))
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(*range(1, segment))
 
 
 def test_a_snapshot_counts_against_the_limit_too(disk: MemoryDisk) -> None:
@@ -484,4 +486,4 @@ def test_a_reject_whose_status_was_never_written_counts_all_the_same(disk: Memor
     refill.write_statuses()
     reject = next(each for each in frames(disk) if each.frame.type == FrameType.REJECT)
     disk.open(PATH, writable=True).truncate(reject.end)
-    assert Refill.open(disk, PATH).pending(A) == keys(1)
+    assert pending_keys(Refill.open(disk, PATH), A) == keys(1)

@@ -453,7 +453,7 @@ class RefillFindings(Findings):
             "block": image.block.hex(),
             "shards": None if image.shard_power is None else 1 << image.shard_power,
         }
-        self.facts["destinations"] = list(image.destinations)
+        self.facts["destinations"] = list(image.claims.destinations)
         self.facts["refill"] = {
             "segments": image.index.count,
             "rows": image.index.rows,

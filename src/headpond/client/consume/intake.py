@@ -619,8 +619,8 @@ class NodeIntake:
     def _resume(self) -> None:
         """Sends settlements before credit, so that the node does not offer again what was settled."""
         self.attached = True
-        # A consumer that stands by may be offered it again when it is active, and passes over it then. In strict
-        # order the message in hand comes again first, so that the gate can open.
+        # One that stands by may be offered it again when it is active, and passes over it then. In strict order
+        # the message in hand comes again first, so that the gate can open.
         holds = self.info is not None and self.info.kind in SINGLE and (self.info.active or self.gate.strict)
         if holds and self._named is not None:
             self._in_hand.keep()

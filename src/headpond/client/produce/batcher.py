@@ -17,7 +17,7 @@ import pyarrow as pa
 from headpond.client.produce.promise import Parcel, Promise
 from headpond.client.produce.values import TypedValues
 from headpond.model.errors import BadRequest, HeadpondError, KeyMissing, SegmentTooLarge, ValueMissing
-from headpond.producer.sharder import NoSharder, Sharder
+from headpond.producer.encoder import NoSharder, Sharder
 from headpond.wire.plain.columns import rows_to_batch
 
 ROW_BYTES = 48

@@ -27,7 +27,7 @@ from headpond.client.scope import AsyncScope
 from headpond.model.errors import BufferFull, Closed, HeadpondError, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Fate, Outcome, Receipt
-from headpond.producer.sharder import NoSharder, Sharder
+from headpond.producer.encoder import NoSharder, Sharder
 from headpond.wire.expiry import with_ttl
 
 if TYPE_CHECKING:

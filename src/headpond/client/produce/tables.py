@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from headpond.model.errors import BadRequest, KeyMissing, SchemaMismatch, ValueMissing
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 from headpond.wire.plain.columns import cut_batch, table_to_batches
 from headpond.wire.typed.rows import messages_of, shard_column
 

@@ -22,7 +22,7 @@ from headpond.model.errors import Conflict, HeadpondError, TimedOut, from_code
 from headpond.model.identity import BLOCK_BYTES, Identity
 from headpond.model.receipt import Durability, Outcome, Receipt
 from headpond.node.http.local_link import LocalLink
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.control.producing import AckItem, BlockEnd
 from headpond.wire.frame import SEGMENT_BYTES_MAX, Frame, FrameType, frame_of

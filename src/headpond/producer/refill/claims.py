@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from headpond.model.identity import SegmentKey
 from headpond.model.ranges import RangeSet
 from headpond.producer.refill.form import MESSAGE_CHARACTERS_MAX, Rejection
@@ -128,15 +130,10 @@ class Claims:
 
     def _append(self, new: Rejection) -> None:
         """Extends the last run if the reason is the same and the file does not have it yet."""
-        last = self.refusals[-1] if len(self.refusals) > self._refusals_written else None
-        if last is not None and last.end == new.first:
-            longer = Rejection(last.destination, last.shard, last.first, new.end, last.code, last.message)
-            if (new.destination, new.shard, new.code, new.message) == (
-                last.destination,
-                last.shard,
-                last.code,
-                last.message,
-            ):
+        if len(self.refusals) > self._refusals_written:
+            last = self.refusals[-1]
+            longer = msgspec.structs.replace(last, end=new.end)
+            if last.end == new.first and longer == msgspec.structs.replace(new, first=last.first):
                 self.refusals[-1] = longer
                 return
         self.refusals.append(new)

@@ -32,6 +32,7 @@ from headpond.model.ranges import RangeSet
 from headpond.producer.refill.claims import CODE_DAMAGED, Claims, Floors
 from headpond.producer.refill.file import RefillFile
 from headpond.producer.refill.form import (
+    HEAD_BYTES,
     NOTE_RUNS_MAX,
     Rejection,
     Status,
@@ -42,15 +43,13 @@ from headpond.producer.refill.form import (
     rows_of,
     runs_of,
 )
-from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan, RefillIndex
+from headpond.producer.refill.index import SEGMENTS_MAX, FrameSpan
 from headpond.producer.refill.scan import CHECKSUM, UNDECODABLE, Damage, RefillImage, scan_refill
 from headpond.storage.disk import Disk
 from headpond.wire.frame import HEADER_BYTES, FrameType
 from headpond.wire.title import Title
 
 _NOTHING = RangeSet()
-_ALL_BYTES = 2**62
-
 
 BYTES_MAX = 1024 * 1024 * 1024
 
@@ -71,43 +70,35 @@ class Refill:
     def __init__(
         self,
         file: RefillFile,
-        *,
-        block: bytes,
-        shard_power: int | None,
-        title: Title,
-        claims: Claims,
-        index: RefillIndex,
+        image: RefillImage,
         bytes_max: int,
+        *,
+        is_new: bool,
+        destinations: Sequence[str] | None = None,
     ) -> None:
-        self.block = block
-        self.title = title
-        self.claims = claims
-        self.index = index
-        self.shard_power = shard_power
+        self.block = image.block
+        self.title = image.title
+        self.claims = image.claims
+        self.index = image.index
+        self.shard_power = image.shard_power
         """None: the rows have no shard yet."""
         self.bytes_max = bytes_max
-        self.continuable = True
-        self.why_not_continuable = ""
-        self.closed: dict[int, int] | None = None
-        """The CLOSED status if it ends the file: the next segment of every shard."""
-        self.torn_bytes = 0
-        """Bytes at the file's end of a write that was never finished; nothing of it counts."""
-        self.damage: list[Damage] = []
-        """The bytes that cannot be read, and the segments that were lost with them."""
-        self.lost: dict[int, RangeSet] = {}
-        """By shard: segments of the file that can no longer be delivered."""
-        self.unnamed = 0
-        """Further lost segments, whose numbers are not known."""
+        self.closed = image.closed
+        self.torn_bytes = image.torn_bytes
+        self.damage = image.damage
+        self.lost = image.lost
+        self.unnamed = image.unnamed
         self._file = file
-        self._seen_next: dict[int, int] = {}
-        self._writable = True
+        self._seen_next = image.seen_next
+        self._writable = is_new
         """Whether segments may be written: the block is new or was resumed."""
-        self._floors: Floors | None = None
+        self._floors = image.floors
         """The floors in the last STATUS of the file; None if they have to be written."""
-        self._late: dict[int, RangeSet] = {}
+        self._late = image.late
         """By shard: segments written since."""
         self._written: dict[int, RangeSet] = {}
         """By shard: segments written since any STATUS, also one that only marks synced bytes."""
+        self.why_not_continuable = "" if is_new else self._why_not(destinations)
 
     @classmethod
     def create(
@@ -126,15 +117,8 @@ class Refill:
         if not destinations or len(set(destinations)) != len(destinations):
             raise BadRequest("a refill needs destinations, each named once")
         file = RefillFile.create(disk, path, encode_head(block, shard_power, title, destinations), durability)
-        return cls(
-            file,
-            block=block,
-            shard_power=shard_power,
-            title=title,
-            claims=Claims(tuple(destinations)),
-            index=RefillIndex(),
-            bytes_max=bytes_max,
-        )
+        image = RefillImage(block, shard_power, title, Claims(tuple(destinations)))
+        return cls(file, image, bytes_max, is_new=True)
 
     @classmethod
     def open(
@@ -157,30 +141,7 @@ class Refill:
         except BaseException:
             file.release()
             raise
-        refill = cls(
-            file,
-            block=image.block,
-            shard_power=image.shard_power,
-            title=image.title,
-            claims=image.claims,
-            index=image.index,
-            bytes_max=bytes_max,
-        )
-        refill._take(image, destinations)
-        return refill
-
-    def _take(self, image: RefillImage, destinations: Sequence[str] | None) -> None:
-        self.closed = image.closed
-        self.damage = image.damage
-        self.torn_bytes = image.torn_bytes
-        self.lost = image.lost
-        self.unnamed = image.unnamed
-        self._seen_next = image.seen_next
-        self._floors = image.floors
-        self._late = image.late
-        self._writable = False
-        self.why_not_continuable = self._why_not(destinations)
-        self.continuable = not self.why_not_continuable
+        return cls(file, image, bytes_max, is_new=False, destinations=destinations)
 
     def _why_not(self, destinations: Sequence[str] | None) -> str:
         if destinations is not None and set(destinations) != set(self.destinations):
@@ -207,6 +168,10 @@ class Refill:
             yield from self._sendable(shard).missing(first, end)
 
     # --- what it is ---------------------------------------------------------------------------------
+
+    @property
+    def continuable(self) -> bool:
+        return not self.why_not_continuable
 
     @property
     def path(self) -> str:
@@ -268,7 +233,9 @@ class Refill:
             raise RefillFull(f"{self.path} holds {self.index.count:,} segments, as many as it may")
         self._check_room(len(frame))
         offset = self._append([frame])
-        self.index.add(key, FrameSpan(offset, len(frame)), rows_of(frame[HEADER_BYTES : HEADER_BYTES + 8]))
+        self.index.add(
+            key, FrameSpan(offset, len(frame)), rows_of(frame[HEADER_BYTES : HEADER_BYTES + HEAD_BYTES])
+        )
         for ranges in (self._late, self._written):
             ranges.setdefault(key.shard, RangeSet()).add(key.segment, key.segment + 1)
         if key.shard in self.lost:
@@ -474,19 +441,11 @@ class Refill:
             raise UnknownSegment(f"segment {key.segment:,} of shard {key.shard} in {self.path} is damaged")
         return frames
 
-    def restore(self, key: SegmentKey) -> tuple[bytes | None, list[bytes]]:
-        """What makes a decoder ready for ``key``: a SNAPSHOT frame, and SEGMENT frames from it up to ``key``.
+    def restore_from(self, key: SegmentKey) -> tuple[bytes | None, int]:
+        """What makes a decoder ready for ``key``: a SNAPSHOT frame, and the segments from this number on.
 
         A plain topic needs neither. ``UnknownShard`` if the file cannot.
         """
-        snapshot, first = self.restore_from(key)
-        frames: list[bytes] = []
-        while (at := first + len(frames)) < key.segment:
-            frames += self.read(SegmentKey(key.shard, at), _ALL_BYTES)[: key.segment - at]
-        return snapshot, frames
-
-    def restore_from(self, key: SegmentKey) -> tuple[bytes | None, int]:
-        """As ``restore``, but only the number of the first segment, to be read in pieces up to ``key``."""
         if not self.typed:
             return None, key.segment
         gaps = self.index.held(key.shard).missing(0, key.segment)
@@ -555,16 +514,8 @@ class Refill:
                 for run in (*claim.settled.missing(first, end), *claim.damaged.overlap(first, end)):
                     self.claims.refuse(Rejection(destination, shard, *run, code, message))
 
-    def pending(self, destination: str) -> list[SegmentKey]:
-        """The segments to send to a destination: rejected or unconfirmed, and readable."""
-        return [
-            SegmentKey(shard, segment)
-            for shard, first, end in self.pending_runs(destination)
-            for segment in range(first, end)
-        ]
-
     def pending_runs(self, destination: str) -> list[tuple[int, int, int]]:
-        """The same as runs (shard, first, end)."""
+        """The readable segments to send to a destination, rejected or unconfirmed, as (shard, first, end)."""
         self._check_destination(destination)
         return [
             (shard, *run)

@@ -221,24 +221,27 @@ class RefillImage:
     shard_power: int | None
     """None: the rows have no shard yet."""
     title: Title
-    destinations: tuple[str, ...]
-    index: RefillIndex
     claims: Claims
-    floors: Floors | None
+    index: RefillIndex = field(default_factory=RefillIndex)
+    floors: Floors | None = None
     """Of the last STATUS that has them."""
-    late: dict[int, RangeSet]
+    late: dict[int, RangeSet] = field(default_factory=dict)
     """By shard: segments after that STATUS."""
-    lost: dict[int, RangeSet]
-    """By shard: segments that were written and can no longer be delivered."""
-    unnamed: int
+    lost: dict[int, RangeSet] = field(default_factory=dict)
+    """By shard: segments of the file that can no longer be delivered."""
+    unnamed: int = 0
     """Further lost segments, whose numbers are not known."""
-    damage: list[Damage]
-    closed: dict[int, int] | None
-    seen_next: dict[int, int]
-    end: int
+    damage: list[Damage] = field(default_factory=list)
+    """The bytes that cannot be read, and the segments that were lost with them."""
+    closed: dict[int, int] | None = None
+    """The CLOSED status if it ends the file: the next segment of every shard."""
+    seen_next: dict[int, int] = field(default_factory=dict)
+    """By shard: one past the highest segment that a frame names."""
+    end: int = 0
     """Where the next frame goes; nothing after it counts."""
-    torn_bytes: int
-    proven_bytes: int
+    torn_bytes: int = 0
+    """Bytes at the file's end of a write that was never finished; nothing of it counts."""
+    proven_bytes: int = 0
     """Up to here a STATUS says that all was synced; ``end`` if only a STATUS follows."""
 
 
@@ -488,9 +491,8 @@ class _Scan:
             block=block,
             shard_power=power,
             title=title,
-            destinations=names,
-            index=self._index,
             claims=self._claims(names),
+            index=self._index,
             floors=self._floors,
             late=self._late,
             lost={shard: ranges for shard, ranges in self._losses.lost.items() if ranges},

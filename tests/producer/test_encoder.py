@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.model.errors import SchemaMismatch
-from headpond.producer.sharder import Sharder
+from headpond.producer.encoder import Sharder
 
 KEYS = st.lists(st.none() | st.binary(max_size=4), min_size=1, max_size=60)
 
