@@ -18,7 +18,7 @@ from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import Settle, Subscribe
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.control.staging import FinishStage
-from tests.broker.guarded import STAGE, TOPIC, GuardedNode
+from tests.broker.access.guarded import STAGE, TOPIC, GuardedNode
 from tests.fire.core_shell import CoreShell
 from tests.fire.raw_client import segment_frame, title_frame
 

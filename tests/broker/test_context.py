@@ -39,7 +39,7 @@ def test_an_alarm_that_is_armed_while_it_rings_is_due_again() -> None:
     assert alarms.due_us == 5
 
 
-def test_a_node_that_stops_begins_no_work_of_its_own() -> None:
+def test_a_stopping_node_begins_no_background_work() -> None:
     alarms, rung = Alarms(Clock()), list[str]()
     alarms.add(lambda: rung.append("retention"), while_stopping=False).by(0)
     alarms.add(lambda: rung.append("deadlines")).by(0)

@@ -11,8 +11,8 @@ from headpond.wire.control.catalog import DeleteTopic, ListTopics, ShowTopic, To
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.producing import AckItem
 from headpond.wire.control.reading import FetchEntries
+from tests.broker.ingest.test_ingest import Sender
 from tests.broker.subscriptions.core_readers import PLAIN, Reader
-from tests.broker.test_producing import Sender
 from tests.fire.core_shell import CoreShell
 
 

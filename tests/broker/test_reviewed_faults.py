@@ -19,8 +19,8 @@ from headpond.wire.control.greeting import Error
 from headpond.wire.control.producing import AckItem
 from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import Frame, FrameType, encode
+from tests.broker.ingest.test_ingest import BLOCK, Sender
 from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
-from tests.broker.test_producing import BLOCK, Sender
 from tests.fire.core_shell import CoreShell
 
 
@@ -62,7 +62,7 @@ def test_a_refused_segment_that_comes_again_is_refused_again() -> None:
 
 
 @pytest.mark.parametrize("start", ["²", "9" * 5000, "١٢"])
-def test_a_strange_start_harms_nobody_else(start: str) -> None:
+def test_an_invalid_start_harms_no_other_client(start: str) -> None:
     it = shell()
     hostile, victim = it.connect(), it.connect()
     hostile.send(Subscribe(1, "fresh", "s", "unique", "non_resilient", start, 1000, "", True))
@@ -80,7 +80,7 @@ def is_busy(shell: CoreShell) -> bool:
     return shell.core.due_us is not None and shell.core.due_us <= shell.now_us
 
 
-def test_after_a_failed_write_nothing_is_due_any_more() -> None:
+def test_after_a_failed_write_nothing_is_due() -> None:
     disk = MemoryDisk()
     sender = Sender(CoreShell(disk, seed=1))
     disk.fail_next("sync", 5, path_prefix="topics")

@@ -39,7 +39,7 @@ from headpond.wire.control.greeting import Control, Error, Ping, Pong
 from headpond.wire.control.producing import Ack
 from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, encode
-from tests.broker.guarded import frames_about, samples
+from tests.broker.access.guarded import frames_about, samples
 from tests.fire.good_pair import GoodPair
 from tests.fire.raw_client import RawClient, segment_frame, title_frame
 from tests.fire.real_node import RealNode

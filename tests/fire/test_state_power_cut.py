@@ -10,7 +10,7 @@ from headpond.wire.control.catalog import CompactTopic
 from headpond.wire.control.codec import Request
 from headpond.wire.control.consuming import DeleteSubscription, Settle
 from headpond.wire.control.producing import Ack
-from tests.broker.state_world import Reader, Row, StateWorld, current
+from tests.broker.catalog.state_world import Reader, Row, StateWorld, current
 from tests.fire.seeds import seeds
 
 KEEPS: list[Keep] = ["none", "some", "all"]

@@ -26,8 +26,8 @@ from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
-from tests.broker.guarded import samples as operations
-from tests.broker.typed_sender import TypedSender, row
+from tests.broker.access.guarded import samples as operations
+from tests.broker.ingest.typed_sender import TypedSender, row
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import encode_chunk, segment_body, segment_frame, title_frame
 from tests.producer.refills import new_refill, save, snapshot_frame, write

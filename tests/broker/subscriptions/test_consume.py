@@ -117,7 +117,7 @@ def test_a_start_that_makes_no_sense_is_refused_for_this_consumer_alone() -> Non
     assert not reader.client.closed
 
 
-def test_credit_bounds_what_is_sent_and_more_of_it_brings_more() -> None:
+def test_credit_bounds_deliveries_and_more_credit_brings_more() -> None:
     it = shell()
     writer = Writer(it)
     for _ in range(10):
@@ -312,7 +312,7 @@ def test_deleting_a_topic_ends_its_consumers() -> None:
     assert not reader.client.closed
 
 
-def test_a_subscription_is_deleted_only_while_nobody_reads() -> None:
+def test_a_subscription_is_deleted_only_without_consumers() -> None:
     it = shell()
     Writer(it).write(1)
     reader = Reader(it)
@@ -399,7 +399,7 @@ def test_shards_are_read_side_by_side_unless_too_many_connections_may_have_to_wa
     assert sorted(deliver.shard for deliver in client.take(Deliver)) == [0, 1, 2, 3]
 
 
-def test_a_resumed_subscription_delivers_what_was_stored_meanwhile() -> None:
+def test_a_resumed_subscription_delivers_messages_stored_meanwhile() -> None:
     it = shell()
     writer = Writer(it)
     reader = Reader(it)

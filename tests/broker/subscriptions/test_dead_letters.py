@@ -27,8 +27,8 @@ from headpond.wire.frame import decode_at
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES
 from headpond.wire.typed.schema import encode_schema
+from tests.broker.ingest.typed_sender import TypedSender
 from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
-from tests.broker.typed_sender import TypedSender
 from tests.fire.core_shell import CoreShell
 
 TWICE = Policy(max_attempts=2, backoff=0.0)

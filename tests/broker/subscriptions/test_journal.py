@@ -116,7 +116,7 @@ def counts(subscriptions: Subscriptions) -> tuple[object, ...]:
 
 @settings(deadline=None)
 @given(STEPS)
-def test_replaying_the_journal_restores_what_is_settled(steps: list[Step]) -> None:
+def test_replaying_the_journal_restores_settlements(steps: list[Step]) -> None:
     lived = empty()
     journal = run(steps, lived)
     replayed = empty()

@@ -23,7 +23,7 @@ def hand_out(cursor: ShardCursor, end: int, count: int) -> list[int]:
     return found
 
 
-def test_on_a_busy_topic_a_refused_entry_comes_before_what_was_stored_after_its_refusal() -> None:
+def test_on_a_busy_topic_a_refused_entry_comes_before_later_ones() -> None:
     cursor, end = ShardCursor(), 5
     assert hand_out(cursor, end, 1) == [0]
     cursor.nack(0, 1, bound=end)

@@ -8,7 +8,7 @@ from headpond.broker.links.link_table import LinkMade
 from headpond.broker.links.status import LinkStatus
 from headpond.model.errors import Unavailable
 from headpond.node.links.links import Peers
-from tests.broker.peer_world import MemoryNode
+from tests.broker.links.peer_world import MemoryNode
 
 MADE = LinkMade("west", "headpond://127.0.0.1:1", ["*"], "both", None, 0, "")
 

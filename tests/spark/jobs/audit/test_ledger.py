@@ -15,8 +15,8 @@ from headpond.spark.jobs.audit import ledger as jobs
 from headpond.spark.jobs.audit.ledger import audit_ledger, compare, parse_sent
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
-from tests.broker.ledger_world import LedgerWorld
-from tests.broker.test_ledger import sending
+from tests.broker.ledger.ledger_world import LedgerWorld
+from tests.broker.ledger.test_ledger import sending
 from tests.cli.contract import check
 from tests.fire.real_node import RealNode
 from tests.spark.conftest import MASTER

@@ -22,7 +22,7 @@ from headpond.wire.control.greeting import Error
 from headpond.wire.control.producing import AckItem, BlockEnd
 from headpond.wire.frame import FrameType
 from headpond.wire.typed.schema import encode_schema
-from tests.broker.state_world import DAY_US, SETTINGS, Row, StateWorld, current
+from tests.broker.catalog.state_world import DAY_US, SETTINGS, Row, StateWorld, current
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b""])
 ROWS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=3)), min_size=1, max_size=6)
@@ -67,7 +67,7 @@ def test_compaction_changes_neither_the_state_nor_what_anybody_is_owed(data: st.
         assert world.send_again(segment).outcome == "duplicate"
 
 
-def test_what_was_superseded_is_taken_out_of_closed_files_and_counted() -> None:
+def test_superseded_rows_are_removed_from_closed_files_and_counted() -> None:
     world = StateWorld()
     for number in range(60):
         world.store((b"k%d" % (number % 3), b"v" * 100), (b"once %d" % number, b"x"))
@@ -110,7 +110,7 @@ def test_a_subscription_that_owes_old_entries_gets_them_after_compaction() -> No
     assert world.read("s", "state") == current(world.rows)
 
 
-def test_what_was_read_and_put_aside_is_owed_until_it_was_offered_again() -> None:
+def test_parked_entries_are_owed_until_they_are_offered_again() -> None:
     world = StateWorld()
     reader = world.subscribe("s")
     for number in range(4):
@@ -238,7 +238,7 @@ def test_beginning_with_the_state_needs_a_state_topic_and_a_new_subscription() -
         world.client.request(SeekSubscription("t", "s", "state"))
 
 
-def test_a_subscription_set_back_to_the_beginning_gets_what_is_left() -> None:
+def test_a_subscription_set_back_to_the_beginning_gets_the_remaining_rows() -> None:
     world = StateWorld()
     for number in range(20):
         world.store((b"k%d" % (number % 2), b"%d" % number * 50))
@@ -298,7 +298,7 @@ def test_a_crash_leaves_the_old_files_or_the_new_one_and_never_both() -> None:
     assert {each[:2] for each in seen if each[0]} == {(1, 2)}
 
 
-def test_a_compacted_file_whose_list_is_damaged_is_read_for_what_was_taken_out() -> None:
+def test_a_compacted_file_with_a_damaged_list_is_read_for_the_removed_rows() -> None:
     world = StateWorld()
     for number in range(40):
         world.store((b"k%d" % (number % 3), b"%d" % number * 50), (b"once %d" % number, b"x"))

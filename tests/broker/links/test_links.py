@@ -33,8 +33,8 @@ from headpond.wire.control.producing import BlockEnd, Hole
 from headpond.wire.control.status import ShowTop
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.schema import encode_schema
-from tests.broker.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until
-from tests.broker.typed_sender import SCHEMA, TypedSender
+from tests.broker.ingest.typed_sender import SCHEMA, TypedSender
+from tests.broker.links.peer_world import TOPIC, MemoryNode, Way, linked, pull, push, rest, until
 from tests.fire.raw_client import encode_peer, segment_frame, title_frame
 
 X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
@@ -55,7 +55,7 @@ def same(*nodes: MemoryNode, topic: str = TOPIC) -> bool:
 
 
 @pytest.mark.parametrize("way", [pull, push])
-def test_what_is_there_and_what_comes_later_arrives_byte_for_byte(way: Callable[..., Way]) -> None:
+def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way]) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create(shards=2, settings={"hard_ttl": "1d"})
     a.produce(X, range(40))
@@ -193,7 +193,7 @@ def test_after_a_crash_of_either_side_nothing_is_missing_and_nothing_twice() -> 
     run(scenario)
 
 
-def test_what_is_known_is_not_carried_again_after_a_restart() -> None:
+def test_known_records_are_not_copied_again_after_a_restart() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(20))
@@ -265,7 +265,7 @@ def test_the_same_record_in_the_same_place_behind_others_is_not_taken_for_the_sa
     run(scenario)
 
 
-def test_a_log_that_is_shorter_than_what_was_noted_is_compared_again() -> None:
+def test_a_log_that_is_shorter_than_its_position_is_compared_again() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
@@ -313,7 +313,7 @@ def test_what_the_source_has_dropped_is_counted_as_lost_and_the_rest_comes() -> 
     run(scenario)
 
 
-def test_a_topic_deleted_and_made_again_at_the_source_goes_on_under_its_name() -> None:
+def test_a_topic_deleted_and_created_again_at_the_source_continues_under_its_name() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
@@ -332,7 +332,7 @@ def test_a_topic_deleted_and_made_again_at_the_source_goes_on_under_its_name() -
 
 
 @pytest.mark.parametrize("delete", [DeleteTopic(TOPIC), DeletePlace("tenant", "default", True)])
-def test_a_topic_deleted_here_does_not_come_back_until_somebody_makes_it(
+def test_a_topic_deleted_here_comes_back_only_when_a_client_creates_it(
     delete: DeleteTopic | DeletePlace,
 ) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
@@ -480,7 +480,7 @@ def test_blocks_of_linked_topics_are_remembered_for_thirty_days_after_their_end(
         assert a.produce(X, range(1))[0].outcome == repeated
 
 
-def test_a_link_is_remembered_and_its_token_is_never_told() -> None:
+def test_a_link_is_remembered_and_its_token_is_never_shown() -> None:
     a = MemoryNode("a")
     secret = "what looks like no token " + "S" * 43
     added = a.admin.request(AddPeer("headpond://other:7411", ["shop/*"], "both", "west", secret))
@@ -570,7 +570,7 @@ def test_what_cannot_be_is_refused(ask: AddPeer, code: str) -> None:
     assert getattr(caught.value, "code", "") == code
 
 
-def test_what_is_no_record_is_not_stored_and_the_connection_goes_on() -> None:
+def test_an_unreadable_record_is_not_stored_and_the_connection_stays() -> None:
     b = MemoryNode("b")
     uuid = b.admin.request(OpenFeed(TOPIC, "a", b"u" * 16, 1))["uuid"]
     good = segment_frame([b"x", b"y", b"z"])[11:-4]

@@ -62,7 +62,7 @@ def shell() -> CoreShell:
     return CoreShell(MemoryDisk(), seed=1, now_us=10 * SECOND_US)
 
 
-def test_without_a_quota_nobody_waits(shell: CoreShell) -> None:
+def test_without_a_quota_no_connection_is_slowed_down(shell: CoreShell) -> None:
     sender = Sender(shell)
     assert sender.send(b"x" * 100_000).outcome == "stored"
     assert sender.waits_us == 0 and usage(shell).quota_slowed == 0
@@ -160,7 +160,7 @@ def test_a_tenant_that_stores_as_much_as_it_may_is_refused_until_there_is_room(s
     assert shell.core.context.counters["quota_refused_stored_bytes"] == usage(shell).quota_refused > 0
 
 
-def test_what_is_staged_counts_as_stored(shell: CoreShell) -> None:
+def test_staged_bytes_count_as_stored(shell: CoreShell) -> None:
     sender = Sender(shell)
     quota(shell, tenant_stored_bytes=20_000)
     stage = b"s" * 16

@@ -154,7 +154,7 @@ def test_a_holder_that_is_not_read_from_is_not_silent() -> None:
         shop.open(TWO)
 
 
-def test_nobody_loses_a_lease_because_the_node_itself_was_held_up() -> None:
+def test_a_stalled_node_takes_no_lease_away() -> None:
     shop = Shop()
     shop.open(ONE)
     shop.shell.wait(2 * LEASE_US)
@@ -217,7 +217,7 @@ def test_a_zombie_whose_connection_still_stands_is_fenced_by_the_grant() -> None
         shop.open(ONE, epoch=1, elsewhere=True)
 
 
-def test_a_further_destination_gives_no_lease_of_its_own() -> None:
+def test_a_further_destination_grants_no_lease() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL, "single"))
     with pytest.raises(ProducerBusy, match="first destination"):
@@ -226,7 +226,7 @@ def test_a_further_destination_gives_no_lease_of_its_own() -> None:
     assert shop.show().epoch == 5
 
 
-def test_the_epoch_is_on_the_disk_before_it_is_told() -> None:
+def test_the_epoch_is_on_the_disk_before_the_answer() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL, "single"))
     client = shop.shell.connect()
@@ -261,7 +261,7 @@ def test_over_a_restart_the_holder_keeps_its_lease_and_others_wait(compact: bool
     assert len(read_result(shop.admin.request(ListProducers("t")), list[ProducerInfo])) == 21
 
 
-def test_after_a_clean_close_nobody_waits_over_a_restart_either() -> None:
+def test_after_a_clean_close_the_lease_is_free_also_over_a_restart() -> None:
     shop = Shop()
     client, _ = shop.open(ONE)
     client.request(CloseProducer("t", TILL, ONE))
@@ -269,7 +269,7 @@ def test_after_a_clean_close_nobody_waits_over_a_restart_either() -> None:
     assert shop.open(TWO)[1].epoch == 2
 
 
-def test_two_that_come_at_once_are_told_apart() -> None:
+def test_of_two_instances_at_once_one_gets_the_lease() -> None:
     shop = Shop()
     clients = [shop.shell.connect() for _ in range(2)]
     for client, instance in zip(clients, (ONE, TWO), strict=True):
@@ -352,7 +352,7 @@ def test_a_registration_that_is_used_is_not_deleted() -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_a_name_that_comes_again_goes_on_above_its_old_epoch(compact: bool) -> None:
+def test_a_name_that_is_registered_again_continues_above_its_old_epoch(compact: bool) -> None:
     tight = Settings(data="memory", journal_compact_bytes=256 if compact else 2**20)
     shop = Shop(settings=tight)
     client, _ = shop.open(ONE)
@@ -365,7 +365,7 @@ def test_a_name_that_comes_again_goes_on_above_its_old_epoch(compact: bool) -> N
     assert shop.open(TWO)[1].epoch == 2
 
 
-def test_an_epoch_that_nobody_granted_does_not_use_up_those_of_others() -> None:
+def test_an_epoch_that_was_never_granted_does_not_use_up_others() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL, "single"))
     for elsewhere in (False, True):
@@ -375,7 +375,7 @@ def test_an_epoch_that_nobody_granted_does_not_use_up_those_of_others() -> None:
     assert opened.epoch == 1_000_001
 
 
-def test_what_is_wrong_is_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     shop = Shop()
     shop.admin.request(CreateProducer("t", TILL))
     wrong: list[tuple[Any, type[HeadpondError]]] = [

@@ -9,7 +9,7 @@ from typing import Any
 from headpond.broker.links.link_table import LinkMade
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.wire.control.consuming import CreateSubscription, Deliver, Settle, Subscribe
-from tests.broker.peer_world import TOPIC, MemoryNode, Way
+from tests.broker.links.peer_world import TOPIC, MemoryNode, Way
 
 NAME = "billing"
 Row = tuple[bytes, int, int]

@@ -11,7 +11,7 @@ from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import SeekSubscription, Settle, Subscribe
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.title import Predecessor
-from tests.broker.ledger_world import SECOND_US, LedgerWorld, Sender
+from tests.broker.ledger.ledger_world import SECOND_US, LedgerWorld, Sender
 
 STEPS = 120
 
@@ -223,7 +223,7 @@ def subscription(world: LedgerWorld, name: str = "billing") -> SubscriptionAccou
     return account
 
 
-def test_copies_survive_a_clean_restart_and_begin_anew_after_a_crash() -> None:
+def test_copies_survive_a_clean_restart_and_restart_after_a_crash() -> None:
     world = LedgerWorld(1)
     sending(world, 3)  # 1 + 2 + 3 entries
     world.read("billing").send(Settle(1, 1, 0, [(0, 2)]))
@@ -243,7 +243,7 @@ def test_copies_survive_a_clean_restart_and_begin_anew_after_a_crash() -> None:
     assert (account.delivered, account.reached, account.unsettled) == (4, 6, 4)
 
 
-def test_what_is_given_back_unopened_is_no_copy() -> None:
+def test_an_entry_given_back_unopened_is_no_copy() -> None:
     world = LedgerWorld(1)
     sending(world, 4)
     world.read("billing")
@@ -265,7 +265,7 @@ def test_an_acknowledgement_from_before_a_crash_counts_as_no_copy() -> None:
     assert (account.acknowledged, account.elsewhere, account.reached_since, account.delivered) == (6, 6, 0, 0)
 
 
-def test_a_place_that_is_set_begins_the_account_anew() -> None:
+def test_a_seek_restarts_the_account() -> None:
     world = LedgerWorld(1)
     sending(world, 4)
     world.read("audit").send(Settle(1, 1, 0, [(0, 5)]))
@@ -318,7 +318,7 @@ def test_a_redriven_entry_is_no_new_one_nor_less_than_none() -> None:
     assert (account.acknowledged, account.reached, account.reached_since, account.delivered) == (7, 7, 0, 2)
 
 
-def test_what_retention_dropped_is_told_by_range() -> None:
+def test_the_ledger_shows_dropped_ranges() -> None:
     world = LedgerWorld(1, hard_ttl=5.0)
     sending(world, 6)
     world.now_us += 10 * SECOND_US

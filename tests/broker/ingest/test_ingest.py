@@ -60,7 +60,7 @@ def counters(sender: Sender) -> dict[str, int]:
     return found
 
 
-def test_the_next_segment_is_stored_and_its_entry_told() -> None:
+def test_the_next_segment_is_stored_and_its_entry_acknowledged() -> None:
     sender = Sender(shell())
     assert sender.ask(0, rows=3) == AckItem(0, "stored", 0)
     assert sender.ask(1) == AckItem(1, "stored", 3)
@@ -109,7 +109,7 @@ def test_an_old_repeat_is_compared_with_its_file_outside_the_loop(monkeypatch: p
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_repeat_of_what_is_not_yet_durable_waits_for_its_sync(taken: bool) -> None:
+def test_a_repeat_of_a_segment_that_is_not_durable_waits_for_its_sync(taken: bool) -> None:
     sender = Sender(shell())
     if taken:
         sender.send(0)
@@ -142,7 +142,7 @@ def test_a_segment_ahead_of_its_turn_is_a_gap_that_names_the_one_expected() -> N
     assert sender.ask(1).outcome == "stored"
 
 
-def test_behind_a_declared_hole_admission_goes_on_and_what_comes_late_is_stored() -> None:
+def test_admission_continues_behind_a_declared_hole_and_late_segments_are_stored() -> None:
     sender = Sender(shell())
     sender.ask(0)
     sender.client.send(Hole(BLOCK, 0, 4))
@@ -164,7 +164,7 @@ def test_blocks_and_shards_are_numbered_apart() -> None:
     assert one.ask(1, shard=1) == AckItem(1, "stored", 1)
 
 
-def test_a_segment_that_is_not_arrow_is_refused_for_good_and_the_next_one_goes_on() -> None:
+def test_a_segment_that_is_not_arrow_is_refused_for_good_and_the_next_one_is_stored() -> None:
     sender = Sender(shell())
     sender.client.send(encode(FrameType.SEGMENT, b"not arrow", segment=0))
     sender.shell.work_all()
@@ -220,7 +220,7 @@ def test_a_failed_sync_refuses_what_it_held_and_a_second_try_is_stored() -> None
     assert sender.answers() == [AckItem(1, "stored", 1)]
 
 
-def test_a_full_disk_is_told_and_later_tries_succeed() -> None:
+def test_a_full_disk_is_reported_and_later_tries_succeed() -> None:
     disk = MemoryDisk()
     sender = Sender(CoreShell(disk, seed=1))
     sender.ask(0)

@@ -150,7 +150,7 @@ def test_durability_takes_effect_and_answers_name_it(again: bool) -> None:
     assert topic(client).durability == ("sync" if again else "os")
 
 
-def test_what_is_on_its_way_when_durability_changes_does_not_claim_too_much() -> None:
+def test_a_segment_in_flight_when_durability_changes_does_not_claim_too_much() -> None:
     shell, client = started()
     info = read_result(client.request(CreateTopic(ORDERS)), TopicInfo)
     send(shell, client, info, 0)
@@ -208,7 +208,7 @@ def test_a_node_that_listens_beyond_loopback_creates_nothing_on_first_use() -> N
     assert Settings(listen="0.0.0.0:1", create_on_first_use=True).creates_on_first_use
 
 
-def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
+def test_invalid_requests_are_refused_and_change_nothing() -> None:
     _, client = started()
     client.request(CreatePlace("tenant", "acme"))
     wrong: list[tuple[Any, type[HeadpondError]]] = [

@@ -26,7 +26,7 @@ from headpond.wire.control.links import (
     Settlements,
 )
 from headpond.wire.control.reading import AdvanceSubscription
-from tests.broker.follow_world import (
+from tests.broker.links.follow_world import (
     NAME,
     MemoryConsumer,
     alike,
@@ -39,7 +39,7 @@ from tests.broker.follow_world import (
     subscribe,
     until,
 )
-from tests.broker.peer_world import TOPIC, MemoryNode, linked, pull
+from tests.broker.links.peer_world import TOPIC, MemoryNode, linked, pull
 
 X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
 
@@ -72,7 +72,7 @@ async def mix(a: MemoryNode, b: MemoryNode) -> None:
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
 @pytest.mark.parametrize("small", [False, True])
-def test_what_is_settled_there_is_settled_here_whatever_order_the_logs_have(
+def test_settlements_are_copied_whatever_order_the_logs_have(
     direction: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:  # nothing is in memory, and pieces are short
@@ -147,7 +147,7 @@ def test_after_a_power_cut_of_either_nothing_is_missing(who: str) -> None:
     run(scenario)
 
 
-def test_a_node_restored_from_an_old_copy_is_told_again() -> None:
+def test_a_node_restored_from_an_old_copy_gets_all_reports_again() -> None:
     a, b = pair()
 
     async def scenario() -> None:
@@ -168,7 +168,7 @@ def test_a_node_restored_from_an_old_copy_is_told_again() -> None:
     run(scenario)
 
 
-def test_a_place_that_is_set_back_and_dead_ones_offered_again_replace_what_was_told() -> None:
+def test_a_seek_and_a_redrive_replace_earlier_reports() -> None:
     a, b = pair()
     a.admin.request(DeleteSubscription(TOPIC, NAME))
     subscribe(a, policy=Policy(max_attempts=1))
@@ -207,7 +207,7 @@ def test_what_the_receiver_has_dropped_does_not_hold_the_rest_back() -> None:
     run(scenario)
 
 
-def test_what_the_source_has_dropped_is_owed_to_nobody_and_what_it_never_had_is() -> None:
+def test_entries_that_the_source_dropped_are_settled_and_those_it_never_had_are_not() -> None:
     a, b = pair(60)
 
     async def scenario() -> None:
@@ -228,7 +228,7 @@ def test_what_the_source_has_dropped_is_owed_to_nobody_and_what_it_never_had_is(
 # --- a copy -------------------------------------------------------------------------------------------
 
 
-def test_nobody_reads_or_moves_a_copy_and_it_survives_its_link() -> None:
+def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
     a, b = pair()
 
     async def scenario() -> None:
@@ -249,7 +249,7 @@ def test_nobody_reads_or_moves_a_copy_and_it_survives_its_link() -> None:
     assert of(b).copy.passive
 
 
-def test_what_was_told_counts_only_as_long_as_the_data_is_known_to_be_there() -> None:
+def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
     a, b = pair()
     MemoryConsumer(a).settle(list(range(30)))
 
@@ -320,7 +320,7 @@ def test_of_two_nodes_that_tell_of_one_name_the_first_keeps_its_copy() -> None:
 # --- promotion ----------------------------------------------------------------------------------------
 
 
-def test_after_a_promotion_a_consumer_goes_on_and_what_was_out_comes_again_with_its_attempt() -> None:
+def test_after_a_promotion_a_consumer_continues_and_delivered_messages_come_again_with_their_attempt() -> None:
     a, b = pair()
 
     async def scenario() -> None:
@@ -379,7 +379,7 @@ def test_a_copy_whose_source_had_no_consumer_begins_with_first_attempts() -> Non
     assert {*MemoryConsumer(b).take().values()} == {1}
 
 
-def test_nothing_that_a_link_brings_changes_what_was_promoted() -> None:
+def test_a_link_does_not_change_a_promoted_subscription() -> None:
     a, b = pair()
     way = follow(a, b)
 

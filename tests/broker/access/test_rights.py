@@ -64,7 +64,7 @@ from headpond.wire.control.staging import (
 )
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Predecessor
-from tests.broker.guarded import ABSENT, BLOCK, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
+from tests.broker.access.guarded import ABSENT, BLOCK, STAGE, TOPIC, WRITER, GuardedNode, frames_about, samples
 from tests.fire.core_shell import CoreClient
 from tests.fire.raw_client import encode_chunk, segment_body, segment_frame, title_frame
 
@@ -113,7 +113,7 @@ def test_every_frame_that_a_client_may_send_has_its_entry() -> None:
 
 
 def test_every_operation_is_walked_by_these_tests() -> None:
-    assert set(samples()) == set(OPERATIONS), "add a sample of it in tests/broker/guarded.py"
+    assert set(samples()) == set(OPERATIONS), "add a sample of it in tests/broker/access/guarded.py"
     assert set(frames_about(b"")) == set(FROM_CLIENT)
 
 
@@ -189,7 +189,7 @@ def needed(kind: type[Control]) -> set[Right]:
 
 
 @pytest.mark.parametrize("right", ["produce", "consume"])
-def test_a_token_without_the_right_is_refused_and_told_which(node: GuardedNode, right: str) -> None:
+def test_a_refusal_names_the_right_that_the_token_lacks(node: GuardedNode, right: str) -> None:
     client = node.client([right], ["*"])
     before = node.state
     for kind, ask in samples(TOPIC, node.uuid).items():
@@ -334,7 +334,7 @@ def bad_tokens(node: GuardedNode) -> Iterator[tuple[str | None, str]]:
     yield head + "_", "token-unknown"
 
 
-def test_nobody_comes_in_without_a_good_token(node: GuardedNode) -> None:
+def test_a_client_without_a_valid_token_is_refused(node: GuardedNode) -> None:
     before = node.state
     for text, code in bad_tokens(node):
         client = node.shell.connect(text)

@@ -32,7 +32,7 @@ from headpond.wire.control.codec import Request, Response, read_result
 from headpond.wire.control.consuming import CreateSubscription, PauseSubscription
 from headpond.wire.control.greeting import Hello, Welcome
 from headpond.wire.frame import FrameType, encode
-from tests.broker.guarded import TOPIC, GuardedNode
+from tests.broker.access.guarded import TOPIC, GuardedNode
 from tests.fire.core_shell import SMALL_FILES, CoreClient, CoreShell
 
 FIRST = CreateToken("admin", ["admin"], ["*"])
@@ -271,7 +271,7 @@ def test_administration_is_logged_with_who_what_and_the_result() -> None:
     assert node.admin_text.split("_", 2)[2] not in str(again.request(ListAdminLog(100)))
 
 
-def test_what_a_client_calls_itself_and_its_topics_makes_no_line_of_its_own() -> None:
+def test_names_that_clients_choose_cannot_add_lines_to_the_log() -> None:
     shell = CoreShell(MemoryDisk(), seed=1)
     client = shell.connect(name="me\nfake line")
     with pytest.raises(BadTopicName):
@@ -310,7 +310,7 @@ def test_a_revocation_that_rotted_brings_no_token_back() -> None:
         again.work_all()
 
 
-def test_a_torn_write_that_nobody_was_told_of_revokes_nothing() -> None:
+def test_a_torn_write_that_was_never_acknowledged_revokes_nothing() -> None:
     node = GuardedNode()
     node.admin.send(Request(99, CreateToken("torn", ["consume"], ["acme"])))
     (name,) = node.disk.list("tokens")
@@ -360,7 +360,7 @@ def test_who_is_noisy_in_the_log_pushes_out_its_own_records() -> None:
         assert records == sorted(records, key=lambda each: each.at_us)
 
 
-def test_refusals_do_not_push_out_what_was_done() -> None:
+def test_refusals_do_not_push_out_completed_operations() -> None:
     node = GuardedNode()
     stranger = node.client(["admin"], ["beta"])
     for _ in range(100):

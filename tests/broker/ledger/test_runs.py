@@ -39,7 +39,7 @@ def test_a_run_that_is_cut_short_is_remembered_over_clean_ones() -> None:
     assert not runs.exact(1) and runs.exact(2)
 
 
-def test_a_disk_that_fails_the_note_keeps_nobody_from_starting_and_nothing_is_claimed() -> None:
+def test_a_node_starts_when_the_note_of_its_run_fails_and_claims_nothing() -> None:
     disk = MemoryDisk()
     begun(disk).close()
     disk.fail_next("write", errno.ENOSPC, count=10, path_prefix="runs")

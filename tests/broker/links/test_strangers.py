@@ -38,8 +38,8 @@ from headpond.wire.control.reading import FetchEntries
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.schema import encode_schema
-from tests.broker.peer_world import TOPIC, MemoryNode, linked, pull, until
-from tests.broker.typed_sender import SCHEMA, messages
+from tests.broker.ingest.typed_sender import SCHEMA, messages
+from tests.broker.links.peer_world import TOPIC, MemoryNode, linked, pull, until
 from tests.client.peer import serving
 from tests.fire.raw_client import encode_peer, segment_frame
 
@@ -185,7 +185,7 @@ def test_rows_that_the_schema_does_not_allow_are_not_taken() -> None:
     assert (done["records"], done["unreadable"]) == (1, 1)
 
 
-def test_a_schema_that_is_told_twice_is_refused() -> None:
+def test_a_schema_that_is_named_twice_is_refused() -> None:
     b = MemoryNode("b")
     with pytest.raises(PeerMismatch):
         feed(b, schemas=[encode_schema(SCHEMA)] * 2)
@@ -204,7 +204,7 @@ def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
     assert len(places) == PLACES_MAX and (f"node-{PLACES_MAX + 19}", 0) in places
 
 
-def test_numbers_that_a_source_makes_up_can_still_be_told() -> None:
+def test_invented_numbers_of_a_source_can_still_be_encoded() -> None:
     a = MemoryNode("a")
     a.admin.request(AddPeer("headpond://other", ["*"], name="west"))
     status = a.shell.core.peering.status("west")
@@ -272,7 +272,7 @@ async def open_link(url: str) -> Link:
     return link
 
 
-def test_what_was_said_on_a_connection_is_not_gone_on_with_on_the_next() -> None:
+def test_a_new_connection_does_not_continue_an_earlier_one() -> None:
     async def scenario() -> None:
         async with serving() as other:
             link = await open_link(other.url)

@@ -21,7 +21,7 @@ from headpond.wire.control.consuming import CreateSubscription, ListSubscription
 from headpond.wire.control.greeting import Error
 from headpond.wire.control.reading import AdvanceSubscription, Ends, Fetched, FetchEntries, FindTime, ReadEnds
 from headpond.wire.frame import Frame
-from tests.broker.test_producing import Sender
+from tests.broker.ingest.test_ingest import Sender
 from tests.fire.core_shell import CoreClient, CoreShell
 
 
@@ -108,7 +108,7 @@ def test_who_waits_for_growth_is_answered_by_time_by_growth_and_by_a_deletion(se
     assert ends()[0].uuid is None
 
 
-def test_a_topic_that_goes_while_a_fetch_waits_is_told(sender: Sender) -> None:
+def test_a_fetch_that_waits_is_answered_when_its_topic_is_deleted(sender: Sender) -> None:
     shell, reader = sender.shell, sender.shell.connect()
     shell.core.set_writable(2, False)
     reader.send(Request(1, FetchEntries(sender.info.uuid, 0, 0)))
@@ -136,7 +136,7 @@ def test_the_masks_of_an_answer_fit_into_it_however_many_rows_there_are(
     assert (answer.records, answer.entry_next, answer.masks) == (1, 9, [b"\x02"])
 
 
-def test_what_cannot_be_asked_is_refused_and_the_connection_goes_on(sender: Sender) -> None:
+def test_invalid_requests_are_refused_and_the_connection_stays(sender: Sender) -> None:
     uuid = sender.info.uuid
     sender.client.request(CreateSubscription("orders", "s"))
     bad: list[tuple[Operation, type[HeadpondError]]] = [

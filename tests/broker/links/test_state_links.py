@@ -11,8 +11,8 @@ import pytest
 from headpond.node.links.ends import ThisNode
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
-from tests.broker.peer_world import Way, linked, pull, rest, until
-from tests.broker.state_world import Got, StateWorld
+from tests.broker.catalog.state_world import Got, StateWorld
+from tests.broker.links.peer_world import Way, linked, pull, rest, until
 
 TEA, COFFEE, COCOA = b"tea", b"coffee", b"cocoa"
 
@@ -123,7 +123,7 @@ def test_an_older_value_that_comes_by_another_path_does_not_become_the_latest() 
     assert way.counts["messages_in"] == 0
 
 
-def test_a_follower_compacts_by_itself_and_goes_on_following() -> None:
+def test_a_follower_compacts_by_itself_and_continues_to_follow() -> None:
     source, sink = home(), follower()
     follow(source, sink)
     assert sink.compact() > 0

@@ -152,7 +152,7 @@ def test_soft_ttl_deletes_nothing_that_waits_to_come_again() -> None:
     assert delivered(reader) == [0, 1, 2, 3]
 
 
-def test_hard_ttl_deletes_what_was_not_read_and_says_which() -> None:
+def test_hard_ttl_deletes_unread_messages_and_names_them() -> None:
     world = World(hard_ttl=8.0)
     world.subscribe("slow")
     reader = world.read("half")
@@ -273,7 +273,7 @@ def test_a_cut_between_the_drop_and_telling_of_it_still_ends_in_telling() -> Non
     assert world.lost("s") == [(0, 0, 4, "retention")]
 
 
-def test_what_was_deleted_cannot_be_sent_again() -> None:
+def test_deleted_segments_cannot_be_sent_again() -> None:
     """The marks outlive the entries: a sender that repeats itself is told so."""
     world = World(hard_ttl=2.0)
     world.send(3)
@@ -363,7 +363,7 @@ def test_a_time_to_live_that_is_no_number_is_none() -> None:
     assert delivered(world.read("s")) == [0, 1, 2, 3]
 
 
-def test_the_log_tells_what_retention_dropped_from_what_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_distinguishes_retention_from_damage(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World(hard_ttl=8.0)
     for _ in range(60):
@@ -430,7 +430,7 @@ def test_a_write_that_does_not_fit_counts_as_a_full_disk_until_one_fits(
     assert "taken again" in line
 
 
-def test_below_the_watermark_sends_are_refused_and_settling_goes_on() -> None:
+def test_below_the_watermark_sends_are_refused_and_settlements_work() -> None:
     limits = Limits(free_bytes_min=1_000_000)
     world = World(msgspec.structs.replace(SETTINGS, limits=limits))
     reader = world.read("s")
@@ -450,7 +450,7 @@ def test_below_the_watermark_sends_are_refused_and_settling_goes_on() -> None:
 # --- abandoned subscriptions --------------------------------------------------------------------------
 
 
-def test_a_subscription_that_nobody_reads_is_removed_when_its_time_is_over(
+def test_an_abandoned_subscription_is_removed_when_its_time_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(expires_after=60.0)

@@ -16,7 +16,7 @@ from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.producing import Hole
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.title import Predecessor, Title, encode_title
-from tests.broker.test_producing import Sender
+from tests.broker.ingest.test_ingest import Sender
 from tests.fire.core_shell import CoreClient, CoreShell
 
 ENDLESS = 2**64 - 1
@@ -53,7 +53,7 @@ def test_a_title_that_claims_endless_segments_ends_its_connection_and_no_other()
     assert sender.ask(0).outcome == "stored"
 
 
-def test_thousands_of_titles_that_claim_all_segments_there_can_be_stop_nobody_from_sending() -> None:
+def test_thousands_of_titles_that_claim_every_segment_stop_no_other_producer() -> None:
     disk = MemoryDisk()
     sender = Sender(CoreShell(disk, seed=1))
     bad = sender.shell.connect()
@@ -90,13 +90,13 @@ def test_a_folder_that_holds_endless_claims_is_opened_and_written_to() -> None:
     assert ledger(again.shell).balanced
 
 
-def test_a_sum_of_claims_is_a_number_that_can_be_told_and_balances() -> None:
+def test_a_sum_of_claims_can_be_encoded_and_balances() -> None:
     most = ProducerAccount("a", announced=COUNT_MAX, pending=COUNT_MAX - 5, stored=2, refused={"x": 3})
     total = sum_producers("a", [most, ProducerAccount("a", announced=COUNT_MAX, holes=COUNT_MAX), most])
     assert (total.announced, total.stored, total.difference) == (COUNT_MAX, 4, 0)
 
 
-def test_reasons_that_nobody_knows_are_counted_together_and_taken_back_again() -> None:
+def test_unknown_reasons_are_counted_together_and_can_be_taken_back() -> None:
     book, codes = Book(), [f"reason-{number}" for number in range(1000)]
     for code in codes:
         book.admitted(name(1), 0, code, late=False, at_us=1)

@@ -34,7 +34,7 @@ def test_a_holder_that_is_not_heard_of_for_so_long_loses_its_lease_though_its_co
     assert lease.ask(A, 1, 10**9, LEASE_US) is Verdict.KEEP, "nobody took it"
 
 
-def test_a_lost_lease_waits_for_its_holder_and_then_for_nobody() -> None:
+def test_a_lost_lease_waits_for_its_holder_and_then_is_free() -> None:
     lease = held_by(A)
     assert lease.lose(7, heard_us=100)
     assert not lease.lose(7, heard_us=105), "it was lost before"

@@ -16,8 +16,8 @@ from headpond.wire.control.staging import CommitBatch, FinishStage, OpenStage
 from headpond.wire.frame import FrameType
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain
-from tests.broker.ledger_world import LedgerWorld
-from tests.broker.state_world import DAY_US, StateWorld
+from tests.broker.catalog.state_world import DAY_US, StateWorld
+from tests.broker.ledger.ledger_world import LedgerWorld
 from tests.fire.raw_client import encode_chunk
 
 STEPS = 90
@@ -47,7 +47,7 @@ def kinds(world: StateWorld) -> tuple[int, int, int]:
     return found.acknowledged, found.retention, found.compacted
 
 
-def test_what_was_taken_out_is_not_acknowledged_by_settling_up_to_a_position() -> None:
+def test_settling_up_to_a_position_does_not_acknowledge_compacted_entries() -> None:
     world = compacted_world()
     world.client.request(AdvanceSubscription("t", "s", [60]))
     assert kinds(world) == (3, 0, 57)
@@ -56,14 +56,14 @@ def test_what_was_taken_out_is_not_acknowledged_by_settling_up_to_a_position() -
     assert account(world).reached == 3
 
 
-def test_what_was_taken_out_is_counted_once_however_often_the_node_is_killed() -> None:
+def test_compacted_entries_are_counted_once_however_often_the_node_is_killed() -> None:
     world = compacted_world()
     for _ in range(4):
         world.restart()
         assert kinds(world) == (0, 0, 57)
 
 
-def test_what_was_taken_out_is_not_lost_when_its_file_is_dropped() -> None:
+def test_compacted_entries_are_not_lost_when_their_file_is_dropped() -> None:
     world = compacted_world(max_bytes=3000)
     for number in range(60):
         world.store((b"j%d" % number, b"v" * 60))
@@ -76,7 +76,7 @@ def test_what_was_taken_out_is_not_lost_when_its_file_is_dropped() -> None:
     assert (kinds(world), world.subscription("s").lost_ranges) == (before, lost)
 
 
-def test_a_subscription_set_back_counts_what_was_taken_out_also_after_a_kill() -> None:
+def test_a_subscription_set_back_counts_compacted_entries_also_after_a_kill() -> None:
     world = compacted_world()
     world.client.request(AdvanceSubscription("t", "s", [60]))
     world.client.request(SeekSubscription("t", "s", "earliest"))

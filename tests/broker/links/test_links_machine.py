@@ -12,7 +12,7 @@ import random
 import pytest
 
 from headpond.storage.memory_disk import MemoryDisk
-from tests.broker.peer_world import TOPIC, MemoryNode, Stored, Way, linked, pull, push, rest
+from tests.broker.links.peer_world import TOPIC, MemoryNode, Stored, Way, linked, pull, push, rest
 
 NAMES = "abc"
 TURNS = 25

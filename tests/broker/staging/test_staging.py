@@ -110,7 +110,7 @@ def test_many_small_stages_share_syncs_and_files() -> None:
     assert node.entries() == [100, 100]
 
 
-def test_chunks_are_written_when_somebody_asks_for_them() -> None:
+def test_chunks_are_written_when_a_client_waits_for_them() -> None:
     node = Node()
     stage = bytes(16)
     node.client.request(OpenStage(stage, "w", "t"))
@@ -126,7 +126,7 @@ def test_chunks_are_written_when_somebody_asks_for_them() -> None:
     assert node.commit(0, stage).rows == 9
 
 
-def test_a_connection_that_is_stopped_for_what_is_not_durable_is_never_stopped_for_good() -> None:
+def test_a_connection_stopped_for_bytes_that_are_not_durable_is_read_again() -> None:
     settings = Settings(data="memory", limits=Limits(window_bytes=40_000))
     shell = CoreShell(MemoryDisk(), seed=1, settings=settings)
     client = shell.connect()
@@ -138,7 +138,7 @@ def test_a_connection_that_is_stopped_for_what_is_not_durable_is_never_stopped_f
         assert shell.core.unacked_bytes <= settings.limits.window_bytes // 2
 
 
-def test_what_is_in_memory_is_published_without_reading_it_back() -> None:
+def test_segments_in_memory_are_published_without_a_read() -> None:
     node = Node(memory_bytes=10_000)
     early, late = node.stage("early", b"rot " * 2000), node.stage("late", b"rut " * 2000)
     path = "stages/00000001.stages"
@@ -337,7 +337,7 @@ def test_a_second_query_under_one_name_is_refused_while_the_first_lives() -> Non
     assert node.entries() == [3, 0]
 
 
-def test_another_query_goes_on_where_the_first_ended_once_it_has_repeated_its_last_batch() -> None:
+def test_another_query_continues_once_it_has_repeated_the_last_batch() -> None:
     node = Node()
     node.commit(0, node.stage("a0", b"a"), holder="first")
     node.shell.wait(31_000_000)
@@ -354,7 +354,7 @@ def test_another_query_goes_on_where_the_first_ended_once_it_has_repeated_its_la
         node.commit(2, node.stage("a2", b"c"), holder="first")
 
 
-def test_stages_that_nobody_commits_expire_and_are_counted() -> None:
+def test_stages_that_are_never_committed_expire_and_are_counted() -> None:
     node = Node(expire_s=3600)
     node.stage("orphan", b"a", b"b")
     kept = node.stage("kept", b"c", writer="other")
@@ -452,7 +452,7 @@ def test_a_full_disk_refuses_the_commit_and_takes_it_later() -> None:
     assert node.commit(0, stage).rows == 1
 
 
-def test_a_deletion_waits_for_what_is_being_published() -> None:
+def test_a_deletion_waits_for_the_batch_being_published() -> None:
     node = Node()
     stage = node.stage("s", b"a")
     node.client.send(Request(77, CommitBatch("w", 0, [stage])), Request(78, DeleteWriter("w")))
@@ -476,7 +476,7 @@ def test_marks_that_a_batch_needs_outlast_any_silence() -> None:
     assert again.entries() == [2, 0]
 
 
-def test_what_follows_a_snapshot_once_more_changes_nothing() -> None:
+def test_records_repeated_after_a_snapshot_change_nothing() -> None:
     old = BatchRecorded("w", b"o" * 16, 5, 1, [], 0, 0, "")
     new = BatchRecorded("w", b"n" * 16, 0, 2, [], 0, 0, "")
     staged: list[WriterChange] = [old, WriterDeleted("w", old.uuid), new]

@@ -55,7 +55,7 @@ HAS = {"topics": 1, "shards": 1, "places": 3, "subscriptions": 0, "producers": 0
 
 
 @pytest.mark.parametrize("what", MAKING)
-def test_a_tenant_makes_as_many_as_it_may_and_another_goes_on(shell: CoreShell, what: str) -> None:
+def test_one_tenant_at_its_limit_does_not_stop_another(shell: CoreShell, what: str) -> None:
     quota(shell, **{f"tenant_{what}": HAS[what] + 3})
     client = shell.connect()
     for number in range(3):
@@ -67,7 +67,7 @@ def test_a_tenant_makes_as_many_as_it_may_and_another_goes_on(shell: CoreShell, 
     client.request(MAKING[what]("acme", 3))
 
 
-def test_what_is_deleted_leaves_room_at_once(shell: CoreShell) -> None:
+def test_a_deletion_makes_room_at_once(shell: CoreShell) -> None:
     quota(shell, tenant_subscriptions=1, tenant_topics=2, tenant_producers=1)
     client = shell.connect()
     for _ in range(3):
@@ -79,7 +79,7 @@ def test_what_is_deleted_leaves_room_at_once(shell: CoreShell) -> None:
         client.request(DeleteTopic("acme/p/c/more"))
 
 
-def test_a_consumer_makes_no_subscription_beyond_the_quota_and_its_connection_goes_on(shell: CoreShell) -> None:
+def test_a_consumer_beyond_the_quota_gets_no_subscription_and_keeps_its_connection(shell: CoreShell) -> None:
     quota(shell, tenant_subscriptions=2)
     client = shell.connect()
     for number in range(3):
@@ -137,7 +137,7 @@ def test_a_script_that_makes_many_things_is_slowed_down_to_the_rate(shell: CoreS
     assert waits_us(shell, client) == 0, "another tenant has a rate of its own"
 
 
-def test_one_that_goes_on_over_many_connections_is_refused_for_a_while(shell: CoreShell) -> None:
+def test_a_client_that_continues_over_many_connections_is_refused_for_a_while(shell: CoreShell) -> None:
     quota(shell, tenant_creates_s=10)
     asks = [Request(number, CreateSubscription("acme/p/c/t", f"s{number}")) for number in range(300)]
     made, refused = 0, list[Error]()

@@ -27,7 +27,7 @@ from headpond.wire.title import Predecessor, Title, encode_title
 from headpond.wire.typed.record import decode_typed_record, version_of
 from headpond.wire.typed.schema import encode_schema, fit_messages
 from headpond.wire.typed.versions import SchemaVersions
-from tests.broker.typed_sender import (
+from tests.broker.ingest.typed_sender import (
     BLOCK,
     SCHEMA,
     TypedSender,
@@ -184,7 +184,7 @@ def test_a_failed_write_makes_the_sender_come_again_with_a_snapshot() -> None:
 # --- what cannot be read ------------------------------------------------------------------------------
 
 
-def test_a_segment_that_cannot_be_read_is_refused_for_good_and_what_follows_goes_on() -> None:
+def test_an_unreadable_segment_is_refused_for_good_and_the_next_ones_are_stored() -> None:
     sender = TypedSender(shell())
     sender.send([row(0, "a")])
     sender.encode([row(1, "a")])
@@ -206,7 +206,7 @@ def test_behind_a_segment_that_may_have_taught_something_a_snapshot_is_asked_for
     assert stored(sender.shell)[0] == [row(0, "a"), row(2, "b")]
 
 
-def test_a_snapshot_that_cannot_be_read_is_told_with_the_segments_behind_it() -> None:
+def test_the_answer_to_the_next_segment_says_that_a_snapshot_was_unreadable() -> None:
     sender = TypedSender(shell())
     sender.send([row(0, "a")])
     (answer,) = sender.ask(snapshot_frame(b"no snapshot", 1), sender.encode([row(1)]))
