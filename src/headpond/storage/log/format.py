@@ -28,6 +28,7 @@ removed rows.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from headpond.storage.disk import DiskFile
 from headpond.storage.frame_file import Bad, read_frame, scan
 from headpond.storage.log.incarnations import ONE_BYTES, Incarnations
 from headpond.wire.frame import HEADER_BYTES, FrameType, encode
-from headpond.wire.title import Title, decode_title, encode_title
+from headpond.wire.title import Title, encode_title
 
 SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -46,6 +47,8 @@ EXPIRY_SUFFIX = ".expires"
 VERSION = 1
 NO_BLOCK = bytes(BLOCK_BYTES)
 
+_STEM = re.compile(r"([0-9]{20})(?:\.(?!0{8})([0-9]{8}))?")
+_EXPIRY_NAME = re.compile(r"([0-9]{20})\.([0-9]{20})" + re.escape(EXPIRY_SUFFIX))
 _NONE = 2**64 - 1
 _MARKS = struct.Struct("<BQQQqII")
 _SPAN = struct.Struct("<QQ")
@@ -78,10 +81,8 @@ def expiry_name(first: int, expires_us: int) -> str:
 
 def parse_expiry_name(name: str) -> tuple[int, int] | None:
     """The first entry and the time in such a name; None for other names."""
-    first, _, rest = name.partition(".")
-    digits = rest.removesuffix(EXPIRY_SUFFIX)
-    known = name.endswith(EXPIRY_SUFFIX) and len(first) == len(digits) == 20 and (first + digits).isdecimal()
-    return (int(first), int(digits)) if known else None
+    match = _EXPIRY_NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def parse_name(name: str) -> int | None:
@@ -92,13 +93,8 @@ def parse_name(name: str) -> int | None:
 
 def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
     """The first entry and generation in the name of a log file; None for other names."""
-    first, _, generation = name.removesuffix(suffix).partition(".")
-    if not name.endswith(suffix) or len(first) != 20 or not first.isdecimal():
-        return None
-    if not generation:
-        return FileId(int(first)) if name == f"{first}{suffix}" else None
-    known = len(generation) == 8 and generation.isdecimal() and int(generation) > 0
-    return FileId(int(first), int(generation)) if known else None
+    match = _STEM.fullmatch(name.removesuffix(suffix)) if name.endswith(suffix) else None
+    return None if match is None else FileId(int(match[1]), int(match[2] or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +195,6 @@ def load_marks(file: DiskFile, first: int, shard: int) -> MarksBody | None:
         if item.frame.type != FrameType.TITLE:
             return None
     return None
-
-
-def title_of(body: bytes) -> Title | None:
-    try:
-        return decode_title(body)[2]
-    except BadFrame:
-        return None
 
 
 class BlockEnded(NamedTuple):

@@ -43,7 +43,6 @@ from headpond.storage.log.format import (
     parse_expiry_name,
     parse_file,
     peek_head,
-    title_of,
 )
 from headpond.storage.log.incarnations import Incarnations
 from headpond.storage.log.index import Point, load_index
@@ -55,6 +54,7 @@ from headpond.storage.seal import SealedFile
 from headpond.wire.expiry import last_us
 from headpond.wire.frame import Frame, FrameType
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segments_of
+from headpond.wire.title import decode_title
 from headpond.wire.typed.versions import versions_of
 
 _SEGMENT = int(FrameType.SEGMENT)
@@ -252,10 +252,10 @@ class Replay:
             self.state.marks.book.restore(event.block, event.tally)
 
     def _take_title(self, body: bytes) -> None:
-        title = title_of(body)
-        if title is None:
+        try:
+            title, wanted = decode_title(body)[2], self.place.title
+        except BadFrame:
             return
-        wanted = self.place.title
         if title.topic_uuid != wanted.topic_uuid:
             raise BadData(f"{self.file.path} belongs to topic {title.topic}, not to {wanted.topic}")
         self.state.outdated = title.schemas != wanted.schemas
