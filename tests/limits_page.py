@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import types
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -30,9 +28,6 @@ from headpond.model.topic_settings import SETTINGS
 from headpond.node.http import bodies, gate
 from headpond.node.http.app import make_app
 from headpond.node.http.publish import KEY_LENGTH_MAX
-from headpond.node.links import ends as peer_nodes
-from headpond.node.links import flow as peer_flow
-from headpond.node.links import follow as peer_follow
 from headpond.pipes.lab import run as lab
 from headpond.producer.refill import index as refill_index
 from headpond.spark import options as spark_options
@@ -43,7 +38,9 @@ from headpond.storage.log import shard_log as log_state
 from headpond.wire import frame
 from headpond.wire.connection import FROM_CLIENT, FROM_NODE
 from headpond.wire.control import staging
-from headpond.wire.control.codec import CONTROL_TYPES, Operation, Request
+from headpond.wire.control.catalog import ShowTopic
+from headpond.wire.control.codec import CONTROL_TYPES, Operation, Request, answer_type
+from headpond.wire.control.links import SinkOperation, SourceOperation
 from headpond.wire.frame import FrameType
 from headpond.wire.title import Title
 from tests.root import ROOT
@@ -180,14 +177,10 @@ SECTIONS: dict[str, Kind] = {
 
 
 def peer_answers() -> list[Kind]:
-    """The answers that a node reads from another: the second argument of every ``ask``."""
-    found: dict[Kind, None] = {}
-    for module in (peer_nodes, peer_flow, peer_follow):
-        for call in ast.walk(ast.parse(inspect.getsource(module))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("ask") and len(call.args) == 2:
-                kind = eval(ast.unparse(call.args[1]), {"kind": None, **vars(module)})
-                found |= dict.fromkeys(structs_in(kind))
-    return list(found)
+    """The answers that a node reads from another."""
+    asked = [ShowTopic, *get_args(SourceOperation), *get_args(SinkOperation)]
+    found = (each for kind in asked for each in structs_in(answer_type(kind)))
+    return list(dict.fromkeys(found))
 
 
 def http_arguments() -> Iterator[tuple[str, str, Any]]:

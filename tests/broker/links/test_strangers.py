@@ -19,7 +19,8 @@ from headpond.model.errors import ConnectionLost, HeadpondError, PeerBarred, Pee
 from headpond.node.links.ends import Direction, LogRecord, OtherNode, ThisNode
 from headpond.node.links.flow import PeerFlow, offer
 from headpond.wire.control.catalog import DeleteTopic, ShowTopic
-from headpond.wire.control.codec import Operation, Request, Response
+from headpond.wire.control.codec import Request, Response
+from headpond.wire.control.greeting import OperationOf
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     CONFLICTING,
@@ -56,8 +57,8 @@ class Liar(ThisNode):
     hidden: int | None = None
     """The number of the segment that a fetch does not bring, though its head was told."""
 
-    async def ask(self, operation: Operation, kind: type[Any]) -> Any:
-        found = await super().ask(operation, kind)
+    async def ask(self, operation: OperationOf[Any]) -> Any:
+        found = await super().ask(operation)
         if isinstance(operation, FollowTopics) and self.told is not None:
             return self.told
         if isinstance(operation, ShowTopic) and self.shown:
@@ -236,10 +237,10 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
             super().__delitem__(key)
 
     class Refusing(ThisNode):
-        async def ask(self, operation: Operation, kind: type[Any]) -> Any:
+        async def ask(self, operation: OperationOf[Any]) -> Any:
             if isinstance(operation, OpenFeed):
                 raise HeadpondError("for the test")
-            return await super().ask(operation, kind)
+            return await super().ask(operation)
 
     async def scenario() -> None:
         flow, _ = lying(a, b, "*")
@@ -281,7 +282,7 @@ def test_a_new_connection_does_not_continue_an_earlier_one() -> None:
             await other.conversation()  # the link came back by itself
             await link.wait_up()
             with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
-                await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0), list[Followed])
+                await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0))
             with pytest.raises(ConnectionLost):
                 await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [LogRecord(0, b"r")])
             await link.close()
@@ -312,7 +313,7 @@ def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
         async with serving() as other:
             link = await open_link(other.url)
             conversation = await other.conversation()
-            asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"]), list[Followed]))
+            asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"])))
             number = (await conversation.next(Request)).number
             topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
             conversation.say(Response(number, [topic]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,13 +22,12 @@ from headpond.broker.steps import run
 from headpond.client.link.link import Link
 from headpond.model.bounds import check_fields
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, NodeStopping, ProtocolError
-from headpond.wire.control.codec import Operation, read_result
+from headpond.wire.control.codec import read_answer
+from headpond.wire.control.greeting import Control, OperationOf, Result
 from headpond.wire.control.links import AdmitRecords, Admitted
 from headpond.wire.control.reading import Fetched, FetchEntries
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, frame_parts
 from headpond.wire.record import decode_record_header
-
-Answer = TypeVar("Answer")
 
 TIMEOUT_S = 120.0
 """An answer may wait for a disk, and for other requests before it."""
@@ -47,7 +46,7 @@ class LinkEnd(Protocol):
     @property
     def id(self) -> str: ...
 
-    async def ask(self, operation: Operation, kind: type[Answer]) -> Answer: ...
+    async def ask(self, operation: OperationOf[Result]) -> Result: ...
 
     async def fetch(self, ask: FetchEntries) -> tuple[list[LogRecord], int]:
         """Records, and the entry to continue at."""
@@ -100,7 +99,11 @@ class ThisNode:
         self._core.peering.on_disconnect(self._session.connection)
         self._core.fetching.on_disconnect(self._session)
 
-    async def ask(self, operation: Operation, kind: type[Answer]) -> Answer:
+    async def ask(self, operation: OperationOf[Result]) -> Result:
+        found: Result = await self._answer(operation)
+        return found
+
+    async def _answer(self, operation: Any) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def answered(result: Any) -> None:
@@ -116,11 +119,10 @@ class ThisNode:
             raise NodeStopping("the node is shutting down")
         run(self._core.operations.steps(self._session, operation), answered, refused)
         self._drain()
-        found: Answer = await answer
-        return found
+        return await answer
 
     async def fetch(self, ask: FetchEntries) -> tuple[list[LogRecord], int]:
-        found = await self.ask(ask, Records)
+        found: Records = await self._answer(ask)
         return [_log_record(b"".join(parts)) for parts in found.frames], found.entry_next
 
     async def admit(self, ask: AdmitRecords, records: list[LogRecord]) -> Admitted:
@@ -128,7 +130,7 @@ class ThisNode:
         for segment, record in records:
             header = decode_record_header(record)
             sink.take(self._session.connection, ask.topic, ask.shard, segment, header, record)
-        return await self.ask(ask, Admitted)
+        return await self.ask(ask)
 
 
 class OtherNode:
@@ -141,15 +143,15 @@ class OtherNode:
         if not 0 < len(self.id) <= NODE_LENGTH_MAX or not self.id.isprintable():
             raise ProtocolError("the other node has an invalid id, or none")
 
-    async def ask(self, operation: Operation, kind: type[Answer]) -> Answer:
+    async def ask(self, operation: OperationOf[Result]) -> Result:
         answer = await self._request(operation)
         try:
-            return read_result(answer, kind)
+            return read_answer(operation, answer)
         except msgspec.ValidationError as error:
             what = type(operation).__name__
             raise ProtocolError(f"the other node sent an invalid answer to {what}: {error}") from error
 
-    async def _request(self, operation: Operation) -> Any:
+    async def _request(self, operation: Control) -> Any:
         self._check_connected()
         return await self._link.request(operation, timeout_s=TIMEOUT_S)
 
@@ -171,7 +173,7 @@ class OtherNode:
             parts = frame_parts(FrameType.PEER, ask.topic, record, shard=ask.shard, segment=segment)
             if not self._link.send_frames(parts):
                 raise ConnectionLost("the connection to the other node was lost")
-        return await self.ask(ask, Admitted)
+        return await self.ask(ask)
 
 
 def _log_record(frame: bytes) -> LogRecord:

@@ -34,7 +34,6 @@ from headpond.wire.control.links import (
     FeedOpened,
     Followed,
     FollowTopics,
-    Heads,
     OfferHeads,
     OpenFeed,
     ReadHeads,
@@ -92,7 +91,7 @@ class PeerFlow:
                 await asyncio.sleep(AGAIN_SOON_S)
 
     async def _changed_topics(self, end: LinkEnd, stamp: int) -> list[Followed]:
-        return await end.ask(FollowTopics(list(self.direction.made.topics), stamp, FOLLOW_S), list[Followed])
+        return await end.ask(FollowTopics(list(self.direction.made.topics), stamp, FOLLOW_S))
 
     def _check(self, name: str) -> None:
         """The other node cannot make this one copy a topic that the link does not name."""
@@ -233,14 +232,14 @@ class PeerFeed:
 
     async def _open(self) -> None:
         async with self._slots:  # there may be thousands of topics
-            info = await self._direction.source.ask(ShowTopic(self._name), TopicInfo)
+            info = await self._direction.source.ask(ShowTopic(self._name))
             if info.topic != self._name:
                 raise ProtocolError(
                     f"the other node answered a question about topic {self._name} with another topic"
                 )
             if info.uuid != self.uuid:
                 raise TopicNotFound(f"topic {self._name} was deleted and created again")
-            opened = await self._direction.sink.ask(_open_feed(info, self._direction.source.id), FeedOpened)
+            opened = await self._direction.sink.ask(_open_feed(info, self._direction.source.id))
         if len(opened.places) != info.shards:
             raise ProtocolError(f"{len(opened.places)} places for {info.shards} shards")
         self._opened, self._schema_version = opened, info.schema_version
@@ -259,7 +258,7 @@ class PeerFeed:
         flow, counts, uuid = self._direction, self._direction.status.counts, self._opened.uuid
         ask = ReadHeads(self.uuid, stream.shard, stream.ask())
         async with self._slots:
-            heads = await flow.source.ask(ask, Heads)
+            heads = await flow.source.ask(ask)
         batch = stream.on_heads(heads)
         counts["rewinds"] += stream.take_rewinds()
         if batch is None:
@@ -317,7 +316,7 @@ class PeerFeed:
 async def offer(sink: LinkEnd, ask: OfferHeads) -> list[int]:
     """The sink's verdicts; in halves if names of producers are too long for one request."""
     try:
-        return await sink.ask(ask, list[int])
+        return await sink.ask(ask)
     except LimitReached:
         middle = len(ask.heads) // 2
         if not middle:

@@ -28,7 +28,6 @@ from headpond.wire.control.links import (
     DROPPED_MAX,
     ApplyDropped,
     ApplySettled,
-    CopyApplied,
     CopyOpened,
     FollowedSubscription,
     FollowSubscriptions,
@@ -36,9 +35,7 @@ from headpond.wire.control.links import (
     PeerSubscriptionInfo,
     ReadDropped,
     ReadSettled,
-    Settlements,
     TellPromoted,
-    WholeSegments,
 )
 
 EVERY_S = 0.1
@@ -113,7 +110,7 @@ class PeerFollow:
         """Runs until the connection ends, which is an error."""
         ask = FollowSubscriptions(list(self._made.topics), list(self._made.subscriptions))
         while True:
-            listed = await self._source.ask(ask, list[FollowedSubscription])
+            listed = await self._source.ask(ask)
             for each in listed:
                 await self._update(each)
             for key in self._copies.keys() - {(each.topic, each.subscription) for each in listed}:
@@ -149,7 +146,7 @@ class PeerFollow:
         url = self._made.url if self._direction == "pull" else ""
         subscription = (topic.sink, self._source.id, source.subscription)
         ask = OpenCopy(*subscription, *policy, *_version(source), self._made.name, url)
-        opened = await self._sink.ask(ask, CopyOpened)
+        opened = await self._sink.ask(ask)
         state = CopyState(source, topic.streams, opened, now_s + OPEN_AGAIN_S)
         if opened.state == "following":
             if len(opened.floors) != len(topic.streams):
@@ -164,7 +161,7 @@ class PeerFollow:
             message = f"node {self._sink.id} promoted it, and it is active at node {self._source.id} too"
             self._show(source.topic, source.subscription, "promoted", message=message)
             place = (topic.source, source.subscription, source.created_at_us)
-            await self._source.ask(TellPromoted(*place, opened.epoch, self._sink.id), dict[str, bool])
+            await self._source.ask(TellPromoted(*place, opened.epoch, self._sink.id))
         else:
             message = "the node that gets the messages has another subscription of that name"
             self._show(source.topic, source.subscription, opened.state, message=message)
@@ -195,11 +192,11 @@ class PeerFollow:
         if shard.floor or shard.dropped:
             return True
         number = shard.stream.shard
-        ranges = await self._source.ask(ReadDropped(topic.source, number), list[WholeSegments])
+        ranges = await self._source.ask(ReadDropped(topic.source, number))
         place = (topic.sink, self._source.id, source.subscription, number, *_version(source))
         for at in range(0, len(ranges), DROPPED_MAX):
             apply = ApplyDropped(*place, ranges[at : at + DROPPED_MAX])
-            if (await self._sink.ask(apply, CopyApplied)).state != "following":
+            if (await self._sink.ask(apply)).state != "following":
                 return False
         shard.dropped = True
         return True
@@ -212,13 +209,13 @@ class PeerFollow:
         ids = (source.created_at_us, source.generation)
         for _ in range(PIECES_MAX):
             ask = ReadSettled(topic.source, source.subscription, number, *ids, upto, shard.floor, shard.number)
-            piece = await self._source.ask(ask, Settlements)
+            piece = await self._source.ask(ask)
             news = (piece.left, piece.floor, source.consumers) != (shard.left, shard.floor, shard.consumers)
             if piece.whole or piece.parts or news:
                 place = (topic.sink, self._source.id, source.subscription, number, *_version(source))
                 settled = (piece.whole, piece.parts, piece.floor, piece.left)
                 apply = ApplySettled(*place, *settled, source.consumers)
-                applied = await self._sink.ask(apply, CopyApplied)
+                applied = await self._sink.ask(apply)
                 if applied.state != "following":
                     return False
                 way = "in" if self._direction == "pull" else "out"

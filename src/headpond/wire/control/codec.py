@@ -166,10 +166,11 @@ def read_result(result: Any, kind: type[Info]) -> Info:
 
 def read_answer(operation: OperationOf[Info], answer: Any) -> Info:
     """The plain data that answers an operation, as the type that the operation declares."""
-    found: Info = msgspec.convert(answer, _answer_type(type(operation)))
+    found: Info = msgspec.convert(answer, answer_type(type(operation)))
     return found
 
 
 @cache
-def _answer_type(kind: Any) -> Any:
+def answer_type(kind: Any) -> Any:
+    """The type of the answer that a kind of operation declares."""
     return get_args(kind.__orig_bases__[0])[0]

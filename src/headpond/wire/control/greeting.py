@@ -27,7 +27,7 @@ class OperationOf(Control, Generic[Result], frozen=True):
     """What it needs of the client's token."""
 
 
-class SourceRequest(Control, frozen=True):
+class SourceRequest(OperationOf[Result], Generic[Result], frozen=True):
     """The base of requests from one node to another that has messages of a topic."""
 
     rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
@@ -35,7 +35,7 @@ class SourceRequest(Control, frozen=True):
     topic: Uuid
 
 
-class SinkRequest(Control, frozen=True):
+class SinkRequest(OperationOf[Result], Generic[Result], frozen=True):
     """The base of requests from one node to another that stores copies for a topic."""
 
     rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)

@@ -48,7 +48,7 @@ from headpond.model.bounds import (
 from headpond.model.errors import BadFrame
 from headpond.model.policy import Policy
 from headpond.wire.control.consuming import SubscriptionInfo, SubscriptionRequest
-from headpond.wire.control.greeting import Control, OperationOf, SinkRequest, SourceRequest
+from headpond.wire.control.greeting import OperationOf, SinkRequest, SourceRequest
 from headpond.wire.control.rule import ADMIN, CONSUME, Rule, new_settings, topic_of, whole_node
 from headpond.wire.record import RecordHeader, decode_record_header
 
@@ -188,17 +188,6 @@ class PromoteSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, ta
 # --- requests to a source -----------------------------------------------------------------------------
 
 
-class FollowTopics(Control, frozen=True, tag="follow_topics"):
-    """Lists matching topics that changed since ``seen``; waits up to ``wait_s`` until there is one."""
-
-    rule: ClassVar[Rule] = Rule(CONSUME, unbound=True)
-
-    topics: Patterns
-    seen: Number = 0
-    """The highest stamp received on this connection."""
-    wait_s: Wait = 0.0
-
-
 class Followed(msgspec.Struct, frozen=True):
     topic: TopicText
     uuid: Uuid | None
@@ -209,11 +198,15 @@ class Followed(msgspec.Struct, frozen=True):
     """The first stored and the next durable entry of each."""
 
 
-class ReadHeads(SourceRequest, frozen=True, tag="read_heads"):
-    """Lists the records of a shard, from the one of ``entry`` on, without their rows."""
+class FollowTopics(OperationOf[list[Followed]], frozen=True, tag="follow_topics"):
+    """Lists matching topics that changed since ``seen``; waits up to ``wait_s`` until there is one."""
 
-    shard: Shard
-    entry: Entry
+    rule: ClassVar[Rule] = Rule(CONSUME, unbound=True)
+
+    topics: Patterns
+    seen: Number = 0
+    """The highest stamp received on this connection."""
+    wait_s: Wait = 0.0
 
 
 class RecordHead(msgspec.Struct, frozen=True, array_like=True):
@@ -258,17 +251,14 @@ class Heads(msgspec.Struct, frozen=True):
     """Entries in between that no longer exist: deleted or damaged."""
 
 
+class ReadHeads(SourceRequest[Heads], frozen=True, tag="read_heads"):
+    """Lists the records of a shard, from the one of ``entry`` on, without their rows."""
+
+    shard: Shard
+    entry: Entry
+
+
 # --- copies of subscriptions: requests to a source ----------------------------------------------------
-
-
-class FollowSubscriptions(Control, frozen=True, tag="follow_subscriptions"):
-    """Lists the active subscriptions of matching topics, as ``FollowedSubscription``."""
-
-    rule: ClassVar[Rule] = Rule(CONSUME, unbound=True)
-
-    topics: Patterns
-    subscriptions: Patterns
-    """Names, or prefixes with a star."""
 
 
 class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
@@ -288,19 +278,14 @@ class FollowedSubscription(msgspec.Struct, frozen=True, array_like=True):
     """One per shard; a stamp changes with the shard's settlements."""
 
 
-class ReadSettled(SourceRequest, frozen=True, tag="read_settled"):
-    """Asks for new settlements in a shard, of entries before ``upto``."""
+class FollowSubscriptions(OperationOf[list[FollowedSubscription]], frozen=True, tag="follow_subscriptions"):
+    """Lists the active subscriptions of matching topics, as ``FollowedSubscription``."""
 
-    subscription: Name
-    shard: Shard
-    created_at_us: TimeUs
-    generation: Epoch
-    upto: Entry
-    """The sink has every entry before it."""
-    floor: Entry
-    """The sink has settled everything before it. Only used if ``number`` is 0."""
-    number: Number = 0
-    """The number of the last answer on this connection that the sink applied; 0: send all settlements."""
+    rule: ClassVar[Rule] = Rule(CONSUME, unbound=True)
+
+    topics: Patterns
+    subscriptions: Patterns
+    """Names, or prefixes with a star."""
 
 
 class PartlySettled(msgspec.Struct, frozen=True, array_like=True):
@@ -327,13 +312,28 @@ class Settlements(msgspec.Struct, frozen=True):
     """Whether to ask again at once."""
 
 
-class ReadDropped(SourceRequest, frozen=True, tag="read_dropped"):
+class ReadSettled(SourceRequest[Settlements], frozen=True, tag="read_settled"):
+    """Asks for new settlements in a shard, of entries before ``upto``."""
+
+    subscription: Name
+    shard: Shard
+    created_at_us: TimeUs
+    generation: Epoch
+    upto: Entry
+    """The sink has every entry before it."""
+    floor: Entry
+    """The sink has settled everything before it. Only used if ``number`` is 0."""
+    number: Number = 0
+    """The number of the last answer on this connection that the sink applied; 0: send all settlements."""
+
+
+class ReadDropped(SourceRequest[list[WholeSegments]], frozen=True, tag="read_dropped"):
     """Asks for the segments that retention deleted from a shard, as a list of ``WholeSegments``."""
 
     shard: Shard
 
 
-class TellPromoted(SourceRequest, frozen=True, tag="tell_promoted"):
+class TellPromoted(SourceRequest[dict[str, bool]], frozen=True, tag="tell_promoted"):
     """Another node promoted a copy of this subscription, which is active here."""
 
     subscription: Name
@@ -355,8 +355,14 @@ class SourcePosition(msgspec.Struct, frozen=True, array_like=True):
     """The last record before it, which identifies the log."""
 
 
-class OpenFeed(Control, frozen=True, tag="open_feed"):
-    """Finds the topic to copy records to, or creates it like the source's; the answer is ``FeedOpened``."""
+class FeedOpened(msgspec.Struct, frozen=True):
+    uuid: Uuid
+    places: Annotated[list[SourcePosition | None], msgspec.Meta(max_length=SHARDS_MAX)]
+    """By shard; None: unknown."""
+
+
+class OpenFeed(OperationOf[FeedOpened], frozen=True, tag="open_feed"):
+    """Finds the topic to copy records to, or creates it like the source's."""
 
     rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=new_settings)
 
@@ -372,26 +378,12 @@ class OpenFeed(Control, frozen=True, tag="open_feed"):
     """The own settings of the source's topic, for a topic that is created."""
 
 
-class FeedOpened(msgspec.Struct, frozen=True):
-    uuid: Uuid
-    places: Annotated[list[SourcePosition | None], msgspec.Meta(max_length=SHARDS_MAX)]
-    """By shard; None: unknown."""
-
-
-class OfferHeads(SinkRequest, frozen=True, tag="offer_heads"):
+class OfferHeads(SinkRequest[list[int]], frozen=True, tag="offer_heads"):
     """Asks which of these records to send: a list of WANTED, KNOWN or CONFLICTING."""
 
     shard: Shard
     heads: HeadList
     blocks: BlockNames
-
-
-class AdmitRecords(SinkRequest, frozen=True, tag="admit_records"):
-    """Admits the PEER frames of a shard since the last request; ``Admitted`` once they are durable."""
-
-    shard: Shard
-    node: Word
-    place: SourcePosition
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -408,11 +400,27 @@ class Admitted(msgspec.Struct, frozen=True):
     """Records whose number was used for another record since the offer; the sink did not store them."""
 
 
+class AdmitRecords(SinkRequest[Admitted], frozen=True, tag="admit_records"):
+    """Admits the PEER frames of a shard since the last request; ``Admitted`` once they are durable."""
+
+    shard: Shard
+    node: Word
+    place: SourcePosition
+
+
 # --- copies of subscriptions: requests to a sink ------------------------------------------------------
 
 
-class OpenCopy(SinkRequest, frozen=True, tag="open_copy"):
-    """Finds or creates the copy of a source's subscription; the answer is ``CopyOpened``."""
+class CopyOpened(msgspec.Struct, frozen=True):
+    state: Word
+    """``following``; ``promoted``: it is active here and stays so; ``own``: another one has that name."""
+    floors: ShardEntries = []
+    """By shard: everything before this entry of the source's log is settled at the sink."""
+    epoch: Epoch = 0
+
+
+class OpenCopy(SinkRequest[CopyOpened], frozen=True, tag="open_copy"):
+    """Finds or creates the copy of a source's subscription."""
 
     node: Word
     """The source's id."""
@@ -428,16 +436,17 @@ class OpenCopy(SinkRequest, frozen=True, tag="open_copy"):
     """The URL of the source, if known."""
 
 
-class CopyOpened(msgspec.Struct, frozen=True):
+class CopyApplied(msgspec.Struct, frozen=True):
     state: Word
-    """``following``; ``promoted``: it is active here and stays so; ``own``: another one has that name."""
-    floors: ShardEntries = []
-    """By shard: everything before this entry of the source's log is settled at the sink."""
-    epoch: Epoch = 0
+    """``following``, or ``ignored``: it is no longer a copy of that subscription."""
+    settled: Total = 0
+    """Entries that this request settled."""
+    unknown: Total = 0
+    """Segments that this node never had."""
 
 
-class CopyRequest(SinkRequest, frozen=True):
-    """The base of requests that settle entries in a shard of a copy; the answer is ``CopyApplied``."""
+class CopyRequest(SinkRequest[CopyApplied], frozen=True):
+    """The base of requests that settle entries in a shard of a copy."""
 
     node: Word
     subscription: Name
@@ -463,19 +472,10 @@ class ApplyDropped(CopyRequest, frozen=True, tag="apply_dropped"):
     ranges: Annotated[list[WholeSegments], msgspec.Meta(max_length=DROPPED_MAX)]
 
 
-class CopyApplied(msgspec.Struct, frozen=True):
-    state: Word
-    """``following``, or ``ignored``: it is no longer a copy of that subscription."""
-    settled: Total = 0
-    """Entries that this request settled."""
-    unknown: Total = 0
-    """Segments that this node never had."""
-
-
-_LinkOperation = AddPeer | ListPeers | ShowPeer | RemovePeer | PromoteSubscription
-_SourceOperation = FollowTopics | ReadHeads | FollowSubscriptions | ReadSettled | ReadDropped | TellPromoted
-_SinkOperation = OpenFeed | OfferHeads | AdmitRecords | OpenCopy | ApplySettled | ApplyDropped
-PeerOperation = _LinkOperation | _SourceOperation | _SinkOperation
+_Administration = AddPeer | ListPeers | ShowPeer | RemovePeer | PromoteSubscription
+SourceOperation = FollowTopics | ReadHeads | FollowSubscriptions | ReadSettled | ReadDropped | TellPromoted
+SinkOperation = OpenFeed | OfferHeads | AdmitRecords | OpenCopy | ApplySettled | ApplyDropped
+PeerOperation = _Administration | SourceOperation | SinkOperation
 
 
 def decode_peer(body: bytes) -> tuple[bytes, RecordHeader, bytes]:
