@@ -33,6 +33,7 @@ from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session, shown
 from headpond.broker.sessions import Sessions
 from headpond.broker.settings import Settings
+from headpond.broker.staging.requests import WriterRequests
 from headpond.broker.staging.staging import Staging
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
@@ -101,7 +102,8 @@ class NodeCore:
         )
         Retaining(context, stores, consuming)
         fetching = self.fetching = Fetching(context, catalog)
-        staging = self._staging = Staging(context, stores, guard, quotas, watermark, topics)
+        writers = WriterRequests(stores)
+        staging = Staging(context, stores, guard, quotas, watermark, topics, writers)
         subscriptions = SubscriptionRequests(context, stores, topics, consuming, fetching)
         peering = self.peering = Peering(
             context, stores, quotas, watermark, topics, consuming, fetching, subscriptions
@@ -123,18 +125,19 @@ class NodeCore:
             sessions,
             guard,
             AdminLogger(stores.admin_log_journal, now_us),
-            {
-                **topics.handlers,
-                **PlaceRequests(context, stores, quotas, topics).handlers,
-                **producers.handlers,
-                **subscriptions.handlers,
-                **fetching.handlers,
-                **staging.handlers,
-                **peering.handlers,
-                **TokenRequests(context, disk, stores, guard, watermark).handlers,
-                **LedgerRequests(context, stores, topics, producing).handlers,
-                **top.handlers,
-            },
+            (
+                topics,
+                PlaceRequests(context, stores, quotas, topics),
+                producers,
+                subscriptions,
+                fetching,
+                staging,
+                writers,
+                *peering.parts,
+                TokenRequests(context, disk, stores, guard, watermark),
+                LedgerRequests(context, stores, topics, producing),
+                top,
+            ),
         )
         self._on_raw: dict[int, Callable[[Session, Frame], None]] = {
             FrameType.TITLE: producing.on_title,

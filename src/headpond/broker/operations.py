@@ -1,14 +1,14 @@
 """Operations: a client's request, checked against its token, carried out, logged and answered.
 
-An operation is declared in ``wire/control``, the right it needs in ``access/rights.py``; the part of the broker
-that carries it out has a handler for it. A handler returns the result, or steps that wait (``steps.py``).
+An operation is declared in ``wire/control``, with the right that it needs. Its handler is the method of a part
+of the broker that has the operation's tag as a name; it returns the result, or steps that wait (``steps.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from headpond.broker.access.admin_log import AdminLogger
 from headpond.broker.access.guard import Guard
@@ -40,13 +40,17 @@ class Operations:
         sessions: Sessions,
         guard: Guard,
         log: AdminLogger,
-        handlers: Mapping[type[Operation], Handler],
+        parts: Sequence[object],
     ) -> None:
+        """``parts`` have the handlers: that of ``CreateTopic`` is the method with its tag, ``create_topic``."""
         self._context = context
         self._sessions = sessions
         self._guard = guard
         self._log = log
-        self.handlers = handlers
+        self.handlers: dict[type[Operation], Handler] = {}
+        for operation in get_args(Operation):
+            tag = operation.__struct_config__.tag
+            (self.handlers[operation],) = [getattr(part, tag) for part in parts if hasattr(part, tag)]
 
     def on_request(self, session: Session, request: Request) -> None:
         def answer(result: Any) -> None:

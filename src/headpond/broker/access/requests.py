@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from headpond.broker.access.guard import Guard
@@ -11,7 +10,7 @@ from headpond.broker.access.tokens import KnownToken, TokenChange, TokenEnded, m
 from headpond.broker.context import Context
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Reply, Steps, journaled
+from headpond.broker.steps import Reply, Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import BadRequest, NotAllowed, TokenNotFound
 from headpond.model.grant import ALL, Grant, without_secret
@@ -28,7 +27,6 @@ from headpond.wire.control.access import (
     TokenCreated,
     TokenInfo,
 )
-from headpond.wire.control.codec import Operation
 
 RECOVERED_MAX = 100
 
@@ -43,19 +41,14 @@ class TokenRequests:
         self._tokens = stores.tokens
         self._guard = guard
         self._watermark = watermark
-        self.handlers: Mapping[type[Operation], Handler] = {
-            CreateToken: self._create,
-            ListTokens: self._list,
-            ShowToken: lambda session, ask: token_info(self._find(session, ask.token)),
-            RevokeToken: self._revoke,
-            ShowAccess: self._access,
-            ListAdminLog: self._admin_log,
-        }
 
-    def _list(self, session: Session, ask: ListTokens) -> list[TokenInfo]:
+    def list_tokens(self, session: Session, ask: ListTokens) -> list[TokenInfo]:
         return [token_info(token) for token in self._tokens if self._sees(session, token)]
 
-    def _admin_log(self, session: Session, ask: ListAdminLog) -> list[AdminRecord]:
+    def show_token(self, session: Session, ask: ShowToken) -> TokenInfo:
+        return token_info(self._find(session, ask.token))
+
+    def list_admin_log(self, session: Session, ask: ListAdminLog) -> list[AdminRecord]:
         records = self._stores.admin_log.records
         return records[max(0, len(records) - ask.count) :]
 
@@ -79,7 +72,7 @@ class TokenRequests:
 
     # --- making -------------------------------------------------------------------------------------
 
-    def _create(self, session: Session, ask: CreateToken) -> Steps[Any]:
+    def create_token(self, session: Session, ask: CreateToken) -> Steps[Any]:
         grant = Grant.parse(ask.rights, ask.scopes, ask.producer, ask.subscription)
         if not ask.name or not ask.name.isprintable():
             raise BadRequest("a token's name is printable and not empty")
@@ -110,7 +103,7 @@ class TokenRequests:
         created = TokenCreated(secret, token_info(token))
         return Reply(created, self._guard.closed_to_all) if first else created
 
-    def _revoke(self, session: Session, ask: RevokeToken) -> Steps[Any]:
+    def revoke_token(self, session: Session, ask: RevokeToken) -> Steps[Any]:
         token = self._find(session, ask.token)
         yield from self._write([TokenEnded(token.id, self._context.now_us())])
         revoked = {"token": token.id, "revoked": True, "connections": len(token.connections)}
@@ -126,7 +119,7 @@ class TokenRequests:
 
     # --- showing ------------------------------------------------------------------------------------
 
-    def _access(self, session: Session, ask: ShowAccess) -> AccessInfo:
+    def show_access(self, session: Session, ask: ShowAccess) -> AccessInfo:
         grant, everything = session.grant, session.grant.covers(ALL)
         try:
             free_bytes = self._disk.free_bytes() if everything else None

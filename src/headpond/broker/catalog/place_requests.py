@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.changes import PlaceCreated, SettingsChanged
 from headpond.broker.catalog.topic_requests import TopicRequests
@@ -11,7 +9,7 @@ from headpond.broker.catalog.topics import setting_infos
 from headpond.broker.catalog.tree import Holding
 from headpond.broker.context import Context
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, journaled
+from headpond.broker.steps import Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import BadRequest, LimitReached, NotEmpty, PlaceExists, PlaceNotFound
 from headpond.model.names import LEVELS, Place
@@ -26,7 +24,6 @@ from headpond.wire.control.catalog import (
     ShowPlace,
     TopicInfo,
 )
-from headpond.wire.control.codec import Operation
 
 PLACES_MAX = 100_000
 LISTED_MAX = 10_000
@@ -42,13 +39,9 @@ class PlaceRequests:
         self._tree = stores.catalog.tree
         self._quotas = quotas
         self._topics = topics
-        self.handlers: Mapping[type[Operation], Handler] = {
-            CreatePlace: self._create,
-            ListPlaces: self._list,
-            ShowPlace: lambda session, ask: self._info(self._find(ask.level, ask.place), whole=True),
-            DeletePlace: self._delete,
-            ChangeSettings: self._change,
-        }
+
+    def show_place(self, session: Session, ask: ShowPlace) -> PlaceInfo:
+        return self._info(self._find(ask.level, ask.place), whole=True)
 
     # --- finding ------------------------------------------------------------------------------------
 
@@ -61,7 +54,7 @@ class PlaceRequests:
 
     # --- showing ------------------------------------------------------------------------------------
 
-    def _list(self, session: Session, ask: ListPlaces) -> list[PlaceInfo]:
+    def list_places(self, session: Session, ask: ListPlaces) -> list[PlaceInfo]:
         _check_level(ask.level)
         return [self._info(each) for each in self._tree if each.place.level == ask.level]
 
@@ -93,7 +86,7 @@ class PlaceRequests:
 
     # --- changing -----------------------------------------------------------------------------------
 
-    def _create(self, session: Session, ask: CreatePlace) -> Steps[PlaceInfo]:
+    def create_place(self, session: Session, ask: CreatePlace) -> Steps[PlaceInfo]:
         place = _place(ask.level, ask.place)
         settings = read_values(ask.settings, place.level)
         known = self._tree.get(place)
@@ -115,7 +108,7 @@ class PlaceRequests:
             raise PlaceExists(f"there is a {place.shown} already")
         return self._info(self._find(place.level, str(place)))
 
-    def _change(self, session: Session, ask: ChangeSettings) -> Steps[PlaceInfo | TopicInfo]:
+    def change_settings(self, session: Session, ask: ChangeSettings) -> Steps[PlaceInfo | TopicInfo]:
         values = read_values(ask.set, ask.level)
         check_names(ask.unset, ask.level)
         check_changeable([*values, *ask.unset])
@@ -133,11 +126,11 @@ class PlaceRequests:
             return self._topics.find(name).info(with_shards=True)
         return self._info(self._find(ask.level, name))
 
-    def _delete(self, session: Session, ask: DeletePlace) -> Steps[PlaceDeleted]:
+    def delete_place(self, session: Session, ask: DeletePlace) -> Steps[PlaceDeleted]:
         place = self._find(ask.level, ask.place).place
         if not ask.recursive:
             self._check_empty(place)
-        places, topics = yield from self._topics.delete_place(place)
+        places, topics = yield from self._topics.delete_below(place)
         return PlaceDeleted(str(place), place.level, places[:LISTED_MAX], topics[:LISTED_MAX])
 
     def _check_empty(self, place: Place) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from headpond.broker.catalog.compact import Compacting
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, SingleFlight, Steps, journaled
+from headpond.broker.steps import SingleFlight, Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -36,9 +36,9 @@ from headpond.wire.control.catalog import (
     ListTopics,
     OpenTopic,
     ShowTopic,
+    TopicCompaction,
     TopicInfo,
 )
-from headpond.wire.control.codec import Operation
 from headpond.wire.frame import RESPONSE_BYTES_MAX
 from headpond.wire.typed.schema import check_evolves, check_fits, decode_schema
 from headpond.wire.typed.versions import VERSIONS_BYTES_MAX
@@ -72,15 +72,6 @@ class TopicRequests:
         """By name of a topic."""
         self._altering: SingleFlight[TopicInfo] = SingleFlight()
         """By uuid of a topic whose schema is being changed."""
-        self.handlers: Mapping[type[Operation], Handler] = {
-            OpenTopic: self._open,
-            CreateTopic: self.create,
-            ShowTopic: lambda session, ask: self.find(ask.topic).info(with_shards=True),
-            AlterTopic: self.alter,
-            ListTopics: self._list,
-            DeleteTopic: self._delete,
-            CompactTopic: lambda session, ask: self._compacting.compact(self.find(ask.topic)),
-        }
 
     # --- finding ------------------------------------------------------------------------------------
 
@@ -115,22 +106,28 @@ class TopicRequests:
         """The names of topics below a place that are being created."""
         return [name for name in self._creating if place.holds(Place.of(name))]
 
-    def _open(self, session: Session, ask: OpenTopic) -> Steps[TopicInfo]:
+    def open_topic(self, session: Session, ask: OpenTopic) -> Steps[TopicInfo]:
         topic = yield from self.open(session, ask.topic, create=ask.create)
         if (crowded := self._quotas.enter(session, topic)) is not None:
             raise crowded
         return topic.info()
 
-    def _list(self, session: Session, ask: ListTopics) -> list[TopicInfo]:
+    def list_topics(self, session: Session, ask: ListTopics) -> list[TopicInfo]:
         """All topics, without schemas where those would make the answer too long; ``show_topic`` has them."""
         infos = [topic.info(with_schemas=False) for topic in self._catalog]
         if sum(len(info.schema or b"") for info in infos) > RESPONSE_BYTES_MAX // 2:
             infos = [msgspec.structs.replace(info, schema=None) for info in infos]
         return infos
 
+    def show_topic(self, session: Session, ask: ShowTopic) -> TopicInfo:
+        return self.find(ask.topic).info(with_shards=True)
+
+    def compact_topic(self, session: Session, ask: CompactTopic) -> Steps[TopicCompaction]:
+        return self._compacting.compact(self.find(ask.topic))
+
     # --- creating -----------------------------------------------------------------------------------
 
-    def create(self, session: Session | None, ask: CreateTopic) -> Steps[TopicInfo]:
+    def create_topic(self, session: Session | None, ask: CreateTopic) -> Steps[TopicInfo]:
         name = str(TopicName.parse(ask.topic))
         shard_power = ask.shards.bit_length() - 1
         if ask.shards < 1 or 2**shard_power != ask.shards or shard_power > SHARD_POWER_MAX:
@@ -190,7 +187,7 @@ class TopicRequests:
 
     # --- changing -----------------------------------------------------------------------------------
 
-    def alter(self, session: Session | None, ask: AlterTopic) -> Steps[TopicInfo]:
+    def alter_topic(self, session: Session | None, ask: AlterTopic) -> Steps[TopicInfo]:
         """Gives a topic a new version of its schema; one change of a topic at a time."""
         while (uuid := self.find(ask.topic).uuid) in self._altering:
             with suppress(HeadpondError):  # of the other change
@@ -221,14 +218,14 @@ class TopicRequests:
             listener.topic_altered(topic)
         return topic.info()
 
-    def _delete(self, session: Session, ask: DeleteTopic) -> Steps[dict[str, Any]]:
+    def delete_topic(self, session: Session, ask: DeleteTopic) -> Steps[dict[str, Any]]:
         topic = self.find(ask.topic)
         yield from self.before_deletion([topic])
         yield journaled(self._stores.catalog_journal, TopicDeleted(topic.uuid))
         self._deleted(topic)
         return {"topic": topic.name, "deleted": True}
 
-    def delete_place(self, place: Place) -> Steps[tuple[list[str], list[str]]]:
+    def delete_below(self, place: Place) -> Steps[tuple[list[str], list[str]]]:
         """Deletes a place with everything below it; returns the names of those places and topics."""
         removed = PlaceRemoved(str(place))
         yield from self.before_deletion(self._catalog.below(place))

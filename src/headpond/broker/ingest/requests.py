@@ -16,7 +16,6 @@ A producer without a name is nobody's second instance: it has multiple access an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from headpond.broker.access.quotas import Quotas
@@ -43,7 +42,7 @@ from headpond.broker.ingest.producers import (
 )
 from headpond.broker.session import Session
 from headpond.broker.sessions import Sessions
-from headpond.broker.steps import Handler, Steps, journaled
+from headpond.broker.steps import Steps, journaled
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -55,7 +54,6 @@ from headpond.model.errors import (
     ProducerNotFound,
     TopicNotFound,
 )
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.producing import (
     CloseProducer,
     CreateProducer,
@@ -89,18 +87,13 @@ class ProducerRequests:
         self._quotas = quotas
         self._topics = topics
         self._producing = producing
-        self.handlers: Mapping[type[Operation], Handler] = {
-            OpenProducer: self._open,
-            CloseProducer: self._close,
-            CreateProducer: self._create,
-            ListProducers: self._list,
-            ShowProducer: lambda session, ask: self._info(*self._find(ask.topic, ask.producer)),
-            DeleteProducer: self._delete,
-        }
 
-    def _list(self, session: Session, ask: ListProducers) -> list[ProducerInfo]:
+    def list_producers(self, session: Session, ask: ListProducers) -> list[ProducerInfo]:
         topics = [self._topics.find(ask.topic)] if ask.topic else list(self._catalog)
         return [self._info(topic, known) for topic in topics for known in topic.producers]
+
+    def show_producer(self, session: Session, ask: ShowProducer) -> ProducerInfo:
+        return self._info(*self._find(ask.topic, ask.producer))
 
     def on_disconnect(self, session: Session) -> None:
         """Whatever was open over the connection is lost; leases stand for a while."""
@@ -124,7 +117,7 @@ class ProducerRequests:
             raise ProducerNotFound(f"topic {topic.shown} has no producer {producer[:80]!r}")
         return topic, known
 
-    def _create(self, session: Session, ask: CreateProducer) -> Steps[ProducerInfo]:
+    def create_producer(self, session: Session, ask: CreateProducer) -> Steps[ProducerInfo]:
         topic = self._topics.find(ask.topic)
         _check_name(ask.producer)
         if ask.access not in ACCESSES:
@@ -151,7 +144,7 @@ class ProducerRequests:
         have = sum(len(each.producers) for each in self._catalog.of_tenant(topic.tenant))
         self._quotas.create(session, topic.tenant, "producers", have)
 
-    def _delete(self, session: Session, ask: DeleteProducer) -> Steps[dict[str, Any]]:
+    def delete_producer(self, session: Session, ask: DeleteProducer) -> Steps[dict[str, Any]]:
         topic, known = self._find(ask.topic, ask.producer)
         if known.present:
             who = ", ".join(sorted({each.client for each in known.present.values()}))
@@ -164,7 +157,7 @@ class ProducerRequests:
 
     # --- opening ------------------------------------------------------------------------------------
 
-    def _open(self, session: Session, ask: OpenProducer) -> Steps[ProducerOpened]:
+    def open_producer(self, session: Session, ask: OpenProducer) -> Steps[ProducerOpened]:
         topic = self._topics.find(ask.topic)
         _check_name(ask.producer)
         if ask.access not in ("", *ACCESSES):
@@ -250,7 +243,7 @@ class ProducerRequests:
             known.lease.hold(session.connection)
         session.producers[topic.uuid, ask.producer, ask.instance] = None
 
-    def _close(self, session: Session, ask: CloseProducer) -> dict[str, Any]:
+    def close_producer(self, session: Session, ask: CloseProducer) -> dict[str, Any]:
         topic = self._topics.find(ask.topic)
         known = topic.producers.get(ask.producer)
         if known is not None and known.present.pop(ask.instance, None) is not None:

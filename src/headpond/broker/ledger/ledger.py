@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from headpond.broker.catalog.topic_requests import TopicRequests
@@ -11,7 +11,6 @@ from headpond.broker.context import Context
 from headpond.broker.ingest.ingest import Producing
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.subscription import Subscription
@@ -25,7 +24,6 @@ from headpond.model.ledger import (
 )
 from headpond.model.ranges import RangeSet
 from headpond.storage.log.book import BlockTally
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.ledger import (
     BLOCKS_MAX,
     RANGES_MAX,
@@ -44,9 +42,8 @@ class LedgerRequests:
         self._stores = stores
         self._topics = topics
         self._producing = producing
-        self.handlers: Mapping[type[Operation], Handler] = {ShowLedger: self._ledger}
 
-    def _ledger(self, session: Session, ask: ShowLedger) -> LedgerInfo:
+    def show_ledger(self, session: Session, ask: ShowLedger) -> LedgerInfo:
         topic = self._topics.find(ask.topic)
         runs = self._stores.runs
         pages = ProducerPages(topic, runs, self._producing.open_blocks(topic), segments=ask.segments)

@@ -5,7 +5,7 @@ Being behind takes a few numbers a shard; the rest is gathered for the rows of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from heapq import nlargest
 from typing import Any
@@ -17,11 +17,9 @@ from headpond.broker.ledger.ledger import subscription_account
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.session import Session
 from headpond.broker.sessions import Sessions
-from headpond.broker.steps import Handler
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.storage.disk import Disk
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.links import PeerInfo
 from headpond.wire.control.status import ShowNode, ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
@@ -47,9 +45,8 @@ class TopRequests:
         self._vitals = vitals
         self._links = links
         self._began_us = context.clock_us()
-        self.handlers: Mapping[type[Operation], Handler] = {ShowTop: self._top, ShowNode: self._show}
 
-    def _top(self, session: Session, ask: ShowTop) -> TopInfo:
+    def show_top(self, session: Session, ask: ShowTop) -> TopInfo:
         topics = [topic for topic in self._stores.catalog if _matches(topic, ask.pattern)]
         behind: list[tuple[int, Topic, Subscription]] = []
         lags: dict[bytes, int] = {}
@@ -89,7 +86,7 @@ class TopRequests:
             rss_bytes=rss_bytes,
         )
 
-    def _show(self, session: Session, ask: ShowNode) -> dict[str, Any]:
+    def show_node(self, session: Session, ask: ShowNode) -> dict[str, Any]:
         return {
             "node": self._context.node,
             "software": self._context.software,

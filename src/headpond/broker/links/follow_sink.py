@@ -69,7 +69,7 @@ class FollowSink:
 
     # --- a copy -------------------------------------------------------------------------------------
 
-    def open(self, session: Session, ask: OpenCopy) -> Steps[CopyOpened]:
+    def open_copy(self, session: Session, ask: OpenCopy) -> Steps[CopyOpened]:
         topic = self._catalog.find(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
         if not ask.node:
@@ -137,7 +137,7 @@ class FollowSink:
 
     # --- settlements --------------------------------------------------------------------------------
 
-    def apply(self, session: Session, ask: ApplySettled) -> Steps[CopyApplied]:
+    def apply_settled(self, session: Session, ask: ApplySettled) -> Steps[CopyApplied]:
         topic = self._catalog.find(ask.topic)
         lane = topic.shard(ask.shard).lane
         wanted = _segments(ask)

@@ -113,7 +113,7 @@ class FollowSource:
 
     # --- subscriptions ------------------------------------------------------------------------------
 
-    def follow(self, session: Session, ask: FollowSubscriptions) -> list[FollowedSubscription]:
+    def follow_subscriptions(self, session: Session, ask: FollowSubscriptions) -> list[FollowedSubscription]:
         grant = session.grant
         patterns = TopicPatterns.parse(ask.topics)
         check_names(ask.subscriptions)
@@ -130,7 +130,7 @@ class FollowSource:
                         return found
         return found
 
-    def promoted(self, session: Session, ask: TellPromoted) -> dict[str, bool]:
+    def tell_promoted(self, session: Session, ask: TellPromoted) -> dict[str, bool]:
         """Another node has promoted its copy: ``sub show`` says so here."""
         subscription = self._subscriptions.get(ask.topic, ask.subscription)
         same = subscription is not None and subscription.created_at_us == ask.created_at_us
@@ -140,7 +140,7 @@ class FollowSource:
 
     # --- settlements --------------------------------------------------------------------------------
 
-    def read(self, session: Session, ask: ReadSettled) -> Steps[Settlements]:
+    def read_settled(self, session: Session, ask: ReadSettled) -> Steps[Settlements]:
         self._find(ask)
         return self._fetching.in_turn(session, self._settlements(session.connection, ask))
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
 from headpond.broker.access.quotas import Quotas
@@ -28,7 +28,7 @@ from headpond.broker.links.source import PeerSource
 from headpond.broker.links.status import LinkStatus
 from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session, hold_unacked
-from headpond.broker.steps import Handler, Steps, journaled, on_disk
+from headpond.broker.steps import Steps, journaled, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.requests import SubscriptionRequests
@@ -36,27 +36,14 @@ from headpond.model.address import parse_addresses
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached, PeerExists, PeerNotFound
 from headpond.model.grant import ALL
 from headpond.model.names import TopicPatterns
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.consuming import SubscriptionInfo
 from headpond.wire.control.links import (
     AddPeer,
-    AdmitRecords,
-    ApplyDropped,
-    ApplySettled,
-    FollowSubscriptions,
-    FollowTopics,
     ListPeers,
-    OfferHeads,
-    OpenCopy,
-    OpenFeed,
     PeerInfo,
     PromoteSubscription,
-    ReadDropped,
-    ReadHeads,
-    ReadSettled,
     RemovePeer,
     ShowPeer,
-    TellPromoted,
     decode_peer,
 )
 from headpond.wire.frame import Frame
@@ -99,29 +86,10 @@ class Peering(TopicListener):
         """By direction, other node and topic: the link that copies it, so that two links do not both."""
         self.on_links: Callable[[], None] = lambda: None
         """Called when a link was created or removed."""
-        self.handlers: Mapping[type[Operation], Handler] = {
-            AddPeer: self._add,
-            ListPeers: lambda session, ask: self.infos(),
-            ShowPeer: lambda session, ask: self._info(
-                _found(ask.peer, self.links.links.get(ask.peer)), whole=True
-            ),
-            RemovePeer: self._remove,
-            FollowTopics: self.source.follow,
-            ReadHeads: self.source.heads,
-            OpenFeed: self.sink.open_feed,
-            OfferHeads: self.sink.offer,
-            AdmitRecords: self.sink.admit,
-            FollowSubscriptions: self._follow_source.follow,
-            ReadSettled: self._follow_source.read,
-            TellPromoted: self._follow_source.promoted,
-            ReadDropped: self._follow_source.read_dropped,
-            OpenCopy: self._follow_sink.open,
-            ApplySettled: self._follow_sink.apply,
-            ApplyDropped: self._follow_sink.apply_dropped,
-            PromoteSubscription: self._promote,
-        }
+        self.parts = (self, self.source, self.sink, self._follow_source, self._follow_sink)
+        """Those with handlers of operations."""
 
-    def _promote(self, session: Session, ask: PromoteSubscription) -> Steps[SubscriptionInfo]:
+    def promote_subscription(self, session: Session, ask: PromoteSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self._subscriptions.find(ask.topic, ask.subscription)
         self._follow_sink.promote(topic, subscription)
         yield on_disk(self._stores.settlements.lane)
@@ -148,6 +116,12 @@ class Peering(TopicListener):
         """Every link, in short."""
         return [self._info(made) for made in sorted(self.links.links.values(), key=lambda made: made.name)]
 
+    def list_peers(self, session: Session, ask: ListPeers) -> list[PeerInfo]:
+        return self.infos()
+
+    def show_peer(self, session: Session, ask: ShowPeer) -> PeerInfo:
+        return self._info(_found(ask.peer, self.links.links.get(ask.peer)), whole=True)
+
     def status(self, name: str) -> LinkStatus:
         """The status of a link; a new one is connecting."""
         if name not in self._status:
@@ -162,7 +136,7 @@ class Peering(TopicListener):
     def _info(self, made: LinkMade, *, whole: bool = False) -> PeerInfo:
         return self.status(made.name).info(made, whole=whole)
 
-    def _add(self, session: Session, ask: AddPeer) -> Steps[PeerInfo]:
+    def add_peer(self, session: Session, ask: AddPeer) -> Steps[PeerInfo]:
         addresses = parse_addresses(ask.url)
         TopicPatterns.parse(ask.topics)
         check_names(ask.subscriptions)
@@ -186,7 +160,7 @@ class Peering(TopicListener):
         yield from self._change(made)
         return self._info(made)
 
-    def _remove(self, session: Session, ask: RemovePeer) -> Steps[dict[str, Any]]:
+    def remove_peer(self, session: Session, ask: RemovePeer) -> Steps[dict[str, Any]]:
         made = _found(ask.peer, self._newest(ask.peer))
         yield from self._change(LinkEnded(made.name))
         return {"peer": made.name, "removed": True}

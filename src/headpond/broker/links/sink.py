@@ -139,7 +139,9 @@ class PeerSink:
         if name in self._links.barred:
             raise PeerBarred(f"topic {TopicName.parse(name).short} was deleted on the node to copy it to")
         first = ask.schemas[0] if ask.schemas else None
-        yield from self._topics.create(None, CreateTopic(name, ask.shards, True, first, dict(ask.settings)))
+        yield from self._topics.create_topic(
+            None, CreateTopic(name, ask.shards, True, first, dict(ask.settings))
+        )
         topic = self._topics.find(name)
         logger.info("topic %s was created like the one of node %s", topic.shown, shown(ask.node))
         return topic
@@ -151,7 +153,7 @@ class PeerSink:
             and 0 < (version := topic.schemas.version) < len(ask.schemas)
             and _same_schemas(topic, ask.schemas)
         ):
-            yield from self._topics.alter(None, AlterTopic(topic.name, ask.schemas[version]))
+            yield from self._topics.alter_topic(None, AlterTopic(topic.name, ask.schemas[version]))
             if topic.schemas.version <= version:
                 raise PeerMismatch(
                     f"topic {topic.shown} has two equal versions of its schema on the other node"
@@ -171,7 +173,7 @@ class PeerSink:
 
     # --- offers -------------------------------------------------------------------------------------
 
-    def offer(self, session: Session, ask: OfferHeads) -> Steps[list[int]]:
+    def offer_heads(self, session: Session, ask: OfferHeads) -> Steps[list[int]]:
         """For each head, whether this node wants its record."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(session.connection, topic, ask.shard)
@@ -283,7 +285,7 @@ class PeerSink:
         counters["peer_records_in"] += 1
         counters["peer_bytes_in"] += len(body)
 
-    def admit(self, session: Session, ask: AdmitRecords) -> Steps[Admitted]:
+    def admit_records(self, session: Session, ask: AdmitRecords) -> Steps[Admitted]:
         """Answers when all records that came for a shard are durable, and notes their position."""
         topic, shard = self._shard(ask.topic, ask.shard)
         intake = self._intake(session.connection, topic, ask.shard)

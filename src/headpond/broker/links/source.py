@@ -75,7 +75,7 @@ class PeerSource:
                 self._waiting.remove(follower)
                 follower.wait.done(found)
 
-    def follow(self, session: Session, ask: FollowTopics) -> Steps[list[Followed]]:
+    def follow_topics(self, session: Session, ask: FollowTopics) -> Steps[list[Followed]]:
         patterns = TopicPatterns.parse(ask.topics)
         follower = Follower(session.connection, session.grant, patterns, ask.seen)
         found = self._changed(follower)
@@ -107,7 +107,7 @@ class PeerSource:
 
     # --- heads --------------------------------------------------------------------------------------
 
-    def heads(self, session: Session, ask: ReadHeads) -> Steps[Heads]:
+    def read_heads(self, session: Session, ask: ReadHeads) -> Steps[Heads]:
         topic = self._catalog.find(ask.topic)
         log = topic.shard(ask.shard).log
         connection = session.connection

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from headpond.broker.context import Context
 from headpond.broker.effects import Fetch, FindEntry
 from headpond.broker.reading.chosen import ChosenFetch, check_columns, check_filter
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, Wait, gathered
+from headpond.broker.steps import Steps, Wait, gathered
 from headpond.broker.subscriptions.records import DAMAGED, RETENTION
 from headpond.broker.subscriptions.subscribe import not_held
 from headpond.model.bounds import ENTRY_MAX
@@ -34,7 +34,7 @@ from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
 from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.storage.log.shard_log import ShardLog
-from headpond.wire.control.codec import Operation, Response, encode_control
+from headpond.wire.control.codec import Response, encode_control
 from headpond.wire.control.greeting import Control
 from headpond.wire.control.reading import (
     Ends,
@@ -118,11 +118,6 @@ class Fetching(TopicListener):
         self._logged: set[tuple[str, int, int]] = set()
         """Shard, start and end of the losses in the log."""
         self._alarm = context.alarms.add(self._on_time)
-        self.handlers: Mapping[type[Operation], Handler] = {
-            FetchEntries: self._fetch,
-            ReadEnds: self._read_ends,
-            FindTime: self._find_time,
-        }
 
     def on_disconnect(self, session: Session) -> None:
         self._queues.pop(session.connection, None)
@@ -148,7 +143,7 @@ class Fetching(TopicListener):
 
     # --- the ends of topics -------------------------------------------------------------------------
 
-    def _read_ends(self, session: Session, ask: ReadEnds) -> Steps[list[Ends]]:
+    def read_ends(self, session: Session, ask: ReadEnds) -> Steps[list[Ends]]:
         if ask.known is not None and len(ask.known) != len(ask.topics):
             raise BadRequest(f"the request names {len(ask.topics)} topics, and known ends of {len(ask.known)}")
         ends = self._ends(ask)
@@ -236,7 +231,7 @@ class Fetching(TopicListener):
             self._busy.add(session.connection)
             queue.popleft().done(None)
 
-    def _fetch(self, session: Session, ask: FetchEntries) -> Steps[Records]:
+    def fetch(self, session: Session, ask: FetchEntries) -> Steps[Records]:
         end_max = ENTRY_MAX if ask.end is None else ask.end
         if ask.entry > end_max:
             raise BadRequest(f"entries {ask.entry} to {ask.end}: the end is before the start")
@@ -273,7 +268,7 @@ class Fetching(TopicListener):
             raise not_held(topic, ask.shard, ask.incarnation, ask.entry if ask.end is None else ask.end)
         return topic, log
 
-    def _find_time(self, session: Session, ask: FindTime) -> Steps[list[int]]:
+    def find_time(self, session: Session, ask: FindTime) -> Steps[list[int]]:
         topic = self._catalog.find(ask.topic)
         return (yield from self.in_turn(session, self._find_in(topic, ask.at_us)))
 

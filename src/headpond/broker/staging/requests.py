@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from headpond.broker.session import Session
 from headpond.broker.staging.stages import StageState
 from headpond.broker.staging.writers import WriterDeleted, WriterState
-from headpond.broker.steps import Handler, Steps, Wait, on_disk
+from headpond.broker.steps import Steps, Wait, on_disk
 from headpond.broker.stores import Stores
 from headpond.model.errors import WriterNotFound
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.staging import DeleteWriter, ListWriters, ShowWriter, StageInfo, WriterInfo
 
 STAGES_SHOWN_MAX = 1000
@@ -22,11 +20,6 @@ class WriterRequests:
         self._stores = stores
         self._writers = stores.writers
         self._stages = stores.stages
-        self.handlers: Mapping[type[Operation], Handler] = {
-            ListWriters: self._list,
-            ShowWriter: self._show,
-            DeleteWriter: self._delete,
-        }
 
     def idle(self, name: str) -> Steps[None]:
         """Waits until no batch of a writer is being published."""
@@ -35,11 +28,11 @@ class WriterRequests:
             writer.waiting.append(wait)
             yield wait
 
-    def _list(self, session: Session, ask: ListWriters) -> list[WriterInfo]:
+    def list_writers(self, session: Session, ask: ListWriters) -> list[WriterInfo]:
         names = {writer.name for writer in self._writers} | set(self._stages.writers())
         return [self._info(name) for name in sorted(names)]
 
-    def _show(self, session: Session, ask: ShowWriter) -> WriterInfo:
+    def show_writer(self, session: Session, ask: ShowWriter) -> WriterInfo:
         self._check_known(ask.writer)
         return self._info(ask.writer, with_stages=True)
 
@@ -47,7 +40,7 @@ class WriterRequests:
         if self._writers.get(name) is None and not self._stages.count_of(name):
             raise WriterNotFound(f"there is no writer {name!r}")
 
-    def _delete(self, session: Session, ask: DeleteWriter) -> Steps[dict[str, Any]]:
+    def delete_writer(self, session: Session, ask: DeleteWriter) -> Steps[dict[str, Any]]:
         name = ask.writer
         self._check_known(name)
         yield from self.idle(name)

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 
 from headpond.broker.access.guard import Guard
@@ -41,7 +40,7 @@ from headpond.broker.staging.writers import (
     number_segments,
     tenant_of,
 )
-from headpond.broker.steps import Handler, Steps, in_worker, on_disk, run
+from headpond.broker.steps import Steps, in_worker, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.model.errors import (
     BadRequest,
@@ -61,7 +60,6 @@ from headpond.model.errors import (
     WriterHeld,
 )
 from headpond.storage.log.latest_rows import keyless_rows
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.staging import (
     ON_REPEAT,
     AbortStages,
@@ -94,6 +92,7 @@ class Staging:
         quotas: Quotas,
         watermark: Watermark,
         topics: TopicRequests,
+        writer_requests: WriterRequests,
     ) -> None:
         self._context = context
         self._counters = context.counters
@@ -113,20 +112,13 @@ class Staging:
         self._write_bytes = min(WRITE_BYTES, limits.window_bytes // 2, limits.staged_bytes // 4)
         """Below the limit at which the node stops reading from a connection, which then could not hurry it."""
         self._unwritten_bytes = 0
-        self._writer_requests = WriterRequests(stores)
+        self._writer_requests = writer_requests
         self._publisher = Publisher(context, stores)
-        self.handlers: Mapping[type[Operation], Handler] = {
-            OpenStage: self._open,
-            FinishStage: self._finish,
-            CommitBatch: self._commit,
-            AbortStages: self._abort,
-            **self._writer_requests.handlers,
-        }
         self._remove_files()
 
     # --- a stage ------------------------------------------------------------------------------------
 
-    def _open(self, session: Session, ask: OpenStage) -> Steps[StageOpened]:
+    def open_stage(self, session: Session, ask: OpenStage) -> Steps[StageOpened]:
         self._guard.check_stages(session, [ask.stage])
         _check_writer(ask.writer)
         topic = yield from self._topics.open(session, ask.topic, create=ask.create_topic)
@@ -220,7 +212,7 @@ class Staging:
         bytes_max = topic.settings.message_bytes_max
         return check_state_rows(segment, state=topic.is_state, message_bytes_max=bytes_max)
 
-    def _finish(self, session: Session, ask: FinishStage) -> Steps[StageInfo]:
+    def finish_stage(self, session: Session, ask: FinishStage) -> Steps[StageInfo]:
         self._guard.check_stages(session, [ask.stage])
         stage = self._stages.get(ask.stage)
         if stage is None:
@@ -242,7 +234,7 @@ class Staging:
                 raise StageNotFound(f"stage {ask.stage.hex()} was dropped")
         return self._writer_requests.stage_info(stage)
 
-    def _abort(self, session: Session, ask: AbortStages) -> int:
+    def abort_stages(self, session: Session, ask: AbortStages) -> int:
         _check_writer(ask.writer)
         visible = [uuid for uuid in ask.stages if self._guard.sees_stage(session, uuid)]
         return self._drop(ask.writer, visible, "aborted")
@@ -267,7 +259,7 @@ class Staging:
 
     # --- a batch ------------------------------------------------------------------------------------
 
-    def _commit(self, session: Session, ask: CommitBatch) -> Steps[BatchInfo]:
+    def commit_batch(self, session: Session, ask: CommitBatch) -> Steps[BatchInfo]:
         self._guard.check_stages(session, ask.stages)
         _check_writer(ask.writer)
         if not ask.holder.isprintable():

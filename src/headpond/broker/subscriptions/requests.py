@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,7 +12,7 @@ from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
 from headpond.broker.reading.fetch import Fetching
 from headpond.broker.session import Session
-from headpond.broker.steps import Handler, Steps, journaled, on_disk
+from headpond.broker.steps import Steps, journaled, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.records import (
@@ -35,7 +34,6 @@ from headpond.model.errors import (
     SubscriptionNotFound,
     TopicMismatch,
 )
-from headpond.wire.control.codec import Operation
 from headpond.wire.control.consuming import (
     Browse,
     Browsed,
@@ -79,19 +77,6 @@ class SubscriptionRequests:
         self._topics = topics
         self._consuming = consuming
         self._fetching = fetching
-        self.handlers: Mapping[type[Operation], Handler] = {
-            CreateSubscription: self._create,
-            ListSubscriptions: self._list,
-            ShowSubscription: self._show,
-            ListUnacked: self._unacked,
-            ListSkipped: self._skipped,
-            DeleteSubscription: self._delete,
-            SeekSubscription: self._seek,
-            PauseSubscription: self._pause,
-            Redrive: self._redrive,
-            AdvanceSubscription: self._advance,
-            Browse: self._browse,
-        }
 
     def info(self, topic: Topic, subscription: Subscription, *, whole: bool = False) -> SubscriptionInfo:
         ends = [shard.log.entry_durable for shard in topic.shards]
@@ -142,7 +127,7 @@ class SubscriptionRequests:
             raise SubscriptionNotFound(f"topic {topic.shown} has no subscription {name[:80]!r}")
         return topic, subscription
 
-    def _list(self, session: Session, ask: ListSubscriptions) -> list[SubscriptionInfo]:
+    def list_subscriptions(self, session: Session, ask: ListSubscriptions) -> list[SubscriptionInfo]:
         topics = [self._topics.find(ask.topic)] if ask.topic else list(self._stores.catalog)
         return [
             self.info(topic, subscription)
@@ -150,10 +135,10 @@ class SubscriptionRequests:
             for subscription in self._subscriptions.of_topic(topic.uuid)
         ]
 
-    def _show(self, session: Session, ask: ShowSubscription) -> SubscriptionInfo:
+    def show_subscription(self, session: Session, ask: ShowSubscription) -> SubscriptionInfo:
         return self.info(*self.find(ask.topic, ask.subscription), whole=True)
 
-    def _unacked(self, session: Session, ask: ListUnacked) -> UnackedPage:
+    def list_unacked(self, session: Session, ask: ListUnacked) -> UnackedPage:
         _, subscription = self.find(ask.topic, ask.subscription)
         clock_to_day_us = self._context.now_us() - self._context.clock_us()
         found: list[UnackedEntry] = []
@@ -171,7 +156,7 @@ class SubscriptionRequests:
                 found.append(UnackedEntry(shard, entry, *times))
         return UnackedPage(found)
 
-    def _skipped(self, session: Session, ask: ListSkipped) -> SkippedPage:
+    def list_skipped(self, session: Session, ask: ListSkipped) -> SkippedPage:
         _, subscription = self.find(ask.topic, ask.subscription)
         found: list[tuple[int, int, int]] = []
         for shard in range(ask.shard, len(subscription.cursors)):
@@ -182,7 +167,7 @@ class SubscriptionRequests:
                 found.append((shard, start, end))
         return SkippedPage(found)
 
-    def _create(self, session: Session, ask: CreateSubscription) -> Steps[SubscriptionInfo]:
+    def create_subscription(self, session: Session, ask: CreateSubscription) -> Steps[SubscriptionInfo]:
         topic = self._topics.find(ask.topic)
         check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
         if not ask.exist_ok and self._subscriptions.get(topic.uuid, ask.subscription) is not None:
@@ -200,7 +185,7 @@ class SubscriptionRequests:
         yield on_disk(self._settlements.lane)
         return self.info(topic, made)
 
-    def _delete(self, session: Session, ask: DeleteSubscription) -> Steps[dict[str, Any]]:
+    def delete_subscription(self, session: Session, ask: DeleteSubscription) -> Steps[dict[str, Any]]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         if any(attachment.connected for attachment in subscription.attachments):
             raise SubscriptionBusy(f"subscription {ask.subscription!r} of {topic.shown} has a consumer")
@@ -209,7 +194,7 @@ class SubscriptionRequests:
         yield on_disk(self._settlements.lane)
         return {"subscription": ask.subscription, "deleted": True}
 
-    def _seek(self, session: Session, ask: SeekSubscription) -> Steps[SubscriptionInfo]:
+    def seek_subscription(self, session: Session, ask: SeekSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         if ask.shard is not None:
             topic.shard(ask.shard)
@@ -234,7 +219,7 @@ class SubscriptionRequests:
         yield journaled(self._settlements, *changes)
         return self.info(topic, subscription)
 
-    def _pause(self, session: Session, ask: PauseSubscription) -> Steps[SubscriptionInfo]:
+    def pause_subscription(self, session: Session, ask: PauseSubscription) -> Steps[SubscriptionInfo]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         changed = subscription.paused != ask.paused
         subscription.paused = ask.paused
@@ -245,7 +230,7 @@ class SubscriptionRequests:
         yield wait
         return self.info(topic, subscription)
 
-    def _redrive(self, session: Session, ask: Redrive) -> Steps[dict[str, Any]]:
+    def redrive(self, session: Session, ask: Redrive) -> Steps[dict[str, Any]]:
         topic, subscription = self.find(ask.topic, ask.subscription)
         subscription.check_active(topic.shown)
         wanted = ask.entries
@@ -270,7 +255,7 @@ class SubscriptionRequests:
         yield wait
         return {"redriven": sum(end - start for found in spans.values() for start, end in found)}
 
-    def _advance(self, session: Session, ask: AdvanceSubscription) -> Steps[dict[str, Any]]:
+    def advance_subscription(self, session: Session, ask: AdvanceSubscription) -> Steps[dict[str, Any]]:
         """Settles everything before a position in each shard, for a reader that stores its positions itself."""
         topic, subscription = self.find(ask.topic, ask.subscription)
         subscription.check_active(topic.shown)
@@ -294,7 +279,7 @@ class SubscriptionRequests:
         yield wait
         return {"positions": [cursor.cursor for cursor in subscription.cursors]}
 
-    def _browse(self, session: Session, ask: Browse) -> Steps[Browsed]:
+    def browse(self, session: Session, ask: Browse) -> Steps[Browsed]:
         topic = self._topics.find(ask.topic)
         log = topic.shard(ask.shard).log
         entry = max(ask.entry, log.entry_first)
