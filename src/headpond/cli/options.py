@@ -122,24 +122,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 # --- subscriptions ----------------------------------------------------------------------------------
 
-
-class SubscriptionKind(StrEnum):
-    unique = "unique"
-    shared = "shared"
-    failover = "failover"
-    key_shared = "key_shared"
-
-
-class SubscriptionMode(StrEnum):
-    resilient = "resilient"
-    non_resilient = "non_resilient"
-
-
-class Redelivery(StrEnum):
-    after_backlog = "after_backlog"
-    after_backoff = "after_backoff"
-
-
+SubscriptionKind = StrEnum("SubscriptionKind", ["unique", "shared", "failover", "key_shared"])
+SubscriptionMode = StrEnum("SubscriptionMode", ["resilient", "non_resilient"])
+Redelivery = StrEnum("Redelivery", ["after_backlog", "after_backoff"])
 KindOption = Annotated[
     SubscriptionKind, typer.Option("--kind", help="How the consumers share the subscription.")
 ]

@@ -61,7 +61,7 @@ LOCAL_SETTINGS = QUOTAS | {"dead_letter", "create_on_first_use"}
 class PeerFlow:
     def __init__(self, direction: Direction) -> None:
         self.direction = direction
-        self.slots = asyncio.Semaphore(STREAMS_MAX)
+        self._slots = asyncio.Semaphore(STREAMS_MAX)
         self._patterns = TopicPatterns.parse(direction.made.topics)
         self._feeds: dict[str, PeerFeed] = {}
         self._crowded = False
@@ -122,18 +122,20 @@ class PeerFlow:
             return
         if feed is None:
             shown = status.topics[name, topic.topic] = TopicStatus()
-            feed = self._feeds[topic.topic] = PeerFeed(self.direction, self.slots, topic, shown)
-            feed.task = tasks.create_task(feed.run())
+            feed = self._feeds[topic.topic] = PeerFeed(self.direction, self._slots, topic, shown, tasks)
         feed.on_source_topic(topic)
 
 
 class PeerFeed:
-    """One topic of a flow."""
-
-    task: asyncio.Task[None]
+    """One topic of a flow, copied by a task of ``tasks``."""
 
     def __init__(
-        self, direction: Direction, slots: asyncio.Semaphore, topic: Followed, status: TopicStatus
+        self,
+        direction: Direction,
+        slots: asyncio.Semaphore,
+        topic: Followed,
+        status: TopicStatus,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         assert topic.uuid is not None
         self.uuid: bytes = topic.uuid
@@ -148,6 +150,7 @@ class PeerFeed:
         self._schema_version: int | None = None
         self._is_state = False
         self._streams: list[PeerStream] = []
+        self.task = tasks.create_task(self.run())
 
     @property
     def followed_topic(self) -> FollowedTopic | None:
