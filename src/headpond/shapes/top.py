@@ -50,33 +50,34 @@ def sample(before: TopInfo, now: TopInfo) -> Sample:
     seconds = (now.node.clock_us - before.node.clock_us) / 1e6
     restarted = now.node.uptime_us < before.node.uptime_us or seconds <= 0
 
-    def rate(earlier: int | None, later: int | None) -> Rate:
-        if restarted or earlier is None or later is None or later < earlier:
+    def rate(earlier: Any, later: Any, total: str) -> Rate:
+        first, last = getattr(earlier, total, None), getattr(later, total)
+        if restarted or first is None or last is None or last < first:
             return None
-        return (later - earlier) / seconds
+        return float((last - first) / seconds)
 
     topics = {topic.topic: topic for topic in before.topics}
     subscriptions = {(one.topic, one.subscription): one for one in before.subscriptions}
-    cpu = rate(before.node.cpu_us, now.node.cpu_us)
+    cpu = rate(before.node, now.node, "cpu_us")
     return Sample(
         node=now.node,
         seconds=max(seconds, 0.0),
-        stored_s=rate(before.node.messages_stored, now.node.messages_stored),
-        delivered_s=rate(before.node.messages_delivered, now.node.messages_delivered),
+        stored_s=rate(before.node, now.node, "messages_stored"),
+        delivered_s=rate(before.node, now.node, "messages_delivered"),
         cpu=None if cpu is None else cpu / 1e6,
         topics=[
             TopicRates(
                 topic,
-                rate(_of(topics.get(topic.topic), "messages_in"), topic.messages_in),
-                rate(_of(topics.get(topic.topic), "bytes_in"), topic.bytes_in),
+                rate(topics.get(topic.topic), topic, "messages_in"),
+                rate(topics.get(topic.topic), topic, "bytes_in"),
             )
             for topic in now.topics
         ],
         subscriptions=[
             SubscriptionRates(
                 one,
-                rate(_of(subscriptions.get((one.topic, one.subscription)), "delivered"), one.delivered),
-                rate(_of(subscriptions.get((one.topic, one.subscription)), "settled"), one.settled),
+                rate(subscriptions.get((one.topic, one.subscription)), one, "delivered"),
+                rate(subscriptions.get((one.topic, one.subscription)), one, "settled"),
             )
             for one in now.subscriptions
         ],
@@ -84,11 +85,6 @@ def sample(before: TopInfo, now: TopInfo) -> Sample:
         subscriptions_left_out=now.subscriptions_left_out,
         links=now.links,
     )
-
-
-def _of(row: TopTopic | TopSubscription | None, field: str) -> int | None:
-    value: int | None = None if row is None else getattr(row, field)
-    return value
 
 
 def top_object(sample: Sample) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class DestinationListener(Protocol):
 
     def on_ack(self, index: int, ack: Ack) -> None: ...
 
-    def on_writable(self) -> None: ...
+    def carry(self) -> None: ...
 
 
 def _checked(result: Any, name: str) -> TopicInfo:
@@ -102,6 +102,8 @@ class Destination:
         """The topic at the node; None before it was asked."""
         self._node: str | None = None
         """The node that ``_info`` is of."""
+        self._answer: TopicInfo | None = None
+        """The last answer to ``ask``."""
         self._opening: asyncio.Task[None] | None = None
         self._titles: dict[bytes, dict[bytes | None, bytes]] = {}
         """By block and schema; a block that all runs share may have segments of several."""
@@ -128,6 +130,7 @@ class Destination:
         if same and self._info is not None and info.uuid != self._info.uuid:
             raise TopicMismatch(f"topic {info.topic} was deleted and created again at {self.name}")
         await self._registration.enter(self.link, info.topic, self.index)
+        self._answer = info
         return info
 
     async def _make(self, like: TopicInfo) -> Any:
@@ -142,12 +145,12 @@ class Destination:
     def _node_now(self) -> str | None:
         return self.link.welcome.node if self.link.welcome is not None else None
 
-    def start(self, listener: DestinationListener, info: TopicInfo | None) -> None:
-        """Listens to the link; ``info`` is the topic if the node just answered."""
+    def start(self, listener: DestinationListener) -> None:
+        """Listens to the link; a node that was asked just before need not be asked again."""
         self._listener = listener
         self.link.add_producer(self)
-        if info is not None and self.link.up:
-            self._opened(info)
+        if self._answer is not None and self.link.up:
+            self._opened(self._answer)
         elif self.link.up:
             self.on_up()
 
@@ -220,7 +223,7 @@ class Destination:
         self._to.on_disconnected(self.index)
 
     def on_writable(self) -> None:
-        self._to.on_writable()
+        self._to.carry()
 
     def on_ack(self, ack: Ack) -> None:
         for item in ack.items:

@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Protocol
@@ -105,13 +106,13 @@ async def open_run(
         form = _form(topic, name, remembered)
         build = partial(_build, form, destinations, registration, slot, options, budget, known=info is not None)
         blocks, keeper = await loop.run_in_executor(None, build)
-        infos = [info, *await asyncio.gather(*map(_ask_copy, copies))]
+        await asyncio.gather(*map(_ask_copy, copies))
     except BaseException:
         if slot is not None:
             slot.release()
         await registration.leave()
         raise
-    return ProducerRun(
+    run = ProducerRun(
         topic,
         name,
         options,
@@ -122,10 +123,11 @@ async def open_run(
         blocks=blocks,
         keeper=keeper,
         budget=budget,
-        remembered=remembered,
-        infos=infos,
-        hindrance=hindrance,
+        known=info is not None,
     )
+    if hindrance is not None:
+        run.on_hindered(0, hindrance)
+    return run
 
 
 async def _ask_first(
@@ -144,14 +146,11 @@ async def _ask_first(
         return None, error
 
 
-async def _ask_copy(copy: Destination) -> TopicInfo | None:
+async def _ask_copy(copy: Destination) -> None:
     """A copy that is there is asked at once, so that the first message need not be spilled for it."""
-    if not copy.link.up:
-        return None
-    try:
-        return await copy.ask()
-    except HeadpondError:
-        return None  # the next answer counts
+    if copy.link.up:
+        with suppress(HeadpondError):  # the next answer counts
+            await copy.ask()
 
 
 def _form(topic: str, name: str, info: TopicInfo | None) -> Form:
@@ -213,12 +212,9 @@ class ProducerRun:
         blocks: Blocks,
         keeper: Keeper,
         budget: Budget,
-        remembered: TopicInfo | None,
-        infos: list[TopicInfo | None],
-        hindrance: HeadpondError | None,
+        known: bool,
     ) -> None:
-        """``remembered`` is the topic by the node, else by an earlier run; ``infos`` are the destinations'
-        answers, and ``hindrance`` is why the first one does not open the topic."""
+        """``known``: a node has said in this run what the topic is like."""
         self.destinations = destinations
         self.keeper = keeper
         self.topic = topic
@@ -232,10 +228,8 @@ class ProducerRun:
         self._blocks = blocks
         self._budget = budget
         self._registration = registration
-        self._known = infos[0] is not None
-        """Whether a node has said in this run what the topic is like."""
-        self._infos = infos
-        self._learn(remembered)
+        self._known = known
+        self._learn(destinations[0].like)
         self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headpond-refill")
@@ -250,8 +244,6 @@ class ProducerRun:
         self._warned_full = False
         self._ended = False
         self._warn_of_files()
-        if hindrance is not None:
-            self.on_hindered(0, hindrance)
 
     def _learn(self, info: TopicInfo | None) -> None:
         if info is not None:
@@ -262,8 +254,8 @@ class ProducerRun:
 
     def start(self) -> None:
         """Begins to send."""
-        for destination, info in zip(self.destinations, self._infos, strict=True):
-            destination.start(self, info)
+        for destination in self.destinations:
+            destination.start(self)
         self.carry()
 
     # --- the topic ----------------------------------------------------------------------------------
@@ -368,9 +360,6 @@ class ProducerRun:
         self._owner.on_answered()
         self.carry()
         self._changed.set()
-
-    def on_writable(self) -> None:
-        self.carry()
 
     def relieve(self) -> None:
         """Memory is full."""
