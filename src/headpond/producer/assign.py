@@ -56,7 +56,6 @@ def assign_shards(disk: Disk, old: Refill, power: int, awaited: frozenset[Segmen
         title=msgspec.structs.replace(old.title, predecessor=None),
         destinations=old.destinations,
         durability=old.durability,
-        bytes_max=old.bytes_max,
     )
     try:
         parts = _copy(old, owed, new, power, awaited)

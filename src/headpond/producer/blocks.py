@@ -37,8 +37,6 @@ from headpond.wire.typed.schema import decode_schema
 
 REMEMBERED_US = 30 * 24 * 60 * 60 * 1_000_000
 """How long a node remembers a silent block."""
-FILE_BYTES_MAX = 1 << 40
-"""No real bound: a block ends by rotation, and ``refill_max`` bounds all files together."""
 UNKNOWN_UUID = bytes(16)
 """In a refill's title: the uuid of the topic differs between destinations."""
 TURN_US = 1000
@@ -216,7 +214,6 @@ class Blocks:
                 path,
                 self.destinations,
                 durability=self._place.durability,
-                bytes_max=FILE_BYTES_MAX,
             )
         except HeadpondError as error:
             self.notices.append(f"refill file {path} cannot be sent: {error.message}")
@@ -226,7 +223,7 @@ class Blocks:
         """Opens a file to send it; if it was cut for another number of shards, its rows get the right ones."""
         assert self._place is not None and self._form.power is not None
         disk, durability = self._place.disk, self._place.durability
-        refill = Refill.open(disk, path, durability=durability, bytes_max=FILE_BYTES_MAX)
+        refill = Refill.open(disk, path, durability=durability)
         owes = any(map(refill.pending_runs, refill.destinations))
         if refill.shard_power == self._form.power or not owes:
             return OpenedFile(refill)
@@ -236,7 +233,7 @@ class Blocks:
         finally:
             self.notices += [f"refill file {refill.path}: {damage}" for damage in refill.damage]
             refill.release()
-        new = Refill.open(disk, path, durability=durability, bytes_max=FILE_BYTES_MAX)
+        new = Refill.open(disk, path, durability=durability)
         self._budget.used += new.size_bytes - before
         return OpenedFile(new, parts)
 
@@ -339,7 +336,6 @@ class Blocks:
                 title=title,
                 destinations=self.destinations,
                 durability=place.durability,
-                bytes_max=FILE_BYTES_MAX,
             )
 
         return Store(create, self._budget, refill)

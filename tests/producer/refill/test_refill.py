@@ -444,25 +444,6 @@ def test_the_head_names_the_destinations_in_their_order(disk: MemoryDisk) -> Non
 # --- limits -------------------------------------------------------------------------------------------
 
 
-def test_a_full_refill_takes_no_more_segments_and_loses_none(disk: MemoryDisk) -> None:
-    refill = new_refill(disk, bytes_max=600)
-    segment = 0
-    while refill.bytes_max - refill.size_bytes >= len(segment_frame(segment)):
-        write(refill, segment)
-        segment += 1
-    with pytest.raises(RefillFull):
-        write(refill, segment)
-    assert refill.size_bytes <= 600 and segment > 2
-    refill.ack(key(0), A)
-    save(refill)  # what is confirmed is still told
-    assert pending_keys(Refill.open(disk, PATH), A) == keys(*range(1, segment))
-
-
-def test_a_snapshot_counts_against_the_limit_too(disk: MemoryDisk) -> None:
-    with pytest.raises(RefillFull):
-        new_refill(disk, TYPED, bytes_max=20).write_snapshot(0, snapshot_frame(0))
-
-
 def test_more_segments_than_an_index_holds_are_refused(
     disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,8 +51,6 @@ from headpond.wire.title import Title
 
 _NOTHING = RangeSet()
 
-BYTES_MAX = 1024 * 1024 * 1024
-
 
 class DestinationTally(NamedTuple):
     """Segments of one destination."""
@@ -71,7 +69,6 @@ class Refill:
         self,
         file: RefillFile,
         image: RefillImage,
-        bytes_max: int,
         *,
         is_new: bool,
         destinations: Sequence[str] | None = None,
@@ -82,7 +79,6 @@ class Refill:
         self.index = image.index
         self.shard_power = image.shard_power
         """None: the rows have no shard yet."""
-        self.bytes_max = bytes_max
         self.closed = image.closed
         self.torn_bytes = image.torn_bytes
         self.damage = image.damage
@@ -111,14 +107,13 @@ class Refill:
         title: Title,
         destinations: Sequence[str],
         durability: str = "sync",
-        bytes_max: int = BYTES_MAX,
     ) -> Refill:
         """A refill of a new block (rules 1, 2.1). Nothing is on the disk before the first write."""
         if not destinations or len(set(destinations)) != len(destinations):
             raise BadRequest("a refill needs destinations, each named once")
         file = RefillFile.create(disk, path, encode_head(block, shard_power, title, destinations), durability)
         image = RefillImage(block, shard_power, title, Claims(tuple(destinations)))
-        return cls(file, image, bytes_max, is_new=True)
+        return cls(file, image, is_new=True)
 
     @classmethod
     def open(
@@ -128,7 +123,6 @@ class Refill:
         destinations: Sequence[str] | None = None,
         *,
         durability: str = "sync",
-        bytes_max: int = BYTES_MAX,
     ) -> Refill:
         """A file that exists (rules 2.2 to 2.2.4). Without destinations those of the file are right.
 
@@ -141,7 +135,7 @@ class Refill:
         except BaseException:
             file.release()
             raise
-        return cls(file, image, bytes_max, is_new=False, destinations=destinations)
+        return cls(file, image, is_new=False, destinations=destinations)
 
     def _why_not(self, destinations: Sequence[str] | None) -> str:
         if destinations is not None and set(destinations) != set(self.destinations):
@@ -210,7 +204,6 @@ class Refill:
         """Appends a SNAPSHOT frame; its header says at which segment it stands."""
         self._check_writable()
         segment = self._file.check_frame(frame, FrameType.SNAPSHOT, shard, None)
-        self._check_room(len(frame))
         offset = self._append([frame])
         self.index.add_snapshot(SegmentKey(shard, segment), FrameSpan(offset, len(frame)))
 
@@ -231,7 +224,6 @@ class Refill:
             raise UnknownShard(f"{self.path} has nothing that leads to {name}")
         if self.index.count >= SEGMENTS_MAX:
             raise RefillFull(f"{self.path} holds {self.index.count:,} segments, as many as it may")
-        self._check_room(len(frame))
         offset = self._append([frame])
         self.index.add(
             key, FrameSpan(offset, len(frame)), rows_of(frame[HEADER_BYTES : HEADER_BYTES + HEAD_BYTES])
@@ -413,10 +405,6 @@ class Refill:
         offset = self._file.append(parts)
         self.closed = None
         return offset
-
-    def _check_room(self, size: int) -> None:
-        if self._file.end + size > self.bytes_max:
-            raise RefillFull(f"{self.path} holds {self._file.end:,} bytes of at most {self.bytes_max:,}")
 
     def _check_writable(self) -> None:
         if not self._writable:
