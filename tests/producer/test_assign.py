@@ -12,7 +12,7 @@ from headpond.model.identity import SegmentKey
 from headpond.producer.assign import assign_shards, assigned_block, remove_obsolete
 from headpond.producer.encoder import PlainEncoder, Sharder
 from headpond.producer.exchange import Parts
-from headpond.producer.refill.folder import file_name, files
+from headpond.producer.refill.folder import FileName, files
 from headpond.producer.refill.refill import Refill
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.frame import HEADER_BYTES, TRAILER
@@ -23,7 +23,7 @@ from tests.producer.refills import pending_keys
 
 A, B = "headpond://a:7411", "headpond://b:7411"
 BLOCK = b"b" * 16
-PATH = f"slot/{file_name(1_794_718_800_000_000, BLOCK)}"
+PATH = f"slot/{FileName(1_794_718_800_000_000, BLOCK)}"
 TITLE = Title("default/default/default/t", bytes(16), "p", predecessor=Predecessor(b"x" * 16, {0: 3}))
 NOBODY: frozenset[SegmentKey] = frozenset()
 

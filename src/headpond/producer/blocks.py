@@ -26,7 +26,7 @@ from headpond.producer.keeper import Keeper, Rotation
 from headpond.producer.manager import Manager, SendPolicy
 from headpond.producer.numbers import Numbers
 from headpond.producer.outlet import DestinationState
-from headpond.producer.refill.folder import FileName, file_name, files, read_title, size_bytes
+from headpond.producer.refill.folder import FileName, files, read_title, size_bytes
 from headpond.producer.refill.refill import Refill
 from headpond.producer.refill_sender import OpenedFile, RefillSender
 from headpond.producer.sender import Jitter
@@ -209,12 +209,7 @@ class Blocks:
     def _open_last(self, path: str) -> Refill | None:
         assert self._place is not None
         try:
-            return Refill.open(
-                self._place.disk,
-                path,
-                self.destinations,
-                durability=self._place.durability,
-            )
+            return Refill.open(self._place.disk, path, self.destinations, durability=self._place.durability)
         except HeadpondError as error:
             self.notices.append(f"refill file {path} cannot be sent: {error.message}")
             return None
@@ -330,7 +325,7 @@ class Blocks:
             created_us = self._next_us() if turn.over_us is None else turn.next_us()
             return Refill.create(
                 place.disk,
-                f"{place.folder}/{file_name(created_us, block)}",
+                f"{place.folder}/{FileName(created_us, block)}",
                 block=block,
                 shard_power=form.power,
                 title=title,

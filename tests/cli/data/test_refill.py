@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headpond.producer.refill.folder import file_name, slot_name
+from headpond.producer.refill.folder import FileName, slot_name
 from headpond.producer.refill.refill import Refill
 from headpond.storage.folder_lock import FolderLock
 from headpond.storage.os_disk import OsDisk
@@ -35,7 +35,7 @@ def state(tmp_path: Path) -> Path:
 
 def make(folder: Path, created_us: int, block: bytes) -> Path:
     disk = OsDisk(folder / "refill")
-    refill = new_refill(disk, path=f"{SLOT}/{file_name(created_us, block)}", block=block)
+    refill = new_refill(disk, path=f"{SLOT}/{FileName(created_us, block)}", block=block)
     write(refill, 0, 1, 2)
     write(refill, 7, shard=1)
     refill.ack(key(0), A)
@@ -45,7 +45,7 @@ def make(folder: Path, created_us: int, block: bytes) -> Path:
 
 
 def path_of(state: Path, created_us: int = CREATED_US, block: bytes = BLOCK) -> Path:
-    return state / "refill" / SLOT / file_name(created_us, block)
+    return state / "refill" / SLOT / str(FileName(created_us, block))
 
 
 def ask(cli: Cli, *arguments: object) -> Any:
@@ -197,7 +197,7 @@ def test_dropping_a_file_says_what_and_deletes_that_alone(cli: Cli, state: Path)
         ],
     }
     left = sorted(each.name for each in (state / "refill" / SLOT).iterdir())
-    other = file_name(CREATED_US + 1, b"\xab" * 16)
+    other = str(FileName(CREATED_US + 1, b"\xab" * 16))
     assert left == [other, f"{other}.note", "lock", "topic"]
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from headpond.model.errors import BadTopicName
 from headpond.producer.refill.folder import (
     FileName,
-    file_name,
     files,
     remove_unfinished,
     size_bytes,
@@ -62,8 +61,8 @@ def test_any_producer_name_makes_a_slot_that_a_disk_takes_and_that_is_found(
     slot = slot_name("/".join(topic), producer)
     assert len(slot) < 200 and "/" not in slot and not slot.startswith(".")
     disk = MemoryDisk()
-    disk.create(f"refill/{slot}/lock").close()
-    assert slots(disk, "refill") == [f"refill/{slot}"]
+    disk.create(f"{slot}/lock").close()
+    assert slots(disk) == [slot]
 
 
 def test_a_topic_that_has_no_name_has_no_slot() -> None:
@@ -75,13 +74,13 @@ def test_more_processes_have_numbered_slots(disk: Disk) -> None:
     slot = slot_name("orders", "p")
     assert list(islice(slot_names(slot), 3)) == [slot, f"{slot}~2", f"{slot}~3"]
     for name in (f"{slot}~10", f"{slot}~2", slot, slot_name("orders", "q")):
-        disk.create(f"refill/{name}/lock").close()
-    assert slots_of(disk, "refill", slot) == [f"refill/{slot}", f"refill/{slot}~2", f"refill/{slot}~10"]
-    assert len(slots(disk, "refill")) == 4
+        disk.create(f"{name}/lock").close()
+    assert slots_of(disk, slot) == [slot, f"{slot}~2", f"{slot}~10"]
+    assert len(slots(disk)) == 4
 
 
 def test_files_come_oldest_first_and_other_things_are_left_alone(disk: Disk) -> None:
-    names = [file_name(2_000, BLOCK), file_name(10**16, bytes(16)), file_name(1_000, b"\xff" * 16)]
+    names = [str(FileName(2_000, BLOCK)), str(FileName(10**16, bytes(16))), str(FileName(1_000, b"\xff" * 16))]
     for name in (*names, "lock", "topic", names[0] + ".new", "1-2.refill", names[0].upper(), "notes.txt"):
         disk.create(f"slot/{name}").close()
     assert files(disk, "slot") == [f"slot/{name}" for name in (names[2], names[0], names[1])]
@@ -89,13 +88,13 @@ def test_files_come_oldest_first_and_other_things_are_left_alone(disk: Disk) -> 
 
 
 def test_files_of_a_disks_root_have_no_folder_in_their_path(disk: Disk) -> None:
-    name = file_name(5, BLOCK)
+    name = str(FileName(5, BLOCK))
     disk.create(name).close()
     assert files(disk, "") == [name]
 
 
 def test_a_name_says_when_and_which_block() -> None:
-    name = file_name(1_794_718_800_000_000, BLOCK)
+    name = str(FileName(1_794_718_800_000_000, BLOCK))
     assert name == f"1794718800000000-{BLOCK.hex()}.refill"
     assert FileName.parse(name) == (1_794_718_800_000_000, BLOCK)
     for other in ("", "lock", name[1:], name + "x", name.replace(".refill", ".log"), "x" + name[1:]):
@@ -105,7 +104,7 @@ def test_a_name_says_when_and_which_block() -> None:
 def test_a_slots_size_is_that_of_its_refill_files(disk: Disk) -> None:
     total = 0
     for number in range(3):
-        refill = new_refill(disk, path=f"slot/{file_name(number, BLOCK)}")
+        refill = new_refill(disk, path=f"slot/{FileName(number, BLOCK)}")
         write(refill, *range(number + 1))
         refill.close(None)
         total += refill.size_bytes
@@ -115,7 +114,7 @@ def test_a_slots_size_is_that_of_its_refill_files(disk: Disk) -> None:
 
 
 def test_files_that_a_crash_left_unfinished_are_removed(disk: Disk) -> None:
-    name = file_name(1, BLOCK)
+    name = str(FileName(1, BLOCK))
     for each in (name, name + ".new", "topic.new", "other.refill.new"):
         disk.create(f"slot/{each}").close()
     remove_unfinished(disk, "slot")
@@ -124,6 +123,5 @@ def test_files_that_a_crash_left_unfinished_are_removed(disk: Disk) -> None:
 
 def test_a_file_that_is_named_like_a_slot_is_no_slot(disk: Disk) -> None:
     slot = slot_name("orders", "p")
-    disk.create(f"refill/{slot}").close()
-    assert [each for path in slots(disk, "refill") for each in files(disk, path)] == []
-    assert slots(disk, "nowhere") == []
+    disk.create(slot).close()
+    assert [each for path in slots(disk) for each in files(disk, path)] == []

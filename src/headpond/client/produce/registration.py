@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -25,6 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from headpond.client.link.link import Link
+from headpond.client.produce.slot import replace_note
 from headpond.model.errors import Fenced, HeadpondError, ProducerBusy
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.greeting import Ping
@@ -90,13 +90,8 @@ class LeaseNote:
         return epoch > 0 and (not held or epoch < self._noted.first)
 
     def _write(self) -> None:
-        if self._path is None:
-            return
-        new = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
-        with suppress(OSError):  # without it, files that are spilled now count as late
-            self._path.parent.mkdir(exist_ok=True)
-            new.write_bytes(msgspec.msgpack.encode(self._noted))
-            new.replace(self._path)
+        if self._path is not None:  # without it, files that are spilled now count as late
+            replace_note(self._path, msgspec.msgpack.encode(self._noted))
 
 
 class ProducerRegistration:

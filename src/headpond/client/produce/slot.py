@@ -69,7 +69,7 @@ class Slot:
         return slot
 
     def _adopt(self, name: str) -> None:
-        for folder in slots_of(self.disk, "", name):
+        for folder in slots_of(self.disk, name):
             if folder not in self._locks and files(self.disk, folder):
                 with suppress(RefillInUse, OSError):
                     self._locks[folder] = FolderLock.take(self.disk.root / folder)
@@ -101,12 +101,18 @@ class Slot:
             return None
 
     def cache_topic(self, info: TopicInfo) -> None:
-        new = self._topic_file.with_name(f"{self._topic_file.name}.{os.getpid()}.new")
-        with suppress(OSError):  # it only helps a start with the node away
-            self._topic_file.parent.mkdir(exist_ok=True)
-            note = msgspec.msgpack.encode(msgspec.structs.replace(info, shard_list=[]))
-            new.write_bytes(encode(FrameType.RECORD, note))
-            new.replace(self._topic_file)
+        """Notes the topic, which helps a start with the node away."""
+        note = msgspec.msgpack.encode(msgspec.structs.replace(info, shard_list=[]))
+        replace_note(self._topic_file, encode(FrameType.RECORD, note))
+
+
+def replace_note(path: Path, data: bytes) -> None:
+    """Replaces a file that only helps, in one step: a disk that takes nothing is no error."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        new.write_bytes(data)
+        new.replace(path)
 
 
 def _notes_of(root: Path, slot: str) -> Path:

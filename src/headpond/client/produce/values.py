@@ -325,7 +325,6 @@ def _shown(value: Any) -> str:
 
 
 FIELD_BYTES = 16
-_FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class TypedValues:
@@ -354,7 +353,7 @@ class TypedValues:
         kept = dict(value)
         try:
             pa.scalar(kept, self._type)
-        except _FAULTS as error:
+        except _CONVERSION_ERRORS as error:
             self._look([(field.name, check_of(field, ask_arrow=True)) for field in self.schema], kept)
             raise SchemaMismatch(f"the row does not fit: {error}") from error
         return kept, _bytes_of(kept)
@@ -388,7 +387,7 @@ class TypedValues:
                 for field, column in zip(self._messages, columns, strict=False)
             ]
             return pa.RecordBatch.from_arrays([*arrays, pa.array(values, self._type)], schema=self._messages)
-        except _FAULTS as error:
+        except _CONVERSION_ERRORS as error:
             raise SchemaMismatch(f"the messages do not make a batch: {error}") from error
 
 

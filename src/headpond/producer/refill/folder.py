@@ -21,7 +21,6 @@ from typing import NamedTuple
 from xxhash import xxh3_64_hexdigest
 
 from headpond.model.errors import BadFrame
-from headpond.model.identity import BLOCK_BYTES
 from headpond.model.names import TopicName
 from headpond.producer.refill.form import SUFFIX, decode_refill_title
 from headpond.storage.append import NEW_SUFFIX
@@ -58,11 +57,6 @@ class FileName(NamedTuple):
         return None if match is None else cls(int(match[1]), bytes.fromhex(match[2]))
 
 
-def file_name(created_us: int, block: bytes) -> str:
-    assert len(block) == BLOCK_BYTES and created_us >= 0
-    return str(FileName(created_us, block))
-
-
 def slot_name(topic: str, producer: str) -> str:
     """The name of the first slot of a topic and a producer; a bare and a whole topic name have the same."""
     name = TopicName.parse(topic)
@@ -82,29 +76,26 @@ def slot_names(slot: str) -> Iterator[str]:
         yield f"{slot}~{number}"
 
 
-def slots(disk: Disk, root: str = "") -> list[str]:
-    """The paths of all slots, sorted."""
-    return [_join(root, name) for name in disk.list(root) if _SLOT.fullmatch(name)]
+def slots(disk: Disk) -> list[str]:
+    """The names of all slots, sorted."""
+    return [name for name in disk.list("") if _SLOT.fullmatch(name)]
 
 
-def slots_of(disk: Disk, root: str, slot: str) -> list[str]:
-    """The paths of the slots of one topic and producer, the first one first."""
-    found = []
-    for name in disk.list(root):
-        base, _, number = name.partition("~")
-        if base == slot and _SLOT.fullmatch(name):
-            found.append((int(number or 1), _join(root, name)))
-    return [path for _, path in sorted(found)]
+def slots_of(disk: Disk, slot: str) -> list[str]:
+    """The names of the slots of one topic and producer, the first one first."""
+    found = [name for name in slots(disk) if name.partition("~")[0] == slot]
+    return sorted(found, key=lambda name: int(name.partition("~")[2] or 1))
 
 
 def files(disk: Disk, slot: str) -> list[str]:
-    """The paths of the refill files in a slot, oldest first."""
+    """The paths of the refill files in a slot, oldest first; an empty slot is the disk's root."""
     try:
         names = disk.list(slot)
     except NotADirectoryError:  # a file that is named like a slot
         return []
     known = ((FileName.parse(name), name) for name in names)
-    return [_join(slot, name) for parsed, name in sorted((p, name) for p, name in known if p is not None)]
+    sorted_names = [name for _, name in sorted((p, name) for p, name in known if p is not None)]
+    return [f"{slot}/{name}" for name in sorted_names] if slot else sorted_names
 
 
 def size_bytes(disk: Disk, slot: str) -> int:
@@ -116,7 +107,7 @@ def remove_unfinished(disk: Disk, slot: str) -> None:
     """Removes files whose making was interrupted; they hold nothing promised. For the holder of the slot."""
     for name in disk.list(slot):
         if name.endswith(SUFFIX + NEW_SUFFIX) and FileName.parse(name.removesuffix(NEW_SUFFIX)) is not None:
-            disk.remove(_join(slot, name))
+            disk.remove(f"{slot}/{name}")
 
 
 def _size(disk: Disk, path: str) -> int:
@@ -128,10 +119,6 @@ def _size(disk: Disk, path: str) -> int:
         return file.size()
     finally:
         file.close()
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
 
 
 def read_title(disk: Disk, path: str) -> tuple[bytes, Title] | None:
