@@ -77,7 +77,7 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
     """Checks options and columns before the first task; returns the columns of a typed topic."""
     if overwrite:
         raise BadRequest(
-            "a topic is only ever appended to",
+            "a topic can only be appended to",
             hint='Use mode("append"), and outputMode("append") for a stream.',
         )
     topic = None  # a column names it, or it is not created yet
@@ -223,7 +223,7 @@ def check_columns(
         kind = schema.field(place).type if place >= 0 else pa.null()
         if not (pt.is_string(kind) or pt.is_large_string(kind)):
             raise SchemaMismatch(
-                "it is not said which topic the rows go to",
+                "no topic is given for the rows",
                 hint="Set the option topic, or add a column topic of type string.",
             )
     rows = schema.empty_table()

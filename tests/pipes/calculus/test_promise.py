@@ -206,7 +206,7 @@ def test_where_nothing_comes_late_or_is_asked_for_again_little_room_is_enough(ro
 
 
 def test_how_late_a_packet_may_be_is_a_number_of_others() -> None:
-    with pytest.raises(BadRequest, match="late by 0"):
+    with pytest.raises(BadRequest, match="late must be from 1"):
         Channel(late=0)
 
 
@@ -393,7 +393,7 @@ def test_a_walk_through_time_agrees_with_the_promise(seed: int) -> None:
 
 
 def test_a_channels_rates_are_probabilities() -> None:
-    with pytest.raises(BadRequest, match="confirm loss is 2"):
+    with pytest.raises(BadRequest, match="confirm loss must be from 0 to 1, not 2"):
         Channel(confirm_loss=2)
 
 

@@ -223,7 +223,7 @@ def test_archive_and_compact_refuse_wrong_inputs(node: RealNode, tmp_path: Path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious").write_text("")
     send(node, "orders", range(1))
-    with pytest.raises(BadRequest, match="is not empty, and no archive"):
+    with pytest.raises(BadRequest, match="is not empty, and not an archive"):
         archive("orders", tmp_path / "other", url=node.url)
     ArchiveFolder(tmp_path / "taken").claim(ArchiveInfo(topic="another", topic_uuid="00"))
     with pytest.raises(BadRequest, match="is an archive of another"):

@@ -165,7 +165,7 @@ def test_a_replay_refuses_wrong_inputs(spark: SparkSession, node: RealNode, tmp_
         (tmp_path / "files", "empty", {"start": "5"}, "start and end are a topic's"),
         ("here", "empty", {"where": "no_such = 1"}, "is not a condition over"),
         ("here", "empty", {"start": "9"}, "is not there yet"),
-        ("here", "empty", {"batch_entries": 0}, "batches of 0 entries"),
+        ("here", "empty", {"batch_entries": 0}, "must be above 0, not 0"),
     ]
     for source, target, options, message in wrong:
         with pytest.raises(BadRequest, match=message):

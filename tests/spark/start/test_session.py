@@ -222,7 +222,7 @@ def test_this_python_makes_plans_and_tasks_run_in_pyspark_python(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", elsewhere)
     monkeypatch.setattr(spark.sparkContext, "_python_includes", ["headpond.zip"])
     rows = read_a_message(register_format(spark.newSession()), shared_url, topic)
-    with pytest.raises(SparkWorker, match="there/python, and there is none"), job_errors():
+    with pytest.raises(SparkWorker, match="there/python: there is no such program"), job_errors():
         rows.collect()
     assert spark.sparkContext.pythonExec == elsewhere
 

@@ -48,7 +48,7 @@ def probability(value: Number, name: str) -> Fraction:
     """The number as a fraction, from 0 to 1."""
     found = exact(value)
     if not 0 <= found <= 1:
-        raise BadRequest(f"{name} is {value}, and a probability is from 0 to 1")
+        raise BadRequest(f"{name} must be from 0 to 1, not {value}")
     return found
 
 
@@ -245,7 +245,7 @@ class Channel:
         for name in ("loss", "duplicate", "reorder", "confirm_loss"):
             object.__setattr__(self, name, probability(getattr(self, name), name.replace("_", " ")))
         if not 1 <= self.late <= LATE_MAX:
-            raise BadRequest(f"a packet is late by {self.late:,} others, and 1 to {LATE_MAX:,} is allowed")
+            raise BadRequest(f"late must be from 1 to {LATE_MAX:,} packets, not {self.late:,}")
         rated = sorted(self.faults - UNRATED)
         if rated:
             raise BadRequest(f"{', '.join(rated)} is given as a rate, not as a fault that may happen")

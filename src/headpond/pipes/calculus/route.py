@@ -108,7 +108,7 @@ class Route:
 def parse_route(text: str) -> Route:
     """Reads the text of a route; a fault in it is a ``BadRequest`` that names the nearest right word."""
     if len(text) > TEXT_MAX:
-        raise BadRequest(f"the route is {len(text):,} characters long, and {TEXT_MAX:,} are allowed")
+        raise BadRequest(f"the route has {len(text):,} characters; at most {TEXT_MAX:,} are allowed")
     parts = text.split("|")
     rates: dict[str, Fraction | int] = {}
     fails = Fraction(0)
@@ -119,7 +119,7 @@ def parse_route(text: str) -> Route:
         fails = probability(given.get("fail", 0), f"fail of {WORKER}")
     parts = parts or ["bare"]
     if len(parts) > STAGES_MAX:
-        raise BadRequest(f"the route has {len(parts)} pipes, and {STAGES_MAX} are allowed")
+        raise BadRequest(f"the route has {len(parts)} pipes; at most {STAGES_MAX} are allowed")
     return Route(tuple(_parse_stage(part, text) for part in parts), rates, fails)
 
 
@@ -135,7 +135,7 @@ def check_composition(route: Route) -> None:
         above = route.stages[position + 1 :]
         if stage.settles and not all(map(_bears_failure, above)):
             raise BadRequest(
-                f"over {stage.pipe}(confirm=settled) stands a pipe that would drop what failed and comes again",
+                f"a pipe over {stage.pipe}(confirm=settled) would drop a message that failed and comes again",
                 hint="Only dedup by id can stand over it; or give confirm=settled to the outermost pipe.",
             )
 
@@ -144,7 +144,7 @@ def parse_chain(text: str) -> tuple[Route, ...]:
     """The routes of a text, in the order a message passes them; ``BadRequest`` for what cannot be built."""
     parts = text.split("->")
     if len(parts) > HOPS_MAX:
-        raise BadRequest(f"the route has {len(parts)} hops, and {HOPS_MAX} are allowed")
+        raise BadRequest(f"the route has {len(parts)} hops; at most {HOPS_MAX} are allowed")
     routes = tuple(parse_route(part.strip()) for part in parts)
     for route in routes:
         check_composition(route)
@@ -200,7 +200,7 @@ def _parse_numbers(word: str, part: str, names: Sequence[str]) -> dict[str, Frac
             raise BadRequest(f"{word} has no parameter {name!r}", hint=_nearest(name, names, "Parameters"))
         if not _NUMBER.fullmatch(text) or (name == "late" and not text.isdecimal()):
             kind = "a whole number" if name == "late" else "a number from 0 to 1"
-            raise BadRequest(f"{name} of {word} is {text!r}, and {kind} is expected")
+            raise BadRequest(f"{name} of {word} must be {kind}, not {text!r}")
         numbers[name] = Fraction(text)
     return numbers
 
@@ -247,13 +247,13 @@ def _value(text: str) -> Value:
 def _check(pipe: str, parameter: Parameter, value: Value) -> None:
     name, default = parameter.name, parameter.default
     if type(value) is not type(default):
-        raise BadRequest(f"{name} of {pipe} is {_text(value)}, and {_kind(parameter)} is expected")
+        raise BadRequest(f"{name} of {pipe} must be {_kind(parameter)}, not {_text(value)}")
     if parameter.choices and value not in parameter.choices:
         hint = _nearest(str(value), parameter.choices, "Values")
-        raise BadRequest(f"{name} of {pipe} is {value!r}, and {_kind(parameter)} is expected", hint=hint)
+        raise BadRequest(f"{name} of {pipe} must be {_kind(parameter)}, not {value!r}", hint=hint)
     if type(value) is int and not parameter.minimum <= value <= parameter.maximum:
         raise BadRequest(
-            f"{name} of {pipe} is {value:,}, and {parameter.minimum:,} to {parameter.maximum:,} is allowed"
+            f"{name} of {pipe} must be from {parameter.minimum:,} to {parameter.maximum:,}, not {value:,}"
         )
 
 

@@ -28,7 +28,7 @@ def new_epoch() -> int:
 def check_epoch(epoch: int) -> int:
     """The number, if it can travel; else ``BadRequest``."""
     if not 0 <= epoch <= NUMBER_MAX:
-        raise BadRequest(f"the epoch is {epoch}, and 0 to {NUMBER_MAX} is allowed")
+        raise BadRequest(f"the epoch must be from 0 to {NUMBER_MAX}, not {epoch}")
     return epoch
 
 

@@ -131,14 +131,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         for name, rate in self.rates.items():
             if not 0 <= rate <= 1:
-                raise BadRequest(f"{name.replace('_', ' ')} is {rate}, and 0 to 1 is allowed")
+                raise BadRequest(f"{name.replace('_', ' ')} must be from 0 to 1, not {rate}")
         if self.rate and not RATE_MIN <= self.rate <= RATE_MAX:
             raise BadRequest(
-                f"the rate is {self.rate:g}, and {RATE_MIN:g} to {RATE_MAX:g} a second is allowed, or 0"
+                f"the rate must be 0, or from {RATE_MIN:g} to {RATE_MAX:g} per second, not {self.rate:g}"
             )
         times = (self.work_s, self.reorder_s or 0.0, *(crash.down_s for crash in self.crashes))
         if not all(0 <= seconds <= TIME_MAX_S for seconds in times):
-            raise BadRequest(f"a time is below 0 or above {TIME_MAX_S:,.0f} seconds")
+            raise BadRequest(f"every time must be from 0 to {TIME_MAX_S:,.0f} seconds")
 
     @property
     def tick_s(self) -> float:

@@ -68,7 +68,7 @@ def run(
     faults = faults or Faults()
     faults.check()
     if not 1 <= messages <= MESSAGES_MAX:
-        raise BadRequest(f"{messages:,} messages were asked for, and 1 to {MESSAGES_MAX:,} are allowed")
+        raise BadRequest(f"a run has from 1 to {MESSAGES_MAX:,} messages, not {messages:,}")
     hops = list(parse_chain(route))
     world = World(hops, faults, messages, Random(seed), trace)
     world.run()

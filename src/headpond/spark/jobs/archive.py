@@ -66,7 +66,7 @@ def archive(
     """Adds the messages that the archive lacks; with ``follow`` also new ones, until interrupted."""
     feed = topic_of(topic, "the topic", "A topic is archived; name it as topic:NAME.", url, token)
     if batch_bytes < 1:
-        raise BadRequest(f"batches of {batch_bytes} bytes", hint="Take a number above 0.")
+        raise BadRequest(f"the bytes of a batch must be above 0, not {batch_bytes}")
     place = ArchiveFolder(folder)
     info = feed.show()
     place.claim(ArchiveInfo(topic=info.topic, topic_uuid=info.uuid.hex()))
@@ -135,9 +135,9 @@ def write_batch(place: ArchiveFolder, batch: DataFrame, number: int, query: str,
         there = "none" if newest is None else f"batch {newest.batch}"
         there += ", of other rows" if newest is not None and number == newest.batch else ""
         raise BadRequest(
-            f"the checkpoint of {place.path} is not of the archive's own moment: it brings batch {number}, "
-            f"and the newest there is {there}",
-            hint="Put _headpond back as one, of one moment, or archive into a new folder.",
+            f"the checkpoint of {place.path} does not match the archive: it continues with batch {number}, "
+            f"and the archive's newest is {there}",
+            hint="Restore the whole folder _headpond from one backup, or archive into a new folder.",
         )
     staged = place.stage(number)
     rows, count = counted(batch)
@@ -181,7 +181,7 @@ def compact(
     a file after it gets an error that the file is gone, never a wrong row.
     """
     if target_bytes < 1:
-        raise BadRequest(f"files of {target_bytes} bytes", hint="Take a number above 0.")
+        raise BadRequest(f"the bytes of a file must be above 0, not {target_bytes}")
     place = ArchiveFolder(folder)
     place.info()
     began = time.monotonic()

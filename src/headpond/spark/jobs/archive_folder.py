@@ -110,7 +110,7 @@ class ArchiveFolder:
         if self.path.is_file():
             raise BadRequest(f"{self.path} is a file", hint="Name a folder; it is made if it is not there.")
         if self.path.exists() and any(self.path.iterdir()):
-            raise BadRequest(f"{self.path} is not empty, and no archive", hint="Name a new folder.")
+            raise BadRequest(f"{self.path} is not empty, and not an archive", hint="Name a new folder.")
         try:
             self.inside.mkdir(parents=True, exist_ok=True)
             _write(self.inside / "archive.json", msgspec.json.encode(info))

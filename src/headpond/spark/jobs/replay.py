@@ -225,7 +225,7 @@ def replay(
     if feed.kind is FeedKind.PARQUET and (start or end):
         raise BadRequest("start and end are a topic's", hint="Take a part of files with `where`.")
     if batch_entries < 1:
-        raise BadRequest(f"batches of {batch_entries} entries", hint="Take a number above 0.")
+        raise BadRequest(f"the entries of a batch must be above 0, not {batch_entries}")
     if feed == goal:
         raise BadRequest(f"{goal} would be written to itself", hint="Name another target.")
     feed.check()

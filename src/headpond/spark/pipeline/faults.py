@@ -229,7 +229,7 @@ def _step_faults(name: str, step: StepTable, known: dict[str, tuple[str, ...]]) 
         if not step.route:
             yield PlanFault((*path, "route"), "a route needs at least one name and its predicate")
         if REST in step.route:
-            yield PlanFault((*path, "route", REST), f"{REST} is the name of what matches nothing", "Rename it.")
+            yield PlanFault((*path, "route", REST), f"{REST} is the name of the other rows", "Rename it.")
     elif step.drop_rest:
         yield PlanFault((*path, "drop_rest"), "drop_rest is about a route")
 

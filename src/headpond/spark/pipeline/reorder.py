@@ -75,7 +75,7 @@ def reorder(rows: DataFrame, step: Reorder) -> DataFrame:
         )
     schema = StructType([*rows.schema.fields, StructField(OUT_OF_ORDER, BooleanType(), False)])
     if not rows.isStreaming:
-        raise BadRequest("rows that are read at once are in any order", hint="Sort them with SQL.")
+        raise BadRequest("reorder takes a stream, and these rows are a batch read", hint="Sort them with SQL.")
     wait_ms = round(seconds(step.wait) * 1000)
     processor = ReorderProcessor(rows.schema, step.index, step.first, step.held_max, wait_ms)
     return rows.groupBy(*by).transformWithState(processor, schema, "append", "ProcessingTime")

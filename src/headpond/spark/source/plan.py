@@ -197,7 +197,7 @@ def _places_by_shard(ends: Ends, places: Places, name: str, read: Sequence[int])
     by_shard = places.get(ends.topic, places.get("", {}))
     if not by_shard:
         raise BadRequest(
-            f"{name} says nothing of topic {shown}", hint=f"Name its shards too: {', '.join(map(str, read))}."
+            f"{name} does not name topic {shown}", hint=f"Name its shards too: {', '.join(map(str, read))}."
         )
     if sorted(by_shard) != list(read):
         raise BadRequest(

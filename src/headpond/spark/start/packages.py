@@ -85,7 +85,7 @@ def worker_fault(text: str) -> SparkWorker | None:
     if missing is not None:
         return SparkWorker(f"the Python of Spark's workers has no {missing[1]}")
     if (program := _NO_PYTHON.search(text)) is not None:
-        return SparkWorker(f"Spark's workers are to run {program[1]}, and there is none")
+        return SparkWorker(f"Spark's workers cannot run {program[1]}: there is no such program")
     if "PYTHON_VERSION_MISMATCH" in text:
         return SparkWorker("the Python of Spark's workers is of another version than this one")
     return None

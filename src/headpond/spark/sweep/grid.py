@@ -54,14 +54,16 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         routes = tuple(map(route_text, self.routes))
         for name, values in (("routes", routes), *((axis, getattr(self, axis)) for axis in AXES)):
             if not values or len(set(values)) < len(values):
-                raise BadRequest(f"{name.replace('_', ' ')} of the grid: none, or one of them twice")
+                raise BadRequest(
+                    f"{name.replace('_', ' ')} of the grid must have at least one value, and none twice"
+                )
         for axis in AXES:
             for rate in getattr(self, axis):
                 Faults(**{axis: rate}).check()
         if self.seeds < 1 or not 1 <= self.messages <= MESSAGES_MAX:
-            raise BadRequest(f"a grid has at least 1 seed, and 1 to {MESSAGES_MAX:,} messages a run")
+            raise BadRequest(f"a grid has at least 1 seed, and from 1 to {MESSAGES_MAX:,} messages per run")
         if len(self) > RUNS_MAX:
-            raise BadRequest(f"the grid has {len(self):,} runs, and {RUNS_MAX:,} are allowed")
+            raise BadRequest(f"the grid has {len(self):,} runs; at most {RUNS_MAX:,} are allowed")
 
     def __len__(self) -> int:
         """The number of runs."""

@@ -344,7 +344,7 @@ def _draw_counts(axes: Axes, windows: list[AuditPart], window_s: float) -> None:
         axes.bar(times, lost, width=width, color=WRONG, label="missing")
     most = max((part.sent for part in windows), default=0)
     axes.set_ylim(0, 1.35 * max(most, 1))  # with room for the legend
-    axes.set_ylabel(f"messages a window of {window_s:g} s")
+    axes.set_ylabel(f"messages per window of {window_s:g} s")
     axes.set_xlabel("sent at (UTC)")
     axes.grid(alpha=0.3, axis="y")
     axes.legend(loc="upper left", ncols=2)

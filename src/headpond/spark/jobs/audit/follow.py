@@ -186,7 +186,7 @@ def _watch(
                     update(found)
                 if found.open > OPEN_MAX:
                     raise LimitReached(
-                        f"{found.open:,} messages are open, and {OPEN_MAX:,} are allowed",
+                        f"{found.open:,} messages are open; at most {OPEN_MAX:,} are allowed",
                         hint="One of the topics stands still, or --window and --late are too long.",
                     )
             if ended or work.stopping.is_set():
