@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+import grimp
 import pytest
 
 from headpond.broker.settings import HttpLimits, Limits, LogSettings, Settings, StagingSettings
@@ -52,6 +54,12 @@ def test_a_source_file_says_what_it_is(path: Path) -> None:
 def test_every_folder_with_code_is_a_package() -> None:
     folders = {path.parent for path in SOURCES}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for the type checker count too."""
+    graph = grimp.build_graph("headpond", cache_dir=None)
+    TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
 def test_no_module_is_a_drawer_for_everything() -> None:
