@@ -18,6 +18,7 @@ Three rules keep this safe:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from headpond.storage.append import STATUS_BYTES, Batch
@@ -40,22 +41,22 @@ FULL_MAX = 2
 """How many generations may wait for their checkpoint; past that every log syncs separately."""
 
 
+@dataclass(eq=False)
 class Generation:
     """One file of the commit journal, and the files that it names."""
 
-    def __init__(self, number: int, bytes_max: int, spare: int | None) -> None:
-        self.number = number
-        self.bytes_max = bytes_max
-        self.spare = spare
-        """The retired generation whose file it reuses."""
-        self.at = 0
-        self.paths: set[str] = set()
-        self.doubtful: set[str] = set()
-        self.synced = False
-        self.waits_for: set[Committer] = set()
-        self.broken = False
-        """Whether a write to it failed: its file is not reused."""
-        self.file: DiskFile | None = None
+    number: int
+    bytes_max: int
+    spare: int | None
+    """The retired generation whose file it reuses."""
+    at: int = 0
+    paths: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+    synced: bool = False
+    waits_for: set[Committer] = field(default_factory=set)
+    broken: bool = False
+    """Whether a write to it failed: its file is not reused."""
+    file: DiskFile | None = None
 
     def write(self, disk: Disk, frames: list[bytes]) -> None:
         if self.file is None:
@@ -150,15 +151,15 @@ class Checkpoint:
         self.full, self.spares = [], []
 
 
+@dataclass(eq=False)
 class RoundWrite:
     """The writes of all logs in one round."""
 
-    def __init__(self, generation: Generation, writes: list[tuple[CommitLane, Batch]]) -> None:
-        self.generation = generation
-        self.writes = writes
-        self.bytes = 0
-        self.errors: dict[CommitLane, OSError] = {}
-        """Logs whose own file could not be written, though the journal has the bytes."""
+    generation: Generation
+    writes: list[tuple[CommitLane, Batch]]
+    bytes: int = 0
+    errors: dict[CommitLane, OSError] = field(default_factory=dict)
+    """Logs whose own file could not be written, though the journal has the bytes."""
 
     def run(self, disk: Disk) -> None:
         """After an ``OSError`` nothing of the round counts, for any log."""

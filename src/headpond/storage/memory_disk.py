@@ -15,7 +15,7 @@ import os
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headpond.model.ranges import RangeSet
@@ -36,19 +36,17 @@ Names = list[str]
 _CHANGES = frozenset({"write", "sync", "create", "preallocate", "truncate", "rename", "remove", "sync_folder"})
 
 
+@dataclass(slots=True, eq=False)
 class FileImage:
     """The visible and the durable bytes of a file. Room behind ``data`` up to ``size`` reads as zeros."""
 
-    __slots__ = ("data", "dirty", "durable", "durable_size", "size", "spoilt")
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.size = 0
-        self.durable = bytearray()
-        self.durable_size = 0
-        self.dirty = RangeSet()
-        self.spoilt = RangeSet()
-        """Bytes that cannot be read until they are written again."""
+    data: bytearray = field(default_factory=bytearray)
+    size: int = 0
+    durable: bytearray = field(default_factory=bytearray)
+    durable_size: int = 0
+    dirty: RangeSet = field(default_factory=RangeSet)
+    spoilt: RangeSet = field(default_factory=RangeSet)
+    """Bytes that cannot be read until they are written again."""
 
     def read(self, offset: int, size: int) -> bytes:
         size = max(0, min(size, self.size - offset))

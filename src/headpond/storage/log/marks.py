@@ -8,6 +8,7 @@ and move back when a sync fails.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,18 +31,16 @@ Stored = tuple[int, int, int]
 """An admitted segment: origin_crc, first entry, count."""
 
 
+@dataclass(slots=True)
 class BlockMarks:
     """The marks of one block."""
 
-    __slots__ = ("admitted", "ended_us", "pending", "recent", "touched_us")
-
-    def __init__(self, touched_us: int = 0) -> None:
-        self.admitted = RangeSet()
-        self.recent: dict[int, Stored] = {}
-        self.pending = 0
-        """How many of the latest in ``recent`` are not durable: no file has them, so they stay in memory."""
-        self.touched_us = touched_us
-        self.ended_us: int | None = None
+    touched_us: int = 0
+    admitted: RangeSet = field(default_factory=RangeSet)
+    recent: dict[int, Stored] = field(default_factory=dict)
+    pending: int = 0
+    """How many of the latest in ``recent`` are not durable: no file has them, so they stay in memory."""
+    ended_us: int | None = None
 
 
 class _BlockImage(msgspec.Struct, array_like=True, frozen=True):
@@ -216,10 +215,9 @@ class Marks:
         marks = cls()
         marks.book = Book.of(book)
         for image in images:
-            known = marks._blocks[image.block] = BlockMarks(image.touched_us)
-            known.admitted = RangeSet(image.admitted)
-            known.recent = {segment: (crc, first, count) for segment, crc, first, count in image.recent}
-            known.ended_us = image.ended_us
+            recent = {segment: (crc, first, count) for segment, crc, first, count in image.recent}
+            known = BlockMarks(image.touched_us, RangeSet(image.admitted), recent, ended_us=image.ended_us)
+            marks._blocks[image.block] = known
         return marks
 
     def admitted(self) -> dict[bytes, list[tuple[int, int]]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -47,16 +48,14 @@ REFUSALS_MAX = 500
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 
+@dataclass(slots=True)
 class _Scanned:
     """The segments of one block in the part of a file that was read."""
 
-    __slots__ = ("entry", "found", "offset")
-
-    def __init__(self, entry: int) -> None:
-        self.found: dict[int, Stored] = {}
-        self.offset = 0
-        self.entry = entry
-        """The first entry of the record at ``offset``, or a lower one."""
+    entry: int
+    """The first entry of the record at ``offset``, or a lower one."""
+    offset: int = 0
+    found: dict[int, Stored] = field(default_factory=dict)
 
 
 class SegmentFinder:
