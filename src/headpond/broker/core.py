@@ -118,8 +118,7 @@ class NodeCore:
             vitals=vitals,
             links=peering.infos,
         )
-        topics.listeners = (consuming, producing, peering, fetching)
-        topics.before_deletion = peering.before_deletion
+        topics.listeners += [consuming, producing, peering, fetching]
         operations = self.operations = Operations(
             context,
             sessions,

@@ -65,7 +65,7 @@ class FindEntry(Fetch):
 
 @dataclass(frozen=True, slots=True)
 class FindSegments(Fetch):
-    """Looks up admitted segments that the marks have no longer."""
+    """Looks up admitted segments that are no longer in the marks."""
 
     wanted: list[tuple[bytes, int]] = field(default_factory=list)
     """Blocks and numbers."""

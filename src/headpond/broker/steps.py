@@ -1,4 +1,4 @@
-"""Work that waits: an operation is a generator that yields what it waits for.
+"""Work that waits: an operation is a generator that yields its waits.
 
 An operation that can answer at once returns its result. One that has to wait yields a ``Wait``; the ``yield``
 returns the value that came, or raises the error that came in its place. ``run`` drives such a generator: no

@@ -51,7 +51,7 @@ class Usage:
     refused: int = 0
     """Connections and segments refused, since the node was started."""
     figures: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """What takes a while to count, and when it was: since then it was added to."""
+    """Counts that take a while, and when each was made; until the next one it is added to."""
     rates: dict[str, int] = field(default_factory=dict)
     """By setting: the clock of all its connections, in µs."""
 
@@ -116,7 +116,7 @@ class Quotas:
         return self._take(topic, "staged_bytes", size, lambda tenant: sum(self._staged(tenant)))
 
     def _take(self, topic: Topic, what: str, more: int, look: Callable[[str], int]) -> QuotaReached | None:
-        """Adds ``more`` to a count of the topic's tenant, which is taken anew now and then; or refuses it."""
+        """Adds ``more`` to a count of the topic's tenant, which is repeated now and then; or refuses it."""
         limit: int | None = getattr(topic.settings, f"tenant_{what}")
         if limit is None:
             return None
@@ -172,7 +172,7 @@ class Quotas:
     # --- rates --------------------------------------------------------------------------------------
 
     def charge(self, session: Session, topic: Topic, *, size: int = 0, messages: int = 0) -> None:
-        """Counts what a connection sent; after too much the node does not read from it for a while."""
+        """Counts the bytes and messages of a connection; beyond its rate the node pauses reading from it."""
         if not topic.has_rates:
             return
         settings = topic.settings

@@ -56,7 +56,7 @@ class TokenRequests:
         return session.grant is ALL or session.grant.covers(token.grant)
 
     def _find(self, session: Session, said: str) -> KnownToken:
-        """By id or name, among those that the session may know of; of several names, the one not revoked."""
+        """By id or name, among those that the session may see; of several names, the one not revoked."""
         said = without_secret(said)
         token = self._tokens.get(said)
         found = [token] if token is not None else self._tokens.named(said)
@@ -79,18 +79,18 @@ class TokenRequests:
         first = not self._tokens.guarded
         if first and (not grant.covers(ALL) or ask.lasts_s is not None):
             raise BadRequest(
-                "the first token must be an admin's of everything, without an end: nobody else could make more",
+                "the first token must be for an admin of everything and must not expire: it makes the others",
                 hint="`headpond token bootstrap` makes it.",
             )
         if not first and not session.grant.covers(grant):
             within = ", ".join(map(str, session.grant.scopes))
-            raise NotAllowed(f"an admin of {within} can make tokens within that alone")
+            raise NotAllowed(f"an admin of {within} can only make tokens within that")
         now_us = self._context.now_us()
         expires_us = None if ask.lasts_s is None else now_us + math.ceil(ask.lasts_s * 1e6)
         if session.expires_us is not None and (expires_us is None or expires_us > session.expires_us):
             left_s = max(0, session.expires_us - now_us) // 1_000_000
             raise NotAllowed(
-                f"a token that ends in {left_s:,} s can make tokens that end no later alone",
+                f"a token that expires in {left_s:,} s can only make tokens that expire no later",
                 hint="Give it a shorter time with --expires, or have it made with a token that lasts longer.",
             )
         secret, made = make_token(

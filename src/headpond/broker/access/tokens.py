@@ -1,22 +1,20 @@
-"""Tokens: who may come in, kept in a journal of their own.
+"""Tokens, and the journal ``tokens`` that has them.
 
-A token's text is ``hpd_ID_SECRET``. The id (12 hexadecimal digits) is no secret: it is shown in lists, logs and
-the log of administration. The secret is 32 random bytes. Of it only SHA-256(salt + secret) is kept. A fast hash
-is enough, because what a slow one protects is a secret that can be guessed, and 256 random bits cannot; and it
-would let anybody keep the node busy by saying hello.
+The text of a token is ``hpd_ID_SECRET``. The id (12 hexadecimal digits) is not secret: lists and logs show it.
+The secret is 32 random bytes, of which the node stores only SHA-256(salt + secret). A fast hash is enough: a
+slow one protects secrets that can be guessed, and would let any client keep the node busy with greetings.
 
 === =============== =========================================================================================
 tag record          says
 === =============== =========================================================================================
 1   TokenMade       a token exists
-2   TokenEnded      it was revoked
-3   TokenForgotten  it is no longer listed (the oldest revoked ones, past ``TOKENS_MAX``)
-4   Guarded         there were tokens once: the node asks for one for ever
+2   TokenEnded      the token was revoked
+3   TokenForgotten  the token is not listed from now on (the oldest revoked ones, past ``TOKENS_MAX``)
+4   Guarded         there were tokens once: the node asks for one from then on
 === =============== =========================================================================================
 
-A node that ever had a token stays closed: revoking the last one must not open it. Where records rotted, one of
-them may have said that a token was revoked, and nothing tells of which: so all are, and ``headpond token
-bootstrap`` makes the next one.
+A node that ever had a token stays closed: revoking the last one does not open it. A rotted record may have been
+the revocation of any token, so all tokens are revoked then, and ``headpond token bootstrap`` makes a new one.
 """
 
 from __future__ import annotations
@@ -119,7 +117,7 @@ class Tokens(TableState):
         token_id, secret = _parse(text)
         token = self._by_id.get(token_id)
         if token is None or not hmac.compare_digest(_digest(token.made.salt, secret), token.made.digest):
-            raise TokenUnknown("the token is none of this node's")
+            raise TokenUnknown("this node does not know the token")
         token.check(now_us)  # only now: whether it was revoked is for its holder alone to know
         return token
 

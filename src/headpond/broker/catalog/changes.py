@@ -7,10 +7,10 @@ journal was compacted follows the snapshot once more.
 === =================== =====================================================================================
 tag record              says
 === =================== =====================================================================================
-1   TopicCreated        a topic exists from here on, and with it the places that it stands below
+1   TopicCreated        a topic exists from here on, and with it the places above it
 2   TopicDeleted        a topic is gone, with its settings and producers; its folder is to be removed
 3   TopicAltered        a typed topic has one more version of its schema
-4   PlaceCreated        a tenant, product or component exists, and those that it stands below
+4   PlaceCreated        a tenant, product or component exists, and those above it
 5   PlaceRemoved        a place is gone, with everything below it
 6   SettingsChanged     own settings of a place or a topic: some set, some unset
 7   ProducerRegistered  a producer of a topic, with its access and how its lease stands

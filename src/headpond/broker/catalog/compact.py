@@ -27,7 +27,7 @@ AGAIN_US = 60_000_000
 """How long a shard rests after a pass that failed."""
 CLOSE_TRIES = 3
 JOBS_MAX = 8
-"""So many passes wait at the most; the other shards are looked at again later."""
+"""The most passes that wait; other shards are looked at later."""
 ASKED_MAX = 64
 """Topics that are compacted by hand at a time: each of their shards is a pass that waits."""
 

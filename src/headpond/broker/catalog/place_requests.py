@@ -102,7 +102,7 @@ class PlaceRequests:
         self._quotas.create(session, tenant, "places", have)
         created = PlaceCreated(str(place), self._context.now_us(), settings)
         yield journaled(self._stores.catalog_journal, created)
-        if self._tree.get(place) is None:  # else another client was faster, and its settings stand
+        if self._tree.get(place) is None:  # else another client was faster, and its settings count
             self._catalog.apply(created)
         elif not ask.exist_ok:
             raise PlaceExists(f"there is a {place.shown} already")

@@ -1,4 +1,4 @@
-"""Retention: drops files, tells subscriptions what they lost, removes abandoned ones, forgets old blocks.
+"""Retention: drops files, settles their entries as lost, removes abandoned subscriptions, forgets old blocks.
 
 Each tick looks at some shards, in turn, and drops a bounded number of files, so that no tick is long.
 storage/log/retention.py decides which files go. A drop is staged in the log like a record; when it is durable,
@@ -136,13 +136,13 @@ class Retaining:
             for start, end in cursor.unread(cursor.cursor, shard.log.entry_durable)
         )
         logger.warning(
-            "subscription %r of %s was removed: nobody was connected for %g s; %d messages were unread",
+            "subscription %r of %s was removed: it had no consumer for %g s; %d messages were unread",
             name,
             topic.shown,
             topic.settings.expires_after,
             unsettled,
         )
         self._counters["subscriptions_expired"] += 1
-        gone = SubscriptionNotFound(f"the subscription {name!r} was removed: nobody was connected for too long")
+        gone = SubscriptionNotFound(f"subscription {name!r} was removed: it had no consumer for too long")
         self._consuming.send_away(subscription, gone)
         self._stores.settlements.note(Removed(topic.uuid, name))

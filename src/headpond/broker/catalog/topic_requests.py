@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -45,7 +44,11 @@ from headpond.wire.typed.versions import VERSIONS_BYTES_MAX
 
 
 class TopicListener:
-    """A part of the broker that hears of topics; each change is on the disk by then."""
+    """A part of the broker that hears of topics."""
+
+    def before_deletion(self, topics: list[Topic]) -> Steps[None]:
+        """Runs before topics are deleted. The other methods are called when the change is on the disk."""
+        yield from ()
 
     def topic_created(self, topic: Topic) -> None:
         pass
@@ -58,16 +61,14 @@ class TopicListener:
 
 
 class TopicRequests:
-    """``before_deletion`` runs before topics are deleted; ``listeners`` hear of every change of a topic."""
-
     def __init__(self, context: Context, stores: Stores, quotas: Quotas, compacting: Compacting) -> None:
         self._context = context
         self._stores = stores
         self._catalog = stores.catalog
         self._quotas = quotas
         self._compacting = compacting
-        self.listeners: tuple[TopicListener, ...] = ()
-        self.before_deletion: Callable[[list[Topic]], Steps[None]]
+        self.listeners: list[TopicListener] = []
+        """They hear of every change of a topic."""
         self._creating: SingleFlight[None] = SingleFlight()
         """By name of a topic."""
         self._altering: SingleFlight[TopicInfo] = SingleFlight()
@@ -220,7 +221,7 @@ class TopicRequests:
 
     def delete_topic(self, session: Session, ask: DeleteTopic) -> Steps[dict[str, Any]]:
         topic = self.find(ask.topic)
-        yield from self.before_deletion([topic])
+        yield from self._before_deletion([topic])
         yield journaled(self._stores.catalog_journal, TopicDeleted(topic.uuid))
         self._deleted(topic)
         return {"topic": topic.name, "deleted": True}
@@ -228,13 +229,17 @@ class TopicRequests:
     def delete_below(self, place: Place) -> Steps[tuple[list[str], list[str]]]:
         """Deletes a place with everything below it; returns the names of those places and topics."""
         removed = PlaceRemoved(str(place))
-        yield from self.before_deletion(self._catalog.below(place))
+        yield from self._before_deletion(self._catalog.below(place))
         yield journaled(self._stores.catalog_journal, removed)
         places, topics = self._catalog.tree.below(place), self._catalog.below(place)
         for topic in topics:
             self._deleted(topic)
         self._catalog.apply(removed)
         return [str(each) for each in places], [topic.name for topic in topics]
+
+    def _before_deletion(self, topics: list[Topic]) -> Steps[None]:
+        for listener in self.listeners:
+            yield from listener.before_deletion(topics)
 
     def _deleted(self, topic: Topic) -> None:
         """The deletion is on the disk."""

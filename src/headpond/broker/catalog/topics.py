@@ -244,7 +244,7 @@ def setting_infos(levels: list[Level]) -> list[SettingInfo]:
 
 
 class Catalog(TableState):
-    """Which topics exist, by name and by uuid, and the tree that they stand in."""
+    """The topics that exist, by name and by uuid, and the tree of places above them."""
 
     decoder = msgspec.msgpack.Decoder(CatalogChange)
 
@@ -288,7 +288,7 @@ class Catalog(TableState):
         return effective(self.tree.levels(Place((tenant,))))
 
     def below(self, place: Place) -> list[Topic]:
-        """The topics that stand below a place."""
+        """The topics below a place."""
         prefix = f"{place}/"
         return [topic for topic in self if topic.name.startswith(prefix)]
 

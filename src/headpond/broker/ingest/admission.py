@@ -46,7 +46,7 @@ class Again:
 
 class Repeat(NamedTuple):
     first_entry: int | None
-    """Where the first copy stands; None if its entries are no longer kept."""
+    """Of the first copy; None if the log has dropped it."""
 
 
 class Refused(NamedTuple):

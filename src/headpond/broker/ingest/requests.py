@@ -11,7 +11,7 @@ multiple          multiple or nothing said: let in. single: refused (``producer-
 single            single or nothing said: the lease decides. multiple: refused (``producer-mismatch``).
 ================  =============================================================================================
 
-A producer without a name is nobody's second instance: it has multiple access and is not registered.
+A producer without a name has multiple access and is not registered.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ from headpond.wire.control.producing import (
 )
 
 EPOCHS_AHEAD_MAX = 1_000_000
-"""How far above the one known here an epoch may be that was granted elsewhere, or before a restore: nobody
-takes the highest there is and leaves none for others."""
+"""How far an epoch that was granted elsewhere, or before a restore, may be above the one known here: no client
+can use up all epochs."""
 
 
 class ProducerRequests:
@@ -96,7 +96,7 @@ class ProducerRequests:
         return self._info(*self._find(ask.topic, ask.producer))
 
     def on_disconnect(self, session: Session) -> None:
-        """Whatever was open over the connection is lost; leases stand for a while."""
+        """The connection's producers are gone; their leases last for a while."""
         for topic_uuid, producer, instance in session.producers:
             topic = self._catalog.by_uuid(topic_uuid)
             known = topic.producers.get(producer) if topic is not None else None
@@ -194,16 +194,14 @@ class ProducerRequests:
     def _open_single(
         self, session: Session, topic: Topic, known: Registration, ask: OpenProducer
     ) -> Steps[ProducerOpened]:
-        """Keeps or grants the lease of single access, or raises who has it."""
+        """Keeps or grants the lease of single access; raises if another instance has it."""
         if ask.elsewhere and not ask.epoch:
             who = f"producer {known.producer!r} of {topic.shown} has single access here"
             raise ProducerBusy(f"{who}, and no epoch was granted at its first destination")
         lease, lease_s = known.lease, topic.settings.producer_lease
         left_s = self._left_s(topic, lease)
         if ask.epoch > topic.producers.next_epoch(lease) + EPOCHS_AHEAD_MAX:
-            raise BadRequest(
-                f"epoch {ask.epoch:,} is none that was granted; the one known here is {lease.epoch:,}"
-            )
+            raise BadRequest(f"epoch {ask.epoch:,} was never granted; the latest one is {lease.epoch:,}")
         if ask.elsewhere:
             verdict, epoch = lease.follow(ask.instance, ask.epoch), ask.epoch
         else:
@@ -228,7 +226,7 @@ class ProducerRequests:
         return ProducerOpened(SINGLE, lease.epoch, lease_s, True)
 
     def _left_s(self, topic: Topic, lease: Lease) -> float:
-        """How long a lease still stands if nothing more is heard of its holder."""
+        """How long a lease lasts if the node hears nothing more from its holder."""
         session = None if lease.connection is None else self._sessions.get(lease.connection)
         if session is not None:
             lease.heard_us = self._sessions.heard_us(session)
@@ -288,14 +286,14 @@ class ProducerRequests:
 def _busy(topic: Topic, known: Registration, silent_s: float, left_s: float) -> ProducerBusy:
     who, lease = f"producer {known.producer!r} of {topic.shown}", known.lease
     if not lease.holder:
-        return ProducerBusy(f"{who} is held by an instance that is just being granted it")
-    heard = f"heard of {silent_s:.1f} s ago" if lease.connection is not None else "its connection was lost"
+        return ProducerBusy(f"{who} is being granted to another instance")
+    heard = "its connection was lost" if lease.connection is None else f"last heard from {silent_s:.1f} s ago"
     return ProducerBusy(f"{who} is held by {lease.holder}; {heard}, and its lease lapses in {left_s:.1f} s")
 
 
 def _check_name(producer: str) -> None:
     if not producer:
-        raise BadRequest("a producer that is registered has a name")
+        raise BadRequest("a registered producer needs a name")
 
 
 def _mismatch(topic: Topic, known: Registration, access: str) -> ProducerMismatch:

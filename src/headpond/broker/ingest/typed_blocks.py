@@ -194,7 +194,7 @@ class TypedBlocks:
         if decoder is None or decoder.next_segment != segment:
             if segment == 0:
                 return RowDecoder(row_schema(context.schema))
-            why = f"{decoder.next_segment} comes next" if decoder is not None else "what came before is unknown"
+            why = f"{decoder.next_segment} comes next" if decoder is not None else "earlier ones are unknown"
             why = context.snapshot_faults.get(key.shard, why)
             raise SnapshotNeeded(f"segment {segment} came, and {why}")
         return decoder

@@ -1,10 +1,8 @@
-"""The disk's watermark: below it sends are refused, for a while, so that acknowledgements and settlements still
-work.
+"""The disk's watermark: below it the node refuses sends, so that acknowledgements and settlements still work.
 
-The free room is looked at once a second, and sooner when half of what there is above the mark was taken. A
-write that the disk itself refuses for lack of room (a quota, another program that fills it) counts too: that
-send was refused, the next may fit. The log says once that sends are refused, and once that they are taken
-again.
+The node looks at the free bytes once a second, and sooner when half of the bytes above the mark are used. A
+write that the disk refuses for lack of room (a quota, another program that fills it) counts too. The log has
+one line when the node begins to refuse sends, and one when it takes them again.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ logger = logging.getLogger("headpond.node")
 LOOK_US = 1_000_000
 LOOK_FULL_US = 100_000
 FAILED_US = 10_000_000
-"""After a write that did not fit, the disk counts as full until one fits, or for so long."""
+"""After a write that did not fit, the disk counts as full until one fits, or for this time."""
 
 
 class Watermark:
@@ -44,7 +42,7 @@ class Watermark:
         """Whether the free room is below the mark."""
 
     def refusal(self, size: int) -> DiskFull | None:
-        """Why a segment of so many bytes cannot be taken now, if it cannot."""
+        """Why a segment of ``size`` bytes cannot be taken now, if it cannot."""
         self._left -= size
         now_us = self._clock_us()
         if self._look_us is None or now_us >= self._look_us or (self._left < 0 and not self.full):
@@ -83,7 +81,7 @@ class Watermark:
     def _look(self, now_us: int) -> None:
         try:
             self._free = self._free_bytes()
-        except OSError:  # who cannot tell does not refuse: a full disk shows in the write itself
+        except OSError:  # a full disk shows in the write itself
             self._free = None
         above = self._min if self._free is None else self._free - self._min
         self.full = above < 0

@@ -20,7 +20,7 @@ from headpond.storage.seal import Seal, SealedFile
 FOLDER = "runs"
 COMPACT_BYTES = 16 * 1024
 LOST_MAX = 1_000_000
-"""Where records rotted, so many runs may have been noted in them: none of their numbers is used again."""
+"""Rotted records may have noted this many runs, whose numbers are not used again."""
 
 
 class _Run(msgspec.Struct, array_like=True, frozen=True):

@@ -63,7 +63,7 @@ NAMES_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The answer to a fetch: a frame, and the records that stand behind it."""
+    """The answer to a fetch: a frame, and the records that follow it."""
 
     entry_next: int
     entry_end: int

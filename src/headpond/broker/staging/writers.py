@@ -218,7 +218,7 @@ class Writers(TableState):
                 writer.next[part.topic, shard] = (block, first + count)
 
     def forget_topic(self, topic: bytes) -> None:
-        """It was deleted: its uuid never comes again."""
+        """The topic was deleted; its uuid is not used again."""
         for writer in self._all.values():
             for key in [key for key in writer.next if key[0] == topic]:
                 del writer.next[key]

@@ -51,7 +51,7 @@ DEAD_LETTERS = "(dead letters)"
 
 
 Full = Callable[[Topic, int], HeadpondError | None]
-"""Why a topic cannot store so many bytes more now: the disk's watermark, a tenant's quota."""
+"""Why a topic cannot store that many bytes now: the disk's watermark, a tenant's quota."""
 
 
 class DeadLetters:

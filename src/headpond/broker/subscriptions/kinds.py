@@ -29,7 +29,7 @@ SPANS_MAX = 4096
 """At most this many spans in one delivery, so that its frame stays small."""
 FAILURES_MAX = 10_000
 COPIES_MIN = 4
-"""A large record is divided among at most so many consumers."""
+"""A large record is divided among at most this many consumers."""
 COPIES_BYTES = 256 * 1024
 """A small record is divided among as many as make this many bytes in all."""
 
@@ -275,7 +275,7 @@ def _is_blocked(cursor: ShardCursor) -> bool:
 
 
 def _within(records: list[StoredRecord], budget: int) -> list[StoredRecord]:
-    """The records that are sent for so many bytes of credit; the last one may exceed them."""
+    """The records that a credit of ``budget`` bytes allows; the last one may exceed it."""
     for index, record in enumerate(records):
         if budget <= 0:
             return records[:index]
@@ -295,7 +295,7 @@ def _pieces(record: StoredRecord, spans: list[Span], runs: float) -> int:
 
 
 def _cut(spans: list[Span], pieces: int) -> list[list[Span]]:
-    """The spans in so many parts of about the same number of rows, in order."""
+    """The spans in parts of about the same number of rows, in order."""
     if pieces == 1:
         return [spans] if spans else []
     rows = sum(end - start for start, end in spans)
