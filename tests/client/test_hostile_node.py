@@ -18,7 +18,7 @@ from tests.fire.real_node import RealNode
 
 
 def strange_answers(block: bytes) -> list[Ack]:
-    """Answers to what was never sent, and answers that mean nothing."""
+    """Answers to segments that were never sent, and answers that mean nothing."""
     strange = [
         AckItem(10**9, "stored", 5),
         AckItem(2**32 - 1, "rejected", None, "gap", "", 3),
@@ -34,7 +34,7 @@ def strange_answers(block: bytes) -> list[Ack]:
     ]
 
 
-def test_answers_to_what_was_never_sent_are_ignored() -> None:
+def test_answers_to_segments_that_were_never_sent_are_ignored() -> None:
     async def scenario() -> None:
         async with serving() as peer, quick(peer) as client, client.producer("t", batch_rows=1) as producer:
             conversation = await peer.conversation()
@@ -149,7 +149,7 @@ def test_a_topic_that_cannot_be_is_not_believed(shards: int) -> None:
     asyncio.run(scenario())
 
 
-def test_a_topic_that_is_deleted_in_the_middle_refuses_and_one_made_anew_is_another(
+def test_a_topic_that_is_deleted_in_the_middle_refuses_and_one_created_again_is_another(
     node: RealNode, topic: str
 ) -> None:
     async def scenario() -> None:
@@ -187,7 +187,7 @@ def test_answers_twice_and_out_of_order_and_none_lose_nothing() -> None:
             again = await peer.conversation()
             for _ in range(10):
                 frame = await again.next(Frame)
-                assert frame.segment < 10, "what was confirmed is not sent again"
+                assert frame.segment < 10, "a confirmed segment is not sent again"
                 again.answer(frame)
             assert [(await promise).stored for promise in promises] == [True] * 20
 

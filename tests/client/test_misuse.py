@@ -1,4 +1,4 @@
-"""What is asked for wrongly is told at once, to the one who asked."""
+"""A wrong call raises at once, where it is made."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_pat
                 async for batch in client.admin.browse("t")
                 for message in batch.messages()
             ]
-            assert browsed == left, "what was taken out is nobody's message"
+            assert browsed == left, "a removed message belongs to nobody"
 
     with RealNode(tmp_path / "node", config=SMALL_FILES) as node:
         asyncio.run(scenario(node))

@@ -160,7 +160,7 @@ def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
         asyncio.run(scenario(node))
 
 
-def test_what_was_spilled_is_still_owed_after_it_was_sent_with_a_token_that_may_not(
+def test_spilled_messages_stay_owed_after_a_token_that_may_not_send_them(
     tmp_path: Path, state_folder: Path
 ) -> None:
     async def scenario(node: Guarded) -> None:

@@ -67,7 +67,7 @@ def test_stages_of_several_connections_become_one_batch(shared_url: str, topic: 
     asyncio.run(scenario())
 
 
-def test_a_batch_takes_finished_stages_of_its_own_writer_and_nothing_else(shared_url: str, topic: str) -> None:
+def test_a_batch_takes_finished_stages_of_its_writer_and_nothing_else(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             async with client.writer(topic) as writer, client.writer(f"{topic}-other") as other:

@@ -182,7 +182,7 @@ def test_a_block_does_not_continue_after_a_kill() -> None:
     assert world.keeper.current.block != block
     predecessor = world.keeper.current.predecessor
     assert predecessor is not None and predecessor.block == block and predecessor.segments_next == {0: 1}
-    assert world.told == [], "that is as it should be"
+    assert world.notices == [], "that is as it should be"
 
 
 def test_a_block_is_not_continued_twice_when_the_second_run_is_killed() -> None:
@@ -301,7 +301,7 @@ def test_a_file_with_a_rotten_segment_is_sent_but_for_that_one_which_is_named() 
     assert world.numbers_at(0) == [0, 2]
     (lost,) = world.keeper.lost
     assert "segment 1 of shard 0" in lost and f"{1:032x}" in lost
-    assert [hole.end for _, _, hole in world.keeper.holes] == [2], "the node was told too"
+    assert [hole.end for _, _, hole in world.keeper.holes] == [2], "the node knows of it too"
     world.close()
     assert files(world) == [path], "the file stays until somebody drops it"
 
@@ -466,8 +466,8 @@ def test_a_block_that_cannot_be_resumed_because_of_the_disk_is_followed_by_a_new
     world.disk.fail_next("write", errno.ENOSPC)
     world.start()
     assert world.keeper.current.block != block
-    (told,) = world.told
-    assert "is not continued" in told
+    (notice,) = world.notices
+    assert "is not continued" in notice
     world.send()
     world.heal()
     assert world.numbers_at(0) == [0, 1]

@@ -237,7 +237,7 @@ def test_an_answer_from_before_a_step_back_counts() -> None:
     send(sender, 2)
     sender.answer(refused(1, "gap", 0), 1.0)
     assert sender.answer(stored(0), 1.0) is Step.DONE
-    assert sender.cursor == 0, "whoever looks for segment 0 finds that it is gone, and goes on"
+    assert sender.cursor == 0, "the outlet finds that segment 0 is gone, and skips it"
 
 
 # --- the probe of a typed topic -----------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_budget_that_is_used_up_makes_no_file() -> None:
     assert disk.paths() == [] and place.budget.used == 0
 
 
-def test_reading_stops_before_a_segment_with_a_snapshot_of_its_own() -> None:
+def test_reading_stops_before_a_segment_that_has_a_snapshot() -> None:
     disk = MemoryDisk()
     place = store(disk, title=TYPED)
     spill(place, *(key(n) for n in range(6)), snapshots=(0, 3)).run()

@@ -130,12 +130,12 @@ class World:
         """All that there ever were."""
         self.parcels: list[Parcel] = []
         self.safe: set[int] = set()
-        """Messages that the producer was told are stored or spilled, in any run."""
+        """Messages that were stored or spilled, in any run."""
         self.named: set[Place] = set()
         """Segments that were named as lost, in any run."""
         self.vague: set[bytes] = set()
         """Blocks of which a file is named as unreadable, or segments are lost that nobody can number."""
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.keeper: Keeper
         self.kills = 0
         self._rotation = rotation or Rotation(after_s=50.0, block_bytes_max=5000)
@@ -176,7 +176,7 @@ class World:
         )
         rotation = Rotation(None, None, after_rejects=False) if self._resume else self._rotation
         self.keeper = blocks.keeper(rotation=rotation, ordered=self._ordered, now=self.now, known=self.known)
-        self.told += blocks.notices
+        self.notices += blocks.notices
         self._jobs = []
         for index, route in enumerate(self.routes):
             if route.up:
@@ -220,16 +220,16 @@ class World:
         self.kills += 1
         self._remember()
         self.disk.crash(keep=keep)  # type: ignore[arg-type]
-        self._begin_anew()
+        self._begin_again()
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         for parcel in self.parcels:
             parcel.settle = lambda *_: None  # type: ignore[method-assign]
         for _ in range(20):
             try:
                 self.start()
             except (HeadpondError, OSError):
-                continue  # whoever starts it tries again
+                continue  # the next start may succeed
             return
         raise AssertionError("it cannot be started")
 
@@ -237,12 +237,12 @@ class World:
         self.safe |= {parcel.number for parcel in self.parcels if parcel.safe}
 
     def _remember(self) -> None:
-        """What this run has told, before its memory is gone."""
+        """Keeps what this run reported, before its memory is gone."""
         self.remember_safe()
         for _, block, hole in self.keeper.holes:
             self.named |= {(block, hole.shard, segment) for segment in _segments(hole)}
-        self.told += [notice for notice in self.blocks.notices if notice not in self.told]
-        for words in (*self.keeper.lost, *self.told):
+        self.notices += [notice for notice in self.blocks.notices if notice not in self.notices]
+        for words in (*self.keeper.lost, *self.notices):
             self.named |= set(places_in(words))
             if "of unknown number" in words:
                 self.vague |= set(blocks_in(words))
@@ -250,7 +250,7 @@ class World:
             self.vague |= set(blocks_in(path))
 
     def close(self) -> None:
-        """The producer ends in good order; what its disk does not take is given up, which is told."""
+        """The producer ends in good order; what its disk does not take is given up and reported."""
         self.keeper.shutdown()
         for tries in range(100):
             if self.keeper.finished:
@@ -274,7 +274,7 @@ class World:
             self.names = names
             for name in names:
                 self.everywhere.setdefault(name, _Route())
-        self._begin_anew()
+        self._begin_again()
 
     # --- what happens -------------------------------------------------------------------------------
 

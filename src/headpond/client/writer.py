@@ -72,12 +72,12 @@ class StageSender:
         self._timeout_s = timeout_s
         self._flowing = flowing
         self._chunks = 0
-        self._kept: deque[list[bytes]] = deque()
+        self._unconfirmed: deque[list[bytes]] = deque()
         """The frames of the last chunks, in pieces."""
-        self._kept_bytes = 0
+        self._unconfirmed_bytes = 0
         self._reconnects = link.reconnects
-        self._asked: asyncio.Task[Any] | None = None
-        self._asked_chunks = 0
+        self._confirmation: asyncio.Task[Any] | None = None
+        self._confirmation_chunks = 0
         self._unasked_bytes = 0
 
     async def open(self) -> StageOpened:
@@ -88,12 +88,12 @@ class StageSender:
         """Sends the next chunk. Returns when it is written to the connection, or kept for the next one."""
         parts = frame_parts(FrameType.STAGE, self.stage, segment, shard=shard, segment=self._chunks)
         self._chunks += 1
-        self._kept.append(parts)
-        self._kept_bytes += len(segment)
+        self._unconfirmed.append(parts)
+        self._unconfirmed_bytes += len(segment)
         self._unasked_bytes += len(segment)
         await self._write(parts)
-        if self._asked is not None:
-            if self._asked.done() or self._kept_bytes >= WINDOW_BYTES:
+        if self._confirmation is not None:
+            if self._confirmation.done() or self._unconfirmed_bytes >= WINDOW_BYTES:
                 await self._hear()
         elif self._unasked_bytes >= ASK_BYTES:
             if self._link.reconnects == self._reconnects:
@@ -102,21 +102,21 @@ class StageSender:
                 await self._confirm(last=False)
 
     async def finish(self) -> None:
-        if self._asked is not None:
+        if self._confirmation is not None:
             await self._hear()
         await self._confirm(last=True)
 
     def _ask_for(self, chunks: int) -> None:
         """Asks for a confirmation, and does not wait for it."""
         ask = FinishStage(self.stage, chunks, last=False)
-        self._asked = asyncio.ensure_future(self._link.request(ask, timeout_s=self._timeout_s))
-        self._asked.add_done_callback(_heed)
-        self._asked_chunks, self._unasked_bytes = chunks, 0
+        self._confirmation = asyncio.ensure_future(self._link.request(ask, timeout_s=self._timeout_s))
+        self._confirmation.add_done_callback(_heed)
+        self._confirmation_chunks, self._unasked_bytes = chunks, 0
 
     async def _hear(self) -> None:
         """Waits for the confirmation; after a temporary refusal asks again, on a new connection if need be."""
-        assert self._asked is not None
-        asked, self._asked = self._asked, None
+        assert self._confirmation is not None
+        asked, self._confirmation = self._confirmation, None
         try:
             await asked
         except HeadpondError as error:
@@ -124,8 +124,8 @@ class StageSender:
                 raise
             await self._confirm(last=False, again=True)
         else:
-            for _ in range(self._asked_chunks - (self._chunks - len(self._kept))):
-                self._kept_bytes -= len(self._kept.popleft()[1])
+            for _ in range(self._confirmation_chunks - (self._chunks - len(self._unconfirmed))):
+                self._unconfirmed_bytes -= len(self._unconfirmed.popleft()[1])
 
     async def _write(self, parts: list[bytes]) -> None:
         """Writes when there is room; `_confirm` sends what a lost connection did not take."""
@@ -157,8 +157,8 @@ class StageSender:
                     raise
                 again = True
             else:
-                self._kept.clear()
-                self._kept_bytes = self._unasked_bytes = 0
+                self._unconfirmed.clear()
+                self._unconfirmed_bytes = self._unasked_bytes = 0
                 return
             await asyncio.sleep(self._link.backoff.delay_s(attempt))
             attempt += 1
@@ -166,8 +166,8 @@ class StageSender:
     async def _send_again(self) -> None:
         """Opens the stage again and sends the chunks from the one that the node expects."""
         opened = await self.open()
-        first_kept = self._chunks - len(self._kept)
-        for number, parts in enumerate(list(self._kept), first_kept):
+        first = self._chunks - len(self._unconfirmed)
+        for number, parts in enumerate(list(self._unconfirmed), first):
             if number >= opened.chunks:
                 await self._write(parts)
 

@@ -264,14 +264,14 @@ class Blocks:
 
     def _continued(self, refill: Refill) -> Manager | None:
         """Consumes CLOSED. None if the disk does not take that: then a new block begins."""
-        goes_on_at = dict(refill.closed or {})
+        first = dict(refill.closed or {})
         try:
             refill.resume()
         except HeadpondError as error:
             self.notices.append(f"the block of {refill.path} is not continued: {error.message}")
             return None
         store = self._store(refill.block, refill.title.predecessor, refill)
-        return self._manager_of(refill, store, self._encoder, goes_on_at)
+        return self._manager_of(refill, store, self._encoder, first)
 
     def _left(self, refill: Refill) -> Manager:
         """The manager of a file that is only sent."""

@@ -71,7 +71,7 @@ Parts = dict[SegmentKey, list[tuple[SegmentKey, int, Any]]]
 """By the key of rows without a shard: the segments that have them, the number of rows, and their places."""
 
 
-class _Held:
+class _Segment:
     __slots__ = ("frame", "open", "promise", "put_at", "refused", "rejected")
 
     def __init__(self, frame: bytes, promise: SegmentPromise, open_: set[int], put_at: float) -> None:
@@ -102,7 +102,7 @@ class Exchange:
         """Bytes of frames in memory."""
         self.next: dict[int, int] = dict(first or {})
         """By shard: one past the last segment put."""
-        self._held: dict[SegmentKey, _Held] = {}
+        self._segments: dict[SegmentKey, _Segment] = {}
         self.to_write: dict[SegmentKey, None] = {}
         """Rejected segments that the refill does not have yet."""
         self._in_memory: dict[int, dict[int, None]] = {}
@@ -112,13 +112,13 @@ class Exchange:
         """By key and destination: promises of segments that are spilled and not delivered."""
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._segments)
 
     def put(self, key: SegmentKey, frame: bytes, redundant: Any, promise: SegmentPromise, now: float) -> None:
         shard, segment = key
         assert segment == self.next.get(shard, 0), "segments of a shard are put one after the other"
         self.next[shard] = segment + 1
-        self._held[key] = _Held(frame, promise, set(range(len(self.destinations))), now)
+        self._segments[key] = _Segment(frame, promise, set(range(len(self.destinations))), now)
         in_memory = self._in_memory.get(shard)
         if in_memory is None:
             in_memory = self._in_memory[shard] = {}
@@ -128,7 +128,7 @@ class Exchange:
             self._redundants.setdefault(shard, {})[segment] = redundant
 
     def get(self, key: SegmentKey) -> bytes | _Awaited | None:
-        held = self._held.get(key)
+        held = self._segments.get(key)
         if held is not None:
             return held.frame
         return AWAITED if key.segment >= self.next.get(key.shard, 0) else None
@@ -140,7 +140,7 @@ class Exchange:
 
     def ack(self, key: SegmentKey, destination: int, fate: Fate) -> None:
         """A destination confirmed or refused it for good."""
-        held = self._held.get(key)
+        held = self._segments.get(key)
         if held is None or destination not in held.open:
             promise = self._spilled.pop((key, destination), None)
             if promise is not None:
@@ -154,7 +154,7 @@ class Exchange:
 
     def reject(self, key: SegmentKey, destination: int) -> None:
         """A destination does not take it now."""
-        held = self._held.get(key)
+        held = self._segments.get(key)
         if held is None or destination not in held.open:
             return
         if held.frame is None:
@@ -165,7 +165,7 @@ class Exchange:
 
     def keep(self, key: SegmentKey, destination: int, fate: Fate) -> None:
         """A destination refuses it from this producer: its promise is settled so, and the refill keeps it."""
-        held = self._held.get(key)
+        held = self._segments.get(key)
         if held is not None and destination in held.open:
             held.refused.add(destination)
             held.promise.settle(destination, fate)
@@ -177,14 +177,14 @@ class Exchange:
 
     def claims(self, key: SegmentKey) -> tuple[list[int], list[int]]:
         """Of a held segment: the destinations that rejected it, and those that are through with it."""
-        held = self._held[key]
+        held = self._segments[key]
         through = [index for index in range(len(self.destinations)) if index not in held.open]
         return sorted(held.rejected), through
 
     def written(self, keys: Iterable[SegmentKey]) -> None:
         """The refill has them, and they leave memory."""
         for key in keys:
-            held = self._held.get(key)
+            held = self._segments.get(key)
             if held is None or held.frame is None:
                 continue  # every destination was through with it while it was written
             self.to_write.pop(key, None)
@@ -195,12 +195,12 @@ class Exchange:
 
     def open_at(self, destination: int) -> list[SegmentKey]:
         """The segments that a destination is not through with."""
-        return [key for key, held in self._held.items() if destination in held.open]
+        return [key for key, held in self._segments.items() if destination in held.open]
 
     def older_than(self, put_before: float) -> list[tuple[SegmentKey, tuple[int, ...]]]:
         """The segments put before then, and the destinations that neither answered nor rejected them."""
         found = []
-        for key, held in self._held.items():
+        for key, held in self._segments.items():
             if held.put_at > put_before:
                 break
             waiting = held.open - held.rejected
@@ -211,7 +211,7 @@ class Exchange:
     @property
     def oldest_at(self) -> float:
         """When the oldest segment was put that a destination neither answered nor rejected."""
-        for held in self._held.values():
+        for held in self._segments.values():
             if len(held.open) > len(held.rejected):  # a destination that rejected it is open
                 return held.put_at
         return inf
@@ -223,7 +223,7 @@ class Exchange:
 
     def give_up(self, key: SegmentKey, fate: Fate) -> None:
         """Refuses it at every destination that is open."""
-        held = self._held.get(key)
+        held = self._segments.get(key)
         if held is not None:
             self.to_write.pop(key, None)
             for destination in sorted(held.open):
@@ -232,12 +232,12 @@ class Exchange:
     def withdraw(self) -> list[tuple[bytes, SegmentPromise]]:
         """Takes out all frames in memory, in the order they were put."""
         found = []
-        for key, held in list(self._held.items()):
+        for key, held in list(self._segments.items()):
             if held.frame is not None:
                 found.append((held.frame, held.promise))
                 self.to_write.pop(key, None)
                 self.bytes -= len(held.frame)
-                del self._held[key], self._in_memory[key.shard][key.segment]
+                del self._segments[key], self._in_memory[key.shard][key.segment]
         return found
 
     # --- promises of spilled segments ---------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Exchange:
 
     # --- through ------------------------------------------------------------------------------------------
 
-    def _spill(self, key: SegmentKey, held: _Held, destination: int) -> None:
+    def _spill(self, key: SegmentKey, held: _Segment, destination: int) -> None:
         if destination in held.refused:
             self._through(key, held, destination, None)
             return
@@ -278,16 +278,16 @@ class Exchange:
         fate = Fate(Outcome.SPILLED, name, None, self._durability, reason=self._why(destination))
         self._through(key, held, destination, fate)
 
-    def _through(self, key: SegmentKey, held: _Held, destination: int, fate: Fate | None) -> None:
+    def _through(self, key: SegmentKey, held: _Segment, destination: int, fate: Fate | None) -> None:
         held.open.discard(destination)
         if not held.open:
             if held.frame is not None:
                 self._release(key, held)
-            self._held.pop(key, None)
+            self._segments.pop(key, None)
         if fate is not None:
             held.promise.settle(destination, fate)
 
-    def _release(self, key: SegmentKey, held: _Held) -> None:
+    def _release(self, key: SegmentKey, held: _Segment) -> None:
         assert held.frame is not None
         self.bytes -= len(held.frame)
         held.frame = None

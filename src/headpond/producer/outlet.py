@@ -108,7 +108,7 @@ class Outlet:
         """By shard: the segment of the file that has the next snapshot."""
         self._offered_again = False
         """Whether the whole file was offered again on this connection."""
-        self._read: dict[SegmentKey, bytes] = {}
+        self._read_ahead: dict[SegmentKey, bytes] = {}
         """Frames read from the refill and not sent yet."""
         self._read_bytes = 0
         self._reading: set[int] = set()
@@ -120,7 +120,7 @@ class Outlet:
     def connected(self, now: float) -> None:
         self.progress_at = now
         self._offered_again = False
-        self._read.clear()
+        self._read_ahead.clear()
         self._snapshots.clear()
         self._breaks.clear()
         self._read_bytes = 0
@@ -185,7 +185,7 @@ class Outlet:
             if self._typed and not self._is_ready_for(sender, segment):
                 return []
             key = SegmentKey(sender.shard, segment)
-            frame = self._take_read(key, sender) if self._read else None
+            frame = self._take_read(key, sender) if self._read_ahead else None
             found = self._exchange.get(key) if frame is None else None
             if found is AWAITED:
                 return []
@@ -243,7 +243,7 @@ class Outlet:
         if key.shard in self._reading:
             return
         ahead_bytes = self._read_bytes + len(self._reading) * READ_BYTES
-        if ahead_bytes >= READ_AHEAD_BYTES and (self._read or self._reading):
+        if ahead_bytes >= READ_AHEAD_BYTES and (self._read_ahead or self._reading):
             self._deferred.add(key.shard)
             return
         self._reading.add(key.shard)
@@ -266,21 +266,21 @@ class Outlet:
             self._snapshots[shard] = job.snapshot
         for frame in job.frames:
             key = SegmentKey(shard, _segment_of(frame))
-            if key.segment >= sender.cursor and key not in self._read:
-                self._read[key] = frame
+            if key.segment >= sender.cursor and key not in self._read_ahead:
+                self._read_ahead[key] = frame
                 self._read_bytes += len(frame)
 
     def _take_read(self, key: SegmentKey, sender: Sender) -> bytes | None:
         """The frame, if it was read ahead."""
-        frame = self._read.pop(key, None)
+        frame = self._read_ahead.pop(key, None)
         if frame is None:
             return None
         self._read_bytes -= len(frame)
         begins = self._typed and sender.fresh and not sender.probes and key.segment > 0
         if begins and key.shard not in self._snapshots:
             # A new decoder cannot use frames that were read for an earlier session.
-            for stale in [each for each in self._read if each.shard == key.shard]:
-                self._read_bytes -= len(self._read.pop(stale))
+            for stale in [each for each in self._read_ahead if each.shard == key.shard]:
+                self._read_bytes -= len(self._read_ahead.pop(stale))
             return None
         if self._deferred and self._read_bytes < READ_AHEAD_BYTES // 2:
             self.ready.update(dict.fromkeys(self._deferred))

@@ -82,8 +82,8 @@ class Client(ScopeTwin[aio.Client]):
         self.__exit__(None, None, None)
 
     def _at_exit(self) -> None:
-        """The program ends with the client open: the client still sends what was posted."""
-        log.warning("the program left a headpond client open; it sends what was posted and closes")
+        """The program ends with the client open: the client still sends posted messages."""
+        log.warning("the program left a headpond client open; it sends the posted messages and closes")
         try:
             self.close()
         except HeadpondError as error:

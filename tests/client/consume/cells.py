@@ -46,7 +46,7 @@ def die(client: headpond.Client) -> None:
 
 
 def cut(client: headpond.Client) -> None:
-    """The connection is gone, and is made anew."""
+    """The connection is lost, and a new one is made."""
     connection = client.link._connection
     assert connection is not None
     connection.abort(ConnectionLost("cut by the test"))

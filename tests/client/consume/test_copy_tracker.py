@@ -284,7 +284,7 @@ class World:
         self.tracker.up(name)
 
     def replace(self, name: str) -> None:
-        """The node is read anew: all that it has not settled comes again."""
+        """The node is read again: all that it has not settled comes again."""
         node = self.nodes[name]
         self.again(self.tracker.gone(name))
         node.available = set(range(len(node.order) * ROWS)) - node.settled

@@ -127,7 +127,7 @@ def test_closing_raises_what_kept_settlements_from_the_disk() -> None:
     asyncio.run(scenario())
 
 
-def test_the_first_final_refusal_is_the_one_that_is_told() -> None:
+def test_a_consumer_raises_the_first_final_refusal() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, conversation, number):
             conversation.refuse(number, "subscription-not-found")

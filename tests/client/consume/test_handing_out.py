@@ -1,4 +1,4 @@
-"""A client hands out what is still to be done, and goes on when it is its turn again."""
+"""A client hands out what is still to be done, and continues when it is its turn again."""
 
 from __future__ import annotations
 

@@ -539,7 +539,7 @@ def test_a_writer_does_not_count_its_batches_at_another_node(pair: Pair, topic: 
             await until(lambda: client.connected and client.link.destination == two.url)
             with pytest.raises(NotAcrossNodes, match="answers now"):
                 await writer.commit(1, [stage])
-            await client.admin.list_topics()  # administration goes on there
+            await client.admin.list_topics()  # administration continues there
 
     asyncio.run(scenario())
 

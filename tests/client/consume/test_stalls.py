@@ -103,7 +103,7 @@ def check(
         assert set(woken) | {0} == set(range(COUNT))
         return
     assert sorted(theirs) == list(range(COUNT)), "the other one got everything, and nothing twice"
-    assert others[theirs.index(0)].attempt >= 2, "it is told that it may have been seen"
+    assert others[theirs.index(0)].attempt >= 2, "the attempt says that another consumer may have had it"
     assert in_key_order(theirs)
     if kind in ("unique", "failover"):
         assert theirs == list(range(COUNT)), "in order"

@@ -96,7 +96,7 @@ def test_the_first_may_be_away_while_the_copy_is_there(pair: tuple[RealNode, Rea
                 await producer.send(b"early", key=b"k")
                 await asyncio.to_thread(one.start)
                 await producer.reached()
-                assert producer.shards == 4, "the copy told how the topic is"
+                assert producer.shards == 4, "the copy says how the topic is"
                 receipt = await producer.send(b"late", key=b"k")
                 assert [str(copy.outcome) for copy in receipt.copies] == ["stored", "stored"]
             assert (await client.admin.show_topic(topic)).shards == 4, "and the first was made like it"

@@ -196,7 +196,7 @@ def test_a_zombie_is_fenced_and_its_undelivered_messages_are_kept_and_sent_late(
     disk = OsDisk(refill)
     (slot,) = slots(disk)
     kept = files(disk, slot)
-    assert kept, "what was not taken is in the refill"
+    assert kept, "the refill has the messages that no node took"
     asyncio.run(next_instance_leaves_it_alone())
     assert files(disk, slot) == kept
     plain = asyncio.run(send_slot(refill, slot, token=None, timeout_s=5.0))

@@ -68,7 +68,7 @@ def test_messages_spilled_with_the_node_away_are_decoded_with_their_own_dictiona
             for number in range(30):
                 await producer.send(row(number))
         node.kill()
-        for start in (30, 60, 90):  # three runs, each goes on with the block of the one before
+        for start in (30, 60, 90):  # three runs, each continues the block of the one before
             away = headpond.connect(node.url, backoff=QUICK, wait=False)
             async with away as client, client.producer(topic, "p", batch_rows=3) as producer:
                 for number in range(start, start + 30):

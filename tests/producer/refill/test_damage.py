@@ -105,7 +105,7 @@ def accounted(refill: Refill) -> set[SegmentKey]:
 
 
 def owed(refill: Refill, destination: str) -> set[SegmentKey]:
-    """What a destination is sent, or is told to have lost."""
+    """What a destination is sent, or is reported to have lost."""
     lost = {each for each in accounted(refill) if each.segment in refill.lost.get(each.shard, ())}
     return set(pending_keys(refill, destination)) | lost
 
@@ -441,7 +441,7 @@ def test_a_lost_segment_is_skipped_and_named_and_keeps_the_file() -> None:
     assert not again.done()
     before = disk.contents(PATH)
     again.close(None)
-    assert disk.contents(PATH) == before, "it is told once"
+    assert disk.contents(PATH) == before, "it is reported once"
 
 
 def test_a_lost_segment_that_is_dropped_lets_the_file_go() -> None:

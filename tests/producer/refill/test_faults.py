@@ -45,9 +45,9 @@ def test_a_write_that_fails_is_cut_off_and_can_be_made_again(
     write(refill, 0)
     size = refill.size_bytes
     disk.fail_next("write", error)
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as raised:
         write(refill, 1)
-    assert told.value.retryable
+    assert raised.value.retryable
     assert refill.size_bytes == size == len(disk.contents(PATH))
     assert pending_keys(refill, A) == keys(0)
     write(refill, 1, 2)
@@ -102,9 +102,9 @@ def test_a_sync_that_fails_takes_back_all_since_the_last(error: int) -> None:
     refill.reject(key(3), B, "bad-segment")
     refill.write_statuses()
     disk.fail_next("sync", error)
-    with pytest.raises(HeadpondError) as told:
+    with pytest.raises(HeadpondError) as raised:
         refill.sync()
-    assert told.value.retryable
+    assert raised.value.retryable
     assert refill.size_bytes == size and pending_keys(refill, B) == keys(0, 1)
     check(disk, 0, 1)
     write(refill, 2, 3)  # the caller still has them
@@ -124,9 +124,9 @@ def test_a_snapshot_that_was_not_synced_is_asked_for_again() -> None:
     disk.fail_next("sync", errno.EIO)
     with pytest.raises(StorageFailed):
         refill.sync()
-    with pytest.raises(HeadpondError) as told:
+    with pytest.raises(HeadpondError) as raised:
         write(refill, 4)
-    assert told.value.code == "unknown-shard"
+    assert raised.value.code == "unknown-shard"
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "sync", "rename", "sync_folder"])

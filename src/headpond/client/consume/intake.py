@@ -449,7 +449,7 @@ class NodeIntake:
         return self._deliveries.queued() + self._holder.unread(self.node)
 
     def drop_unread(self) -> Places:
-        """Drops what was taken and is not in hand: it is as if it had not been taken."""
+        """Drops messages that were taken and are not in hand: they count as not taken."""
         dropped = self._holder.take_unread(self.node)
         for shard, span in dropped:
             self._in_hand.discard(shard, [span])
@@ -617,7 +617,7 @@ class NodeIntake:
         self._known = self.link.send(ask)
 
     def _resume(self) -> None:
-        """Sends settlements before credit, so that the node does not offer again what was settled."""
+        """Sends settlements before credit, so that the node offers no settled message again."""
         self.attached = True
         # One that stands by may be offered it again when it is active, and passes over it then. In strict order
         # the message in hand comes again first, so that the gate can open.

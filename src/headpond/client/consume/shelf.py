@@ -35,7 +35,7 @@ class Shelf:
         """The one that ``current`` hands out message by message."""
         self.current: Iterator[Message] = iter(())
         self.drops = 0
-        """How often ``take_unread`` removed what was on it."""
+        """How often ``take_unread`` removed messages from it."""
         self._messages: list[Message] = []
         self._batch_bytes = 0
         self._unread_elsewhere: Callable[[], Places] = list
@@ -48,7 +48,7 @@ class Shelf:
         take_unread: Callable[[], Places],
         withdraw: Callable[[int, list[Span]], None],
     ) -> None:
-        """Another shelf holds what was taken from this one; the functions reach it."""
+        """Another shelf holds the batches taken from this one; the functions reach it."""
         self._unread_elsewhere = unread
         self._take_elsewhere = take_unread
         self._withdraw_elsewhere = withdraw

@@ -418,7 +418,7 @@ class Spread:
     def refuse(self, entries: NodeEntries, delay: float | None) -> None:
         found = [entries]
         if self._tracker is not None:
-            self.send_settlements()  # so that the tracker knows what was settled before
+            self.send_settlements()  # so that the tracker knows earlier settlements
             found = self._tracker.refuse(*entries) or found
         self._ask_again(found, delay)
 

@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self.write([encode_control(Ping(self._pings))])
 
     async def close(self) -> None:
-        """Ends the connection in good order: it still sends, briefly, what was written."""
+        """Ends the connection in good order: it still sends written bytes, for a short time."""
         if self._transport is not None:
             self._transport.close()
             await asyncio.sleep(0)

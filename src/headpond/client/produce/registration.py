@@ -44,7 +44,7 @@ ASK_AGAIN_S = 0.25
 LATE_BLOCKS_MAX = 10_000
 
 
-class Noted(msgspec.Struct, array_like=True):
+class LeaseRecord(msgspec.Struct, array_like=True):
     first: int = 0
     """The first of the epochs that were held from here without another's in between."""
     last: int = 0
@@ -56,42 +56,42 @@ class LeaseNote:
     def __init__(self, path: Path | None = None) -> None:
         """``path`` None keeps it in memory: without a refill there are no files to judge."""
         self._path = path
-        self._noted = Noted()
+        self._record = LeaseRecord()
         if path is not None:
             with suppress(OSError, msgspec.MsgspecError):
-                self._noted = msgspec.msgpack.decode(path.read_bytes(), type=Noted)
+                self._record = msgspec.msgpack.decode(path.read_bytes(), type=LeaseRecord)
 
     @property
     def last(self) -> int:
         """The last epoch that was held from here; 0: none."""
-        return self._noted.last
+        return self._record.last
 
     def granted(self, epoch: int) -> None:
         """This instance holds the lease with this epoch."""
-        noted = self._noted
-        if epoch == noted.last:
+        record = self._record
+        if epoch == record.last:
             return
-        if not noted.last or epoch != noted.last + 1:
-            noted.first = epoch
-        noted.last = epoch
+        if not record.last or epoch != record.last + 1:
+            record.first = epoch
+        record.last = epoch
         self._write()
 
     def taken_over(self, epoch: int, blocks: list[bytes]) -> None:
         """Another instance took over from one here that held ``epoch``: its undelivered messages are late."""
-        noted = self._noted
-        noted.first = max(noted.first, epoch + 1)
-        noted.late = [*noted.late, *(block for block in blocks if block not in noted.late)][-LATE_BLOCKS_MAX:]
+        record = self._record
+        record.first = max(record.first, epoch + 1)
+        record.late = list(dict.fromkeys([*record.late, *blocks]))[-LATE_BLOCKS_MAX:]
         self._write()
 
     def is_late(self, epoch: int, block: bytes, held: int) -> bool:
         """Whether a refill file of this epoch and block is late when ``held`` is held now (0: not known)."""
-        if block in self._noted.late:
+        if block in self._record.late:
             return True
-        return epoch > 0 and (not held or epoch < self._noted.first)
+        return epoch > 0 and (not held or epoch < self._record.first)
 
     def _write(self) -> None:
         if self._path is not None:  # without it, files that are spilled now count as late
-            replace_note(self._path, msgspec.msgpack.encode(self._noted))
+            replace_note(self._path, msgspec.msgpack.encode(self._record))
 
 
 class ProducerRegistration:

@@ -33,7 +33,7 @@ class RefillFile:
         self.durability = durability
         self.end = 0
         """Where the next frame goes."""
-        self.kept = 0
+        self.synced_bytes = 0
         """How long the file was when it was last synced."""
         self.dirty = False
         """Whether anything was written since."""
@@ -84,7 +84,7 @@ class RefillFile:
     def found(self, end: int, proven_to: int) -> None:
         """The result of reading it: where it ends, and how much of that is certainly on the disk."""
         assert self._file is not None
-        self.end = self.kept = end
+        self.end = self.synced_bytes = end
         self._cut_owed = self._file.size() > end
         self._unproven_from = proven_to if proven_to < end else None
 
@@ -115,10 +115,10 @@ class RefillFile:
                 file.sync()
             except OSError as error:
                 # The system shows such bytes as written from now on, though they are on no disk.
-                self._cut_back(self.kept, self._mark)
+                self._cut_back(self.synced_bytes, self._mark)
                 self.dirty = False
                 raise self._failed("sync", error) from error
-        self.kept = self.end
+        self.synced_bytes = self.end
         self._mark = b""
         self.dirty = False
 
@@ -127,7 +127,7 @@ class RefillFile:
         file = self._for_writing()
         try:
             if self.dirty:
-                self.end, self._tail, self._cut_owed = self.kept, self._mark, True
+                self.end, self._tail, self._cut_owed = self.synced_bytes, self._mark, True
                 self._cut(file)
                 self.dirty = False
             file.sync()
@@ -146,7 +146,7 @@ class RefillFile:
             self.end += len(self._mark)
 
     def write_note(self, frame: bytes) -> None:
-        """Notes beside the file what was synced. The note helps and is not needed, so faults are ignored."""
+        """Notes beside the file how much of it is synced. Nobody depends on the note, so faults are ignored."""
         with suppress(OSError):
             if self._note is None:
                 path = self.path + NOTE_SUFFIX
@@ -217,7 +217,7 @@ class RefillFile:
                     disk.remove(each)
             raise
         self._file, self._writable, self.exists = file, True, True
-        self.end = self.kept = sum(map(len, self._head))
+        self.end = self.synced_bytes = sum(map(len, self._head))
 
     def _reopen(self) -> None:
         file = self._disk.open(self.path, writable=True)

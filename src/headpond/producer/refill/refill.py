@@ -287,7 +287,9 @@ class Refill:
         self._file.make()
         place = self._file.end + sum(map(len, before))
         total = self._segments_total
-        return encode_status(Status(self._file.kept, runs_of(self._written), total, confirmed, closed), place)
+        return encode_status(
+            Status(self._file.synced_bytes, runs_of(self._written), total, confirmed, closed), place
+        )
 
     @property
     def _segments_total(self) -> int:
@@ -314,12 +316,12 @@ class Refill:
                 held.setdefault(shard, RangeSet()).add(*run)
         runs = runs_of(held)
         note = Status(
-            self._file.kept,
+            self._file.synced_bytes,
             runs if len(runs) <= NOTE_RUNS_MAX else [],
             self._segments_total,
             self.claims.floors(self._standing),
         )
-        self._file.write_note(encode_status(note, self._file.kept))
+        self._file.write_note(encode_status(note, self._file.synced_bytes))
 
     def _flush(self, *, forced: bool) -> None:
         try:

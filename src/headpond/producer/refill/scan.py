@@ -258,21 +258,23 @@ class _Note(NamedTuple):
 
 
 def scan_refill(
-    file: SalvagedFile, seen: Callable[[Found], None] | None = None, *, note: Status | None = None
+    file: SalvagedFile, on_frame: Callable[[Found], None] | None = None, *, note: Status | None = None
 ) -> RefillImage:
-    """Reads all of it; calls ``seen`` for every valid frame. ``BadData`` for a file that is no refill.
+    """Reads all of it; calls ``on_frame`` for every valid frame. ``BadData`` for a file that is no refill.
 
     ``note`` is the note of its last sync beside the file.
     """
-    return _Scan(file, seen, note).run()
+    return _Scan(file, on_frame, note).run()
 
 
 class _Scan:
-    def __init__(self, file: SalvagedFile, seen: Callable[[Found], None] | None, note: Status | None) -> None:
+    def __init__(
+        self, file: SalvagedFile, on_frame: Callable[[Found], None] | None, note: Status | None
+    ) -> None:
         self._file = file
         self._note = note
         self._size = file.size()
-        self._seen = seen
+        self._on_frame = on_frame
         self._head: tuple[bytes, int | None, Title] | None = None
         self._names: tuple[str, ...] = ()
         self._index = RefillIndex()
@@ -283,7 +285,7 @@ class _Scan:
         self._refusals: list[Rejection] = []
         self._closed: dict[int, int] | None = None
         self._seen_next: dict[int, int] = {}
-        self._kept = 0
+        self._synced_bytes = 0
         self._end = 0
         """Where the last frame that counts ends."""
         self._stored_end = 0
@@ -300,8 +302,8 @@ class _Scan:
             if isinstance(item, Bad):
                 self._take_bad(item)
             else:
-                if self._seen is not None:
-                    self._seen(item)
+                if self._on_frame is not None:
+                    self._on_frame(item)
                 self._take_found(item)
             self._at = item.end
         return self._finish()
@@ -395,7 +397,7 @@ class _Scan:
     def _read_status(self, status: Status, place: int) -> None:
         for run in self._losses.account(status, place):
             self._came_late(*run)
-        self._kept = max(self._kept, status.kept_bytes)
+        self._synced_bytes = max(self._synced_bytes, status.kept_bytes)
         self._closed = status.closed
         ends = [status.closed or {}, *(status.confirmed or {}).values()]
         for shard, segment in (pair for each in ends for pair in each.items()):
@@ -502,7 +504,7 @@ class _Scan:
             seen_next=self._seen_next,
             end=end,
             torn_bytes=max(0, self._at - end),
-            proven_bytes=end if self._stored_end <= self._kept else self._kept,
+            proven_bytes=end if self._stored_end <= self._synced_bytes else self._synced_bytes,
         )
 
     def _settle_tail(self) -> int:
