@@ -297,11 +297,11 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
             f"maxEntriesPerTrigger = {options.entries_max}"
         )
     first, last = options.start, options.end
-    if (isinstance(first, int) and isinstance(last, int) and first > last) or (
-        isinstance(first, datetime) and isinstance(last, datetime) and first > last
-    ):
+    entries = isinstance(first, int) and isinstance(last, int) and first > last
+    times = isinstance(first, datetime) and isinstance(last, datetime) and first > last
+    if entries or times:
         raise BadRequest(f"start = {first} is behind end = {last}")
-    starts = _every(options.start)
+    starts = [at for by in first.values() for at in by.values()] if isinstance(first, dict) else [first]
     if streaming and LATEST in starts and options.subscription is None:
         raise BadRequest(
             "start = latest needs a subscription",
@@ -326,13 +326,6 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
         for topic in places if isinstance(places, dict) else ():
             if topic and topic not in options.topics:
                 raise BadRequest(f"{name} names topic {TopicName.parse(topic).short}, which is not read")
-
-
-def _every(places: Places) -> list[Place]:
-    """The places of all shards that the option names."""
-    if not isinstance(places, dict):
-        return [places]
-    return [place for shards in places.values() for place in shards.values()]
 
 
 def _read_topics(

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headpond.client.produce.tables import check_state_table, take_shards
@@ -35,7 +34,7 @@ from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
 from headpond.spark.connection import errors_with_hints
 from headpond.spark.options import SinkOptions, read_sink_options
-from headpond.spark.source.schema import shown_as
+from headpond.spark.source.schema import arrow_schema, shown_as
 from headpond.sync.client import Client
 from headpond.sync.writer import OpenedStage, Writer
 from headpond.wire.plain.columns import table_to_batches
@@ -85,7 +84,7 @@ def _check(schema: StructType, options: SinkOptions, overwrite: bool, *, wait_s:
         if options.topic is not None:
             topic = client.admin.show_topic(options.topic)
     schemas = SchemaVersions(topic.schemas) if topic is not None and topic.schemas else None
-    columns = to_arrow_schema(schema, timezone="UTC")
+    columns = arrow_schema(schema)
     check_columns(columns, options.topic, schemas, state=topic is not None and bool(topic.state))
     return frozenset(schemas.newest.names if schemas is not None else ())
 

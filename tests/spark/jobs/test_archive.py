@@ -165,14 +165,14 @@ def test_a_checkpoint_of_another_moment_than_the_archive_loses_nothing_unseen(
     place = ArchiveFolder(tmp_path / "archive")
     place.claim(ArchiveInfo(topic="t", topic_uuid="u"))
     rows = batch_of(spark, 0)
-    with pytest.raises(BadRequest, match="brings batch 1, and the newest there is none"):
+    with pytest.raises(BadRequest, match="with batch 1, and the archive's newest is none"):
         write_batch(place, rows, 1, "q", "cut")
     assert write_batch(place, rows, 0, "q", "0") == 1
     assert write_batch(place, rows, 1, "q", "1") == 1
     assert write_batch(place, rows, 1, "q", "1") is None
     # Put back as it was before batch 1: Spark gives the number to what is there now, which is more.
     for number, cut in ((1, "1 and more"), (0, "0"), (3, "3")):
-        with pytest.raises(BadRequest, match=f"brings batch {number}, and the newest there is batch 1"):
+        with pytest.raises(BadRequest, match=f"with batch {number}, and the archive's newest is batch 1"):
             write_batch(place, rows, number, "q", cut)
 
 

@@ -342,8 +342,7 @@ class World:
             self._answer(Fail(run.epoch, failed))
         self.measure.arrived(run.payloads, self.now)
         self._news_at = self.now
-        if self._write is not None:
-            self._record("worker", "done", run.payloads)
+        self._record("worker", "done", run.payloads)
         self._answer(Settle(run.epoch, run.numbers))
 
     def _answer(self, answer: Settle | Fail) -> None:
@@ -365,8 +364,7 @@ class World:
             effects = self._step(self._sender, Submit(range(sent, sent + count)))
             self.measure.submitted(len(effects.accepted), self.now)
             self._news_at = self.now
-            if self._write is not None:
-                self._record("source", "submit", range(sent, sent + len(effects.accepted)))
+            self._record("source", "submit", range(sent, sent + len(effects.accepted)))
         if room > count and left > count:
             heappush(self._ticks, self._source_tick())
 

@@ -278,7 +278,7 @@ def _write_tables(folder: Path, groups: pa.Table, odd: DataFrame, routes: DataFr
 
     Each fate is a folder of Parquet files; an empty one has a file without rows.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from headpond.spark.source.schema import arrow_schema
 
     for kind, name in _TABLES.items():
         pq.write_table(sums.of_kind(groups, kind), folder / f"{name}.parquet")
@@ -292,7 +292,7 @@ def _write_tables(folder: Path, groups: pa.Table, odd: DataFrame, routes: DataFr
             written.rename(folder / fate)
         else:
             (folder / fate).mkdir()
-            no_rows = to_arrow_schema(odd.drop("fate").schema, timezone="UTC").empty_table()
+            no_rows = arrow_schema(odd.drop("fate").schema).empty_table()
             pq.write_table(no_rows, folder / fate / "none.parquet")
     shutil.rmtree(place)
 
