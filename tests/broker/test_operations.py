@@ -10,7 +10,7 @@ from headpond.broker.steps import Steps, Wait, gathered, run
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.control.codec import Operation
-from headpond.wire.control.rule import UNDECLARED
+from headpond.wire.control.operation import UNDECLARED
 from tests.fire.core_shell import CoreShell
 
 

@@ -14,7 +14,8 @@ from headpond.wire.connection import ConnectionFault, Event, NodeSide
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.codec import Request, Response, encode_control
 from headpond.wire.control.consuming import Deliver, Subscribe, Subscribed
-from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong
+from headpond.wire.control.greeting import Error, Hello, Ping, Pong
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch

@@ -23,7 +23,8 @@ from headpond.wire.connection import NodeSide
 from headpond.wire.control.catalog import DeleteTopic, ListTopics
 from headpond.wire.control.codec import Request, Response, encode_control
 from headpond.wire.control.consuming import Unsubscribe
-from headpond.wire.control.greeting import Control, Error, Ping
+from headpond.wire.control.greeting import Error, Ping
+from headpond.wire.control.operation import Control
 from tests.client.peer import Peer, listening, serving, until
 
 

@@ -17,7 +17,8 @@ from headpond.storage.disk import Disk
 from headpond.storage.log.read import ReadResult
 from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control
-from headpond.wire.control.greeting import Control, Error
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.operation import Control
 
 Kind = TypeVar("Kind", bound=Event)
 

@@ -35,7 +35,8 @@ from headpond.wire.connection import ConnectionFault, Event
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.codec import Request, encode_control, read_result
 from headpond.wire.control.consuming import Subscribe
-from headpond.wire.control.greeting import Control, Error, Ping, Pong
+from headpond.wire.control.greeting import Error, Ping, Pong
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack
 from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, encode

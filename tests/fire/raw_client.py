@@ -12,7 +12,8 @@ import pyarrow as pa
 from headpond.model.errors import HeadpondError
 from headpond.wire.connection import ClientSide, ConnectionFault, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control
-from headpond.wire.control.greeting import Control, Error, Welcome
+from headpond.wire.control.greeting import Error, Welcome
+from headpond.wire.control.operation import Control
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.segment import encode_plain

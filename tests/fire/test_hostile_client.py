@@ -23,7 +23,8 @@ from headpond.model.errors import HeadpondError
 from headpond.wire.control.catalog import CreateTopic, ListTopics, OpenTopic, ShowTopic, TopicInfo
 from headpond.wire.control.codec import Request, encode_control, read_result
 from headpond.wire.control.consuming import Credit, Settle, Subscribe, Subscribed, Unsubscribe
-from headpond.wire.control.greeting import Control, Error, Ping, Pong
+from headpond.wire.control.greeting import Error, Ping, Pong
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import HEADER, TITLE_BYTES_MAX, FrameType, encode

@@ -21,7 +21,7 @@ from headpond.broker.settings import Settings
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import Disk
 from headpond.wire.control.codec import encode_control
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.operation import Control
 
 Result = TypeVar("Result")
 

@@ -29,7 +29,8 @@ from headpond.wire.control.consuming import (
     Unsubscribe,
     Unsubscribed,
 )
-from headpond.wire.control.greeting import Control, Error, Hello, Ping, Pong, Welcome
+from headpond.wire.control.greeting import Error, Hello, Ping, Pong, Welcome
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.control.reading import AdvanceSubscription, Fetched, FetchEntries, FindTime, ReadEnds
 from headpond.wire.control.status import ShowNode

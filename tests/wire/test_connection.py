@@ -18,7 +18,8 @@ from headpond.wire.connection import (
     NodeSide,
 )
 from headpond.wire.control.codec import CONTROL_TYPES, PROTOCOL_VERSION, decode_control, encode_control
-from headpond.wire.control.greeting import Control, Error, Hello, Welcome
+from headpond.wire.control.greeting import Error, Hello, Welcome
+from headpond.wire.control.operation import Control
 from headpond.wire.frame import CONTROL_BYTES_MAX, Frame, FrameType, decode_at, encode
 from tests.wire.samples import MESSAGES
 

@@ -49,7 +49,8 @@ from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.connection import ConnectionState, Event, NodeSide
 from headpond.wire.control.codec import CONTROL_TYPES, Misfit, Request, encode_control
 from headpond.wire.control.consuming import Credit, Extend, GiveBack, Renew, Settle, Subscribe, Unsubscribe
-from headpond.wire.control.greeting import Control, Hello, Ping, Pong
+from headpond.wire.control.greeting import Hello, Ping, Pong
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack, BlockEnd, Hole
 from headpond.wire.frame import Frame, FrameType
 

@@ -32,9 +32,9 @@ from headpond.wire.control.access import AccessInfo, AdminRecord, TokenCreated, 
 from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo, TopicCompaction, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import SkippedPage, SubscriptionInfo, UnackedEntry, UnackedPage
-from headpond.wire.control.greeting import OperationOf
 from headpond.wire.control.ledger import LedgerInfo, ShowLedger
 from headpond.wire.control.links import PeerInfo, PromoteSubscription
+from headpond.wire.control.operation import OperationOf
 from headpond.wire.control.producing import ProducerInfo
 from headpond.wire.control.reading import AdvanceSubscription, Ends
 from headpond.wire.control.staging import WriterInfo

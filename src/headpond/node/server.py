@@ -32,7 +32,8 @@ from headpond.storage.disk import is_disk_full
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import encode_control
-from headpond.wire.control.greeting import Control, Ping
+from headpond.wire.control.greeting import Ping
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack
 from headpond.wire.frame import Frame
 

@@ -25,7 +25,8 @@ from typing import Final
 
 from headpond.model.errors import BadFrame, HeadpondError, NodeStopping, ProtocolError, VersionUnsupported
 from headpond.wire.control.codec import PROTOCOL_VERSION, Misfit, decode_control, encode_control, read_misfit
-from headpond.wire.control.greeting import Control, Error, Hello, Welcome
+from headpond.wire.control.greeting import Error, Hello, Welcome
+from headpond.wire.control.operation import Control
 from headpond.wire.control.staging import STAGE_FRAME_BYTES_MAX
 from headpond.wire.frame import (
     CONTROL_BYTES_MAX,

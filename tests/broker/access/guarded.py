@@ -49,7 +49,7 @@ from headpond.wire.control.consuming import (
     Subscribe,
     Unsubscribe,
 )
-from headpond.wire.control.greeting import Control, Ping, Pong
+from headpond.wire.control.greeting import Ping, Pong
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     AddPeer,
@@ -71,6 +71,7 @@ from headpond.wire.control.links import (
     SourcePosition,
     TellPromoted,
 )
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import (
     BlockEnd,
     CloseProducer,

@@ -35,7 +35,7 @@ from headpond.wire.control.consuming import (
     Subscribe,
     Subscribed,
 )
-from headpond.wire.control.greeting import Control, Error, OperationOf
+from headpond.wire.control.greeting import Error
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     AdmitRecords,
@@ -50,9 +50,9 @@ from headpond.wire.control.links import (
     ReadSettled,
     TellPromoted,
 )
+from headpond.wire.control.operation import UNDECLARED, Control, OperationOf, Rule
 from headpond.wire.control.producing import Ack, BlockEnd, ListProducers, OpenProducer
 from headpond.wire.control.reading import Fetched, FetchEntries, FindTime, ReadEnds
-from headpond.wire.control.rule import UNDECLARED, Rule
 from headpond.wire.control.staging import (
     AbortStages,
     CommitBatch,

@@ -16,7 +16,8 @@ from headpond.wire.control.access import CreateToken
 from headpond.wire.control.catalog import ChangeSettings, CreatePlace, CreateTopic, DeleteTopic, OpenTopic
 from headpond.wire.control.codec import Operation, Request
 from headpond.wire.control.consuming import CreateSubscription, DeleteSubscription, Subscribe, Subscribed
-from headpond.wire.control.greeting import Control, Error
+from headpond.wire.control.greeting import Error
+from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack, CreateProducer, DeleteProducer, OpenProducer
 from headpond.wire.control.staging import CommitBatch, DeleteWriter, FinishStage, OpenStage
 from headpond.wire.frame import FrameType, encode

@@ -20,7 +20,6 @@ from headpond.node.links.ends import Direction, LogRecord, OtherNode, ThisNode
 from headpond.node.links.flow import PeerFlow, offer
 from headpond.wire.control.catalog import DeleteTopic, ShowTopic
 from headpond.wire.control.codec import Request, Response
-from headpond.wire.control.greeting import OperationOf
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import (
     CONFLICTING,
@@ -35,6 +34,7 @@ from headpond.wire.control.links import (
     RecordHead,
     SourcePosition,
 )
+from headpond.wire.control.operation import OperationOf
 from headpond.wire.control.reading import FetchEntries
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.record import encode_typed_record

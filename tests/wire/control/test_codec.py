@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from headpond.model.errors import CATALOGUE, BadFrame, Gap, HeadpondError
 from headpond.wire.control.catalog import ShardInfo, TopicInfo
 from headpond.wire.control.codec import CONTROL_TYPES, decode_control, encode_control, read_result
-from headpond.wire.control.greeting import Control, Error, Ping
+from headpond.wire.control.greeting import Error, Ping
+from headpond.wire.control.operation import Control
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at
 from tests.wire.samples import MESSAGES
 

@@ -20,7 +20,7 @@ from headpond.model.errors import HeadpondError
 from headpond.model.grant import redacted, without_secret
 from headpond.storage.journal import JournalTable, TableState
 from headpond.wire.control.access import AdminRecord, TokenCreated
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.operation import Control
 
 logger = logging.getLogger("headpond.admin")
 

@@ -9,7 +9,7 @@ from headpond.model.errors import NotAllowed, TopicNotFound
 from headpond.model.grant import ALL, Grant, Right
 from headpond.model.names import LEVELS, Place
 from headpond.wire.control.catalog import ListPlaces
-from headpond.wire.control.rule import ADMIN, PRODUCE, Rule, place_of_topic
+from headpond.wire.control.operation import ADMIN, PRODUCE, Rule, place_of_topic
 from headpond.wire.control.staging import ListWriters
 from headpond.wire.frame import FrameType
 

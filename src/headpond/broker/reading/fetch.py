@@ -35,7 +35,7 @@ from headpond.model.names import TopicName
 from headpond.storage.log.read import ReadResult, StoredRecord
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import Response, encode_control
-from headpond.wire.control.greeting import Control
+from headpond.wire.control.operation import Control
 from headpond.wire.control.reading import (
     Ends,
     Fetched,

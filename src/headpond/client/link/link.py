@@ -30,7 +30,8 @@ from headpond.model.errors import (
 from headpond.wire.connection import ClientSide, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control, read_answer
 from headpond.wire.control.consuming import Deliver, Lost, Settled, Subscribed, Unsubscribed
-from headpond.wire.control.greeting import Control, Error, OperationOf, Result, Welcome
+from headpond.wire.control.greeting import Error, Welcome
+from headpond.wire.control.operation import Control, OperationOf, Result
 from headpond.wire.control.producing import Ack
 from headpond.wire.control.reading import Fetched
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame

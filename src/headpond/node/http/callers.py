@@ -23,7 +23,7 @@ from headpond.node.server import Server
 from headpond.wire.control.access import ShowAccess
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.consuming import ShowSubscription
-from headpond.wire.control.greeting import OperationOf
+from headpond.wire.control.operation import OperationOf
 
 logger = logging.getLogger("headpond.http")
 

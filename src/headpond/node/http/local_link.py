@@ -22,7 +22,7 @@ from headpond.model.errors import ConnectionLost, HeadpondError
 from headpond.node.server import ClientConnection, Server
 from headpond.wire.connection import ClientSide
 from headpond.wire.control.codec import Operation
-from headpond.wire.control.greeting import Control, OperationOf, Result
+from headpond.wire.control.operation import Control, OperationOf, Result
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.control.reading import Fetched
 from headpond.wire.frame import FILE_BODY_BYTES_MAX, Frame, decode_at

@@ -23,8 +23,8 @@ from headpond.client.link.link import Link
 from headpond.model.bounds import check_fields
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, NodeStopping, ProtocolError
 from headpond.wire.control.codec import read_answer
-from headpond.wire.control.greeting import Control, OperationOf, Result
 from headpond.wire.control.links import AdmitRecords, Admitted
+from headpond.wire.control.operation import Control, OperationOf, Result
 from headpond.wire.control.reading import Fetched, FetchEntries
 from headpond.wire.frame import HEADER, HEADER_BYTES, TRAILER, Frame, FrameType, frame_parts
 from headpond.wire.record import decode_record_header

@@ -2,7 +2,7 @@
 
 In reading order::
 
-    rule       what an operation needs of a token
+    operation  what an operation declares: fields, answer, rights
     greeting   HELLO, WELCOME, PING, PONG and ERROR
     catalog    topics, the places that hold them, and their settings
     producing  producers: registration, leases, and the answers to segments

@@ -8,8 +8,7 @@ import msgspec
 
 from headpond.model.bounds import Name, TopicText, Word
 from headpond.model.grant import SCOPES_MAX
-from headpond.wire.control.greeting import OperationOf
-from headpond.wire.control.rule import ADMIN, ANYBODY, Rule, whole_node
+from headpond.wire.control.operation import ADMIN, ANYBODY, OperationOf, Rule, whole_node
 
 LASTS_S_MAX = 100 * 365 * 86_400.0
 ADMIN_RECORDS_MAX = 10_000

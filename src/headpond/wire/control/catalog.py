@@ -27,10 +27,10 @@ from headpond.model.bounds import (
     Uuid,
     Word,
 )
-from headpond.wire.control.greeting import OperationOf
-from headpond.wire.control.rule import (
+from headpond.wire.control.operation import (
     ADMIN,
     USE,
+    OperationOf,
     Rule,
     changed_settings,
     inside_tenant,

@@ -29,9 +29,10 @@ from headpond.wire.control.consuming import (
     Unsubscribe,
     Unsubscribed,
 )
-from headpond.wire.control.greeting import Control, Error, Hello, OperationOf, Ping, Pong, Welcome
+from headpond.wire.control.greeting import Error, Hello, Ping, Pong, Welcome
 from headpond.wire.control.ledger import ShowLedger
 from headpond.wire.control.links import PeerOperation
+from headpond.wire.control.operation import Control, OperationOf
 from headpond.wire.control.producing import Ack, BlockEnd, Hole, ProducerOperation
 from headpond.wire.control.reading import Fetched, ReadingOperation
 from headpond.wire.control.staging import StagingOperation

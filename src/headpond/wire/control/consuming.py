@@ -37,8 +37,17 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.model.policy import Policy
-from headpond.wire.control.greeting import Control, OperationOf, Result
-from headpond.wire.control.rule import ADMIN, CONSUME, Rule, any_topic_of, dead_letter_of_policy, topic_of
+from headpond.wire.control.operation import (
+    ADMIN,
+    CONSUME,
+    Control,
+    OperationOf,
+    Result,
+    Rule,
+    any_topic_of,
+    dead_letter_of_policy,
+    topic_of,
+)
 
 Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
 """Entry, and the delay in seconds before its redelivery; None: the policy's backoff."""

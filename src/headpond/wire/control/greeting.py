@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Generic, TypeVar
+from typing import Annotated
 
 import msgspec
 
-from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Uuid, Word
+from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Word
 from headpond.model.errors import HeadpondError, NodeStopping, from_code
-from headpond.wire.control.rule import ADMIN, CONSUME, UNDECLARED, Rule
-
-
-class Control(msgspec.Struct, array_like=True, frozen=True):
-    """The base of all messages: a frame's body, or an operation in a REQUEST."""
-
-
-Result = TypeVar("Result")
-
-
-class OperationOf(Control, Generic[Result], frozen=True):
-    """An operation in a REQUEST, and the type of its answer: ``class ShowTopic(OperationOf[TopicInfo])``."""
-
-    repeatable: ClassVar[bool] = True
-    """Whether a client may ask again after a lost connection: a second time changes nothing further."""
-    rule: ClassVar[Rule] = UNDECLARED
-    """What it needs of the client's token."""
-
-
-class SourceRequest(OperationOf[Result], Generic[Result], frozen=True):
-    """The base of requests from one node to another that has messages of a topic."""
-
-    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
-
-    topic: Uuid
-
-
-class SinkRequest(OperationOf[Result], Generic[Result], frozen=True):
-    """The base of requests from one node to another that stores copies for a topic."""
-
-    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
-
-    topic: Uuid
-
+from headpond.wire.control.operation import Control
 
 LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
 

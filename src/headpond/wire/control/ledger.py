@@ -8,8 +8,7 @@ import msgspec
 
 from headpond.model.bounds import Name, TopicText
 from headpond.model.ledger import LogAccount, ProducerAccount, SubscriptionAccount
-from headpond.wire.control.greeting import OperationOf
-from headpond.wire.control.rule import USE, Rule, topic_of
+from headpond.wire.control.operation import USE, OperationOf, Rule, topic_of
 
 BLOCKS_MAX = 1000
 """Blocks in one answer; the answer counts those it leaves out, the longest silent ones."""

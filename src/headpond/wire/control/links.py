@@ -48,8 +48,17 @@ from headpond.model.bounds import (
 from headpond.model.errors import BadFrame
 from headpond.model.policy import Policy
 from headpond.wire.control.consuming import SubscriptionInfo, SubscriptionRequest
-from headpond.wire.control.greeting import OperationOf, SinkRequest, SourceRequest
-from headpond.wire.control.rule import ADMIN, CONSUME, Rule, new_settings, topic_of, whole_node
+from headpond.wire.control.operation import (
+    ADMIN,
+    CONSUME,
+    OperationOf,
+    Rule,
+    SinkRequest,
+    SourceRequest,
+    new_settings,
+    topic_of,
+    whole_node,
+)
 from headpond.wire.record import RecordHeader, decode_record_header
 
 UUID_BYTES = 16

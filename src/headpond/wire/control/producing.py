@@ -24,8 +24,16 @@ from headpond.model.bounds import (
     Uuid,
     Word,
 )
-from headpond.wire.control.greeting import Control, OperationOf, Result
-from headpond.wire.control.rule import ADMIN, PRODUCE, Rule, any_topic_of, topic_of
+from headpond.wire.control.operation import (
+    ADMIN,
+    PRODUCE,
+    Control,
+    OperationOf,
+    Result,
+    Rule,
+    any_topic_of,
+    topic_of,
+)
 
 # --- registered producers -------------------------------------------------------------------------
 

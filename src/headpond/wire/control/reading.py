@@ -32,8 +32,7 @@ from headpond.model.bounds import (
     Word,
 )
 from headpond.wire.control.consuming import SubscriptionRequest
-from headpond.wire.control.greeting import Control, OperationOf
-from headpond.wire.control.rule import CONSUME, Rule, each_topic
+from headpond.wire.control.operation import CONSUME, Control, OperationOf, Rule, each_topic
 
 TOPICS_MAX = 1024
 """Topics in one request."""

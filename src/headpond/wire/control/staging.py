@@ -19,8 +19,7 @@ import msgspec
 
 from headpond.model.bounds import NUMBER_MAX, Count, Name, Number, TimeUs, TopicText, Total, Uuid, Word
 from headpond.model.errors import BadFrame
-from headpond.wire.control.greeting import OperationOf
-from headpond.wire.control.rule import PRODUCE, Rule, topic_of
+from headpond.wire.control.operation import PRODUCE, OperationOf, Rule, topic_of
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 
 STAGE_BYTES = 16

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from headpond.wire.control.greeting import OperationOf
-from headpond.wire.control.rule import ADMIN, Rule, whole_node
+from headpond.wire.control.operation import ADMIN, OperationOf, Rule, whole_node
 
 ROWS_MAX = 1000
 

@@ -1,15 +1,18 @@
-"""What an operation needs of a token. Each operation declares it; broker/access/rights.py decides.
+"""What an operation declares: its fields, the type of its answer, and what it needs of a token.
 
-The decision depends on names alone and comes before anything is looked up, so a refusal does not show whether a
-topic exists.
+broker/access/rights.py decides by the declared rule. The decision depends on names alone and comes before
+anything is looked up, so a refusal does not show whether a topic exists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
+
+from headpond.model.bounds import Uuid
 from headpond.model.grant import Right
 from headpond.model.names import DEAD_SUFFIX, Place, TopicName
 from headpond.model.topic_settings import QUOTAS
@@ -105,3 +108,38 @@ def _dead_letter(name: Any, topic: str = "") -> Iterable[Need]:
     """The node writes dead letters for the client that names their topic, so the client must be allowed to."""
     if isinstance(name, str) and name and name != f"{topic}{DEAD_SUFFIX}":
         yield Right.PRODUCE, place_of_topic(name)
+
+
+# --- operations -----------------------------------------------------------------------------------------
+
+
+class Control(msgspec.Struct, array_like=True, frozen=True):
+    """The base of all messages: a frame's body, or an operation in a REQUEST."""
+
+
+Result = TypeVar("Result")
+
+
+class OperationOf(Control, Generic[Result], frozen=True):
+    """An operation in a REQUEST, and the type of its answer: ``class ShowTopic(OperationOf[TopicInfo])``."""
+
+    repeatable: ClassVar[bool] = True
+    """Whether a client may ask again after a lost connection: a second time changes nothing further."""
+    rule: ClassVar[Rule] = UNDECLARED
+    """What it needs of the client's token."""
+
+
+class SourceRequest(OperationOf[Result], Generic[Result], frozen=True):
+    """The base of requests from one node to another that has messages of a topic."""
+
+    rule: ClassVar[Rule] = Rule(CONSUME, by_uuid=True, unbound=True)
+
+    topic: Uuid
+
+
+class SinkRequest(OperationOf[Result], Generic[Result], frozen=True):
+    """The base of requests from one node to another that stores copies for a topic."""
+
+    rule: ClassVar[Rule] = Rule(ADMIN, by_uuid=True)
+
+    topic: Uuid
