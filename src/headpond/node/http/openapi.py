@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
 from headpond.node.http.bodies import ARROW, JSON, NDJSON, RAW
+from headpond.shapes.convert import ErrorShape
 
 _TEXT = Schema(type=OpenAPIType.STRING)
+_KINDS = {str: _TEXT, bool: Schema(type=OpenAPIType.BOOLEAN)}
+_FIELDS = {name: _KINDS[kind] for name, kind in get_type_hints(ErrorShape).items()}
+_ERROR = Schema(title="Error", type=OpenAPIType.OBJECT, properties={**_FIELDS}, required=list(_FIELDS))
 ERROR = OpenAPIResponse(
     description="An error of the catalogue (GET /v1/errors).",
-    content={
-        "application/json": OpenAPIMediaType(
-            schema=Schema(
-                title="Error",
-                type=OpenAPIType.OBJECT,
-                properties={
-                    "code": _TEXT,
-                    "message": _TEXT,
-                    "hint": _TEXT,
-                    "retryable": Schema(type=OpenAPIType.BOOLEAN),
-                },
-                required=["code", "message", "hint", "retryable"],
-            )
-        )
-    },
+    content={"application/json": OpenAPIMediaType(schema=_ERROR)},
 )
 
 

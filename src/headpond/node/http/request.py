@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
@@ -13,11 +14,13 @@ from litestar import Request
 from litestar.di import NamedDependency
 from litestar.params import PathParameter, QueryParameter
 
+from headpond.client.reader import Reader
 from headpond.model.bounds import SECONDS_MAX
 from headpond.model.errors import BadRequest, HeadpondError, NodeStopping
 from headpond.model.names import TopicName
 from headpond.node.http.answers import ANSWER, Answer
 from headpond.node.http.callers import Caller, Callers
+from headpond.node.http.held import parse_start
 
 NOT_IN_QUERY = {"caller", "data", "request", "idempotency_key", "last_event_id"}
 """Parameters of routes that come from elsewhere than the query."""
@@ -107,6 +110,16 @@ def wait_of(request: HttpRequest, wait: float) -> float:
     if not wait <= limit:
         raise BadRequest(f"a wait of {wait:g} s; at most {limit:g} are allowed (http_limits.wait_s)")
     return wait
+
+
+async def first_entries(reader: Reader, start: str) -> list[int]:
+    """The entry of each shard that a reading starts at: ``earliest``, ``latest``, an entry or a time."""
+    place = parse_start(start, new=False)
+    if isinstance(place, datetime):
+        return await reader.entries_at(place)
+    if isinstance(place, int):
+        return [place] * reader.shards
+    return [each.entry_next if place == "latest" else each.entry_first for each in await reader.ends()]
 
 
 async def while_connected(request: HttpRequest, work: Coroutine[Any, Any, Result]) -> Result | None:

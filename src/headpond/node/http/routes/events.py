@@ -26,12 +26,13 @@ from headpond.client.reader import Reader
 from headpond.model.errors import BadRequest, HeadpondError, TopicMismatch
 from headpond.node.http.answers import PIECE_BYTES, Answer
 from headpond.node.http.callers import Caller, Callers
-from headpond.node.http.held import HeldConsumer, parse_start, position_of
+from headpond.node.http.held import HeldConsumer, position_of
 from headpond.node.http.request import (
     FromCaller,
     HttpRequest,
     TopicPath,
     answer_of,
+    first_entries,
     state_of,
     topic_name,
 )
@@ -116,13 +117,8 @@ async def _start_position(reader: Reader, start: str, last: str | None) -> Strea
                     shard, entry, entry, incarnation=run
                 )  # refused if other entries precede it now
         return before
-    place = parse_start(start, new=False)
-    if isinstance(place, int):
-        entries = [min(place, each.entry_next) for each in ends]
-    elif isinstance(place, str):
-        entries = [each.entry_next if place == "latest" else each.entry_first for each in ends]
-    else:
-        entries = await reader.entries_at(place)
+    pairs = zip(await first_entries(reader, start), ends, strict=True)
+    entries = [min(entry, end.entry_next) for entry, end in pairs]
     return StreamPosition(reader.uuid, runs, entries)
 
 

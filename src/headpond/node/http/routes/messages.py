@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from time import monotonic
 from typing import Annotated, Any
 
@@ -18,7 +17,6 @@ from headpond.model.bounds import ENTRY_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.receipt import Outcome, Receipt
 from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
-from headpond.node.http.held import parse_start
 from headpond.node.http.openapi import PublishOperation
 from headpond.node.http.publish import publish
 from headpond.node.http.request import (
@@ -27,6 +25,7 @@ from headpond.node.http.request import (
     TopicPath,
     Wait,
     answer_of,
+    first_entries,
     state_of,
     topic_name,
     wait_of,
@@ -172,7 +171,7 @@ async def fetch_messages(
     async with Reader(caller.link, topic_name(topic)) as reader:
         if shard >= reader.shards:
             raise BadRequest(f"the topic has no shard {shard}; it has {reader.shards}")
-        at = await _first(reader, shard, start) if entry is None else entry
+        at = (await first_entries(reader, start))[shard] if entry is None else entry
         if wait_s:
             await while_connected(request, _until_more(reader, shard, at, wait_s))
         answer = answer_of(request)
@@ -201,16 +200,6 @@ async def _until_more(reader: Reader, shard: int, entry: int, wait_s: float) -> 
     while (left_s := until - monotonic()) > 0:
         if (await reader.ends(known, min(left_s, NODE_WAIT_S)))[shard].entry_next > entry:
             return
-
-
-async def _first(reader: Reader, shard: int, start: str) -> int:
-    place = parse_start(start, new=False)
-    if isinstance(place, datetime):
-        return (await reader.entries_at(place))[shard]
-    if isinstance(place, int):
-        return place
-    ends = (await reader.ends())[shard]
-    return ends.entry_next if place == "latest" else ends.entry_first
 
 
 def _first_rows(part: Part, count: int) -> tuple[list[tuple[Batch, int]], int]:
