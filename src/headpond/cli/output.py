@@ -218,6 +218,15 @@ def print_parts(parts: Iterable[Part], print_part: Callable[[Part], None]) -> No
         print_part(part)
 
 
+def print_report(fields: Sequence[tuple[str, object]], *tables: tuple[Sequence[Object], str]) -> None:
+    """Fields, then each table that has rows: objects and their columns, as ``picked`` reads them."""
+    print_fields(fields)
+    for objects, columns in tables:
+        if objects:
+            print()
+            print_objects(objects, columns)
+
+
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     """One name and its value per line."""
     width = max((len(name) for name, _ in fields), default=0)

@@ -18,8 +18,8 @@ from headpond.cli.output import (
     note,
     picked,
     print_fields,
-    print_objects,
     print_parts,
+    print_report,
     run,
 )
 from headpond.client.contexts import Contexts
@@ -257,18 +257,15 @@ def _print(report: Report) -> None:
         fields.append(("late", "yes: another instance took over; only `headpond refill send --late` sends it"))
     if refill.torn_bytes:
         fields.append(("torn", f"{refill.torn_bytes:,} bytes at the end: an unfinished write"))
-    print_fields(fields)
-    print()
-    print_objects(shown["destinations"], "destination pending acked refused lost")
     details = report.details()
-    if details["shard_list"]:
-        print()
-        shards = [{**each, "segments": _runs(each["segments"])} for each in details["shard_list"]]
-        print_objects(shards, "shard segments rows bytes")
-    if details["refusals"]:
-        print()
-        refusals = [{**each, "segments": _runs([each["segments"]])} for each in details["refusals"]]
-        print_objects(refusals, "refused_by=destination shard segments code why=message")
+    shards = [{**each, "segments": _runs(each["segments"])} for each in details["shard_list"]]
+    refusals = [{**each, "segments": _runs([each["segments"]])} for each in details["refusals"]]
+    print_report(
+        fields,
+        (shown["destinations"], "destination pending acked refused lost"),
+        (shards, "shard segments rows bytes"),
+        (refusals, "refused_by=destination shard segments code why=message"),
+    )
     for damage in refill.damage:
         print(f"\nDAMAGED: {damage}")
 

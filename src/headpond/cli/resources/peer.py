@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from headpond.cli import completion
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.options import Yes, argument, flag, option
-from headpond.cli.output import note, print_fields, print_objects
+from headpond.cli.output import note, picked, print_report
 from headpond.cli.resources.context import read_token
 from headpond.shapes.resources import peer_object
 
@@ -75,28 +75,21 @@ def show(node: Node, name: Name) -> None:
 
 
 def _print(link: PeerShape) -> None:
-    print_fields(
-        [
-            ("name", link["peer"]),
-            ("url", link["url"]),
-            ("topics", " ".join(link["topics"])),
-            ("direction", link["direction"]),
-            *([("subscriptions", " ".join(link["subscriptions"]))] if link["subscriptions"] else []),
-            ("token", "stored" if link["has_token"] else None),
-            ("created", f"{link['made_at']} by {link['made_by'] or 'a client without a token'}"),
-            ("state", f"{link['state']} since {link['since']}"),
-            ("node", link["node"]),
-            ("lag", link["lag"]),
-            ("last error", f"{link['error']} ({link['error_code']})" if link["error_code"] else None),
-            *((name.replace("_", " "), count) for name, count in link["counts"].items()),
-        ]
-    )
-    if link["topic_list"]:
-        print()
-        print_objects(link["topic_list"], "topic direction state lag why=message")
-    if link["subscription_list"]:
-        print()
-        print_objects(link["subscription_list"], "topic subscription direction state behind why=message")
+    fields = [
+        *picked(link, "name=peer url"),
+        ("topics", " ".join(link["topics"])),
+        ("direction", link["direction"]),
+        *([("subscriptions", " ".join(link["subscriptions"]))] if link["subscriptions"] else []),
+        ("token", "stored" if link["has_token"] else None),
+        ("created", f"{link['made_at']} by {link['made_by'] or 'a client without a token'}"),
+        ("state", f"{link['state']} since {link['since']}"),
+        *picked(link, "node lag"),
+        ("last error", f"{link['error']} ({link['error_code']})" if link["error_code"] else None),
+        *((name.replace("_", " "), count) for name, count in link["counts"].items()),
+    ]
+    topics = (link["topic_list"], "topic direction state lag why=message")
+    subscriptions = (link["subscription_list"], "topic subscription direction state behind why=message")
+    print_report(fields, topics, subscriptions)
 
 
 @command(peer_app)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headpond.cli import completion
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.options import TopicArgument, TopicFilter, Yes, argument, option
-from headpond.cli.output import picked, print_fields, print_objects
+from headpond.cli.output import picked, print_fields, print_report
 from headpond.shapes.resources import producer_object, writer_object
 
 if TYPE_CHECKING:
@@ -105,7 +105,5 @@ def _print_writer(shown: WriterShape) -> None:
     names = (
         "writer batch committed=committed_at publishing holder batches rows bytes topics stages staged_bytes"
     )
-    print_fields(picked({**shown, "topics": ", ".join(shown["topics"]) or None}, names))
-    if shown["stage_list"]:
-        print()
-        print_objects(shown["stage_list"], "stage topic rows finished opened=opened_at")
+    fields = picked({**shown, "topics": ", ".join(shown["topics"]) or None}, names)
+    print_report(fields, (shown["stage_list"], "stage topic rows finished opened=opened_at"))

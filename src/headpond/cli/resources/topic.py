@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.options import NewTopicArgument, TopicArgument, Yes, flag, option, wrong_use
-from headpond.cli.output import picked, print_fields, print_objects, print_table
+from headpond.cli.output import picked, print_report
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import bytes_of, compaction_object, entries_of, topic_object
 
@@ -125,22 +125,15 @@ def _print(info: TopicInfo) -> None:
         "bytes": bytes_of(info),
     }
     names = "topic uuid created=created_at durability shards schema kind entries compacted bytes"
-    print_fields(picked(values, names))
-    print()
-    if shown["schema"] is not None:
-        print_objects(shown["schema"], "column=name type nullable")
-        print()
-    rows = [
-        (each.shard, each.entry_first, each.entry_next, each.bytes, each.incarnation, _spans(each.damaged))
-        for each in info.shard_list
-    ]
-    print_table(("SHARD", "FIRST", "NEXT", "BYTES", "INCARNATION", "DAMAGED"), rows)
+    shards = [{**each, "damaged": _spans(each["damaged"])} for each in shown["shard_list"]]
+    columns = "shard first=entry_first next=entry_next bytes incarnation damaged"
+    print_report(picked(values, names), (shown["schema"] or [], "column=name type nullable"), (shards, columns))
     if info.settings:
         print()
         print_settings(info.settings)
 
 
-def _spans(spans: list[tuple[int, int]]) -> str | None:
+def _spans(spans: list[list[int]]) -> str | None:
     return ", ".join(f"{start}–{end - 1}" for start, end in spans) or None
 
 
