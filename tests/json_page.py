@@ -45,6 +45,15 @@ SHARED_MIN = 5
 SUFFIX = re.compile(r"(Shape|Result|Info)$")
 
 
+IN_JSON = {
+    "topic.schema": "Its newest columns; null: a plain topic",
+    "place.topic_list": "The topics below it; at most 10,000",
+    "subscription.dead_entries": "`[shard, first, end)` of dead entries, only in `sub show`; at most 10,000",
+    "subscription.lost_ranges": "The latest 1,000 losses, only in `sub show`",
+}
+"""Fields whose docstring describes another form of them."""
+
+
 class Line(NamedTuple):
     name: str
     type: str
@@ -116,9 +125,9 @@ def _lines(shape: Any, hints: dict[str, Any]) -> Iterator[Line]:
     meanings = meanings_of(shape)
     optional = getattr(shape, "__optional_keys__", ())
     for name, hint in hints.items():
-        meaning = meanings.get(name, "")
+        meaning = IN_JSON.get(f"{title(shape)}.{name}", meanings.get(name, ""))
         if NoneType in get_args(hint):  # on the wire, an empty text or a 0 means "none"
-            meaning = re.sub(r"\b(0|empty)(?=:| if| with| at)", "null", meaning)
+            meaning = re.sub(r"\b(0|empty)(?=:| if| for| with| at)", "null", meaning)
         yield Line(f"`{name}`" + "?" * (name in optional), _type(name, hint), meaning)
 
 
