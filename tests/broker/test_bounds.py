@@ -1,4 +1,4 @@
-"""What a client says is bounded by what exists: spans and times from outside build nothing by themselves."""
+"""Spans and times from clients cost no more memory than the existing entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.broker.subscriptions.core_readers import PLAIN, Reader, Writer
 from tests.fire.core_shell import CoreShell
 
 ENDLESS = (0, 2**62)
-"""As a bitmap it would take more memory than any machine has."""
+"""A bitmap of it would need more memory than any machine has."""
 
 
 @pytest.fixture
@@ -88,12 +88,12 @@ def test_a_settlement_that_names_entries_many_times_settles_each_once(shell: Cor
 
 
 def reading(uuid: bytes) -> list[Operation]:
-    """Requests that read a log to be answered."""
+    """Requests whose answer needs a read of a log."""
     return [Browse("orders", 0, 0), FindTime(uuid, 1), FetchEntries(uuid, 0, 0)]
 
 
 def test_a_connection_that_asks_for_many_reads_has_one_of_them_under_way(shell: CoreShell) -> None:
-    """Else the reads of one client would keep everybody else's waiting."""
+    """Otherwise the reads of one client would block all others."""
     Writer(shell).write(4)
     client = shell.connect()
     uuid = read_result(client.request(ShowTopic("orders")), TopicInfo).uuid

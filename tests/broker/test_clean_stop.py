@@ -1,4 +1,4 @@
-"""A clean stop seals every file: what is damaged after it is named and never forgotten, whatever file it is."""
+"""A clean stop seals every file: the next start reports later damage to any of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = 2
 
 @dataclass
 class Left:
-    """A data folder that a node has left, and what it promised."""
+    """A data folder after a clean stop, and the acknowledged messages."""
 
     disk: MemoryDisk
     uuid: bytes
@@ -43,7 +43,7 @@ class Left:
 
 
 def leave(*, clean: bool) -> Left:
-    """A node with something in every file, and a token that was revoked last; then stopped."""
+    """Stops a node with records in every file; the last one revoked a token."""
     node = GuardedNode()
     admin = node.admin
     admin.request(FinishStage(STAGE, 1))
@@ -211,7 +211,7 @@ def test_the_last_file_of_a_log_that_is_gone_is_lost_by_its_entries(stopped: Lef
 def test_entries_lost_at_the_end_are_not_used_again_though_power_fails_at_any_moment_of_the_repair(
     stopped: Left,
 ) -> None:
-    """The seal goes after the repair: a start that is cut short finds the same damage again."""
+    """The node removes the seal after the repair: an interrupted start finds the same damage again."""
     spoiled = stopped.disk.copy()
     damage(spoiled, stopped.log_path, 300, "zeros")
     damage(spoiled, next(path for path in spoiled.paths() if path.startswith("tokens/")), 40, "zeros")

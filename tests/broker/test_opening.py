@@ -1,4 +1,4 @@
-"""A node finds its way back to a consistent whole, whatever part of its data folder was lost or is older."""
+"""A node opens consistently if a part of its data folder is lost or older than the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operation has a handler and a rule; steps that wait go on with the value or the error that comes."""
+"""Every operation has a handler and a rule; steps that wait continue with a value or an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_operation_has_a_handler_and_a_rule() -> None:
 
 
 class Reply:
-    """What an operation came to."""
+    """The result of an operation."""
 
     def __init__(self, steps: Steps[object]) -> None:
         self.result: object = None

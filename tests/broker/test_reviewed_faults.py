@@ -1,4 +1,4 @@
-"""Faults that a careful reader found once; each test is the shortest way to the fault."""
+"""Faults that a review found; each test is the shortest way to one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_invalid_start_harms_no_other_client(start: str) -> None:
 
 
 def is_busy(shell: CoreShell) -> bool:
-    """Whether something is due again at once, though its time came."""
+    """Whether an alarm is due again at once after it fired."""
     shell.wait(2_000_000)
     return shell.core.due_us is not None and shell.core.due_us <= shell.now_us
 

@@ -58,7 +58,7 @@ class Reader:
         shell.work_all()
 
     def got(self) -> list[tuple[int, int]]:
-        """(entry, attempt) of what was delivered since the last call."""
+        """(entry, attempt) of the deliveries since the last call."""
         frames = self.client.take(Frame)
         found: list[tuple[int, int]] = []
         for deliver in self.client.take(Deliver):

@@ -1,6 +1,6 @@
 """A subscription, the records it reads, and a model that knows the state of every single entry.
 
-The model is told what the machine does and says what it may never do; see ``check_offer`` for the rules.
+The model follows the machine and checks each of its actions; see ``check_offer`` for the rules.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class World:
     settled: set[Place] = field(default_factory=set)
     dead: set[Place] = field(default_factory=set)
     kept: dict[tuple[Attachment, int], range] = field(default_factory=dict)
-    """By consumer and shard: the entries of the last record that came alone."""
+    """By consumer and shard: the entries of the last record that was sent alone."""
     in_hand: dict[bytes, set[Place]] = field(default_factory=dict)
-    """By instance: what its program was handed and did not settle, also on connections that are gone."""
+    """By instance: what its program has and did not settle, also on lost connections."""
     forgotten: set[Place] = field(default_factory=set)
-    """In a program's hands when the node was killed, and known to nobody else until its consumer is back."""
+    """With a program when the node was killed; unknown to the node until the consumer reconnects."""
     numbers: int = 0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class World:
         self.it = make_subscription(opened, cursors)
 
     def restart(self) -> None:
-        """The node is killed and opens what its journal has: all but who held what, and what was waited for."""
+        """Kills the node and opens its journal, which does not contain who held what."""
         cursors = []
         for old in self.it.cursors:
             cursor = ShardCursor(old.cursor)
@@ -99,7 +99,7 @@ class World:
             self.offered(self.it.offer(shard, run, None))
 
     def join(self, credit: int, instance: bytes = b"", *, says: bool = False) -> Attachment:
-        """A consumer comes, or comes back and ``says`` what its program has in hand."""
+        """A consumer attaches, or reconnects and ``says`` what its program has in hand."""
         self.numbers += 1
         made = Attachment(self.numbers, 1, f"c{self.numbers}", credit, welcome=True, resumed=True)
         made.instance = instance
@@ -137,12 +137,12 @@ class World:
         return made
 
     def hand_out(self, attachment: Attachment, count: int) -> None:
-        """A consumer's program takes the first of what its client was sent."""
+        """A consumer's program takes the first message of its client."""
         mine = sorted(place for place, holder in self.holder.items() if holder is attachment)
         self.in_hand.setdefault(attachment.instance, set()).update(mine[:count])
 
     def pump(self, steps: int = 10_000) -> None:
-        """Lets it read as much as it wants."""
+        """Lets the subscription read as much as it wants."""
         for _ in range(steps):
             self.it.release_refused(self.ends)
             offers = self.it.offer_cached(self.ends)
@@ -237,7 +237,7 @@ class World:
         return found
 
     def changed(self) -> None:
-        """Consumers that are gone gave back what they had; what came back is what the machine says."""
+        """Applies what lost consumers returned, as the machine reports it."""
         change = self.taken()
         returned = {
             (shard, entry): count
@@ -290,7 +290,7 @@ class World:
             assert not holders or self.mode == "non_resilient", "and one at a time where that is asked for"
 
     def check(self) -> None:
-        """The machine's own books agree with the model's."""
+        """Checks that the machine's counts agree with the model's."""
         for shard, cursor in enumerate(self.it.cursors):
             held = {entry for start, end in cursor.held.spans(0, MANY) for entry in range(start, end)}
             assert held == {entry for each, entry in self.holder if each == shard}

@@ -1,4 +1,4 @@
-"""A record is sent once, and its rows follow one at a time, or one a key."""
+"""The node sends a record once, and then its rows one at a time, or one per key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer whose connection was lost comes back: what it still holds, and what counts as an attempt."""
+"""A consumer reconnects after a lost connection: what it still holds, and what counts as an attempt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def deliveries(it: CoreShell) -> list[int]:
 
 
 def restarted(it: CoreShell) -> CoreShell:
-    """The node is killed: what is on the disk is all that it knows."""
+    """Kills the node, which then knows only what is on disk."""
     assert isinstance(it.disk, MemoryDisk)
     it.disk.crash()
     return CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)

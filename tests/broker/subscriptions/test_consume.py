@@ -1,4 +1,4 @@
-"""Who gets what, how often, and what becomes of it: unique, non-resilient subscriptions."""
+"""Delivery, redelivery and settlement in unique, non-resilient subscriptions."""
 
 from __future__ import annotations
 

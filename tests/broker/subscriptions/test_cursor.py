@@ -1,4 +1,4 @@
-"""Every entry of a shard is in exactly one state, whatever order it is offered, settled and returned in."""
+"""Every entry of a shard is in exactly one state, in any order of offers, settlements and returns."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ ATTEMPTS_MAX = 3
 
 
 def in_order(offers: list[tuple[int, list[tuple[int, int]]]]) -> None:
-    """Whatever their attempts, entries are offered in their order."""
+    """Entries are offered in order, independent of their attempts."""
     spans = [span for _, group in offers for span in group]
     assert spans == sorted(spans)
 

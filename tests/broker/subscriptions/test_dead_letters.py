@@ -1,4 +1,4 @@
-"""Messages that were tried too often: a copy is durable before they are settled, and they can come again."""
+"""Dead letters: the copy is durable before the message is settled, and a redrive delivers it again."""
 
 from __future__ import annotations
 

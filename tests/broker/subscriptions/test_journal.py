@@ -1,4 +1,4 @@
-"""What the settlement journal says is enough to put every subscription back where it was."""
+"""The settlement journal restores every subscription completely."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ def empty() -> Subscriptions:
 
 
 def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:
-    """Lets a subscription live through the steps; returns what the journal would hold."""
+    """Runs the steps on a subscription; returns the records of the journal."""
     opened = Opened(TOPIC, "s", "unique", "non_resilient", [0, 5], 17, POLICY)
     subscriptions.apply(opened)
     subscription = subscriptions.get(TOPIC, "s")

@@ -1,4 +1,4 @@
-"""Leases, standing, seeking and pausing, as a node tells its consumers of them."""
+"""Leases, standby, seeking and pausing, as consumers see them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """When a refused message comes again: after the backlog, also over restarts, and never starved.
 
-The model knows every entry's state and says which entry must be handed out next. Records hold one entry, and a
-consumer is given room for one record at a time, so that every single choice of the machine is seen.
+The model knows the state of every entry and which one must be delivered next. Records hold one entry, and a
+consumer has room for one record at a time, so that the test sees every choice of the machine.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Entry:
     """new, held, ready (to come again at once), refused, settled"""
     attempts: int = 0
     due_us: int = 0
-    """Time of day: when a refused one may come again, or a held one is to be settled."""
+    """Time of day: when a refused one may be redelivered, or the deadline of a held one."""
     bound: int = 0
-    """What a refused one waits for: everything before it; 0 when that is through."""
+    """The bound of a refused one: it waits for everything before it; 0 when that is settled."""
     journaled: tuple[int, int] | None = None
-    """(due, bound) of the last refusal, for as long as the journal says no more of it."""
+    """(due, bound) of the last refusal, until the journal has a later record of the entry."""
 
 
 class RedeliveryAgainstModel(RuleBasedStateMachine):
@@ -64,7 +64,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         self.it = self.read_journal()
         self.consumers: list[Attachment] = []
         self.avoided: set[bytes | None] = set()
-        """Keys of which the consumer let a message expire: it is sent no more of them before it settled all."""
+        """Keys of which the consumer missed a deadline: it gets no more of them before it has settled all."""
         self.join()
 
     # --- what happens -------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
 
     @rule(compact=st.booleans(), ahead_us=st.sampled_from([0, CLOCK_AHEAD_US, 10**15]))
     def restart(self, compact: bool, ahead_us: int) -> None:
-        """The clock of the next run shows anything; the time of day goes on."""
+        """The clock of the next run starts anywhere; the time of day continues."""
         if compact:
             self.journal = list(map(encode_change, self.subscriptions.snapshot()))
             for its in self.entries:
@@ -233,7 +233,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         self.avoided.discard(its.key)
 
     def expected(self) -> list[int]:
-        """What may be handed out now, in order; what may come again is released by asking.
+        """The entries that may be delivered now, in order; asking releases those that may be redelivered.
 
         Of a key_shared subscription it may be released later: records are read first, to learn their keys.
         """
@@ -251,13 +251,13 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         return self.may_go("ready") + self.may_go("new")
 
     def rest(self, refused: Entry) -> list[int]:
-        """What was in the log when it was refused, and is not handed out and settled."""
+        """Entries that were in the log at its refusal, and are not yet delivered and settled."""
         before = range(refused.bound)
         held = [each for each in before if self.entries[each].state == "held"]
         return held + [each for each in self.may_go("ready", "new") if each in before]
 
     def may_go(self, *states: str) -> list[int]:
-        """Entries in one of these states that no earlier one of their key holds up."""
+        """Entries in one of these states, without those behind an earlier entry of their key."""
         return [
             number
             for number, its in enumerate(self.entries)
@@ -277,7 +277,7 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
         assert refused == list(log.entries.numbers()), "nothing is released before its time"
 
     def teardown(self) -> None:
-        """Whatever happened: a consumer that settles what it gets comes to the end."""
+        """A consumer that settles everything reaches the end, after any steps."""
         for _ in range(10 * len(self.entries) + 10):
             self.wait(120)
             self.hand_out(0, len(self.entries))

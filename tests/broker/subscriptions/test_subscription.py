@@ -1,7 +1,7 @@
-"""Every kind and mode of subscription, run against a model of single entries, whatever happens in which order.
+"""Every kind and mode of subscription against a model of single entries, in any order of events.
 
-The rules are in ``machine_world.check_offer``. In the end everything that was stored must have been
-settled: nothing unsettled is forgotten, whoever died with it.
+The rules are in ``machine_world.check_offer``. In the end every stored message must be settled: the machine
+forgets none, also after the loss of its consumer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self.world = World(self.kind, self.mode, POLICY)
         self.seen: list[Attachment] = []
-        """Consumers that were attached once, and may still speak."""
+        """Former consumers, which may still send frames."""
 
     def some(self, at: int) -> Attachment:
         attachments = self.world.it.attachments
@@ -65,7 +65,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.attached)
     @rule(at=st.integers(0, 5), count=st.integers(0, 4), how=st.sampled_from(["lost", "unnoticed", "killed"]))
     def reconnect(self, at: int, count: int, how: str) -> None:
-        """A consumer's program was handed something; then the connection, or the node, goes and comes again."""
+        """A program has messages; then the connection, or the node, is lost and comes back."""
         one = self.some(at)
         if not (one.instance and one.connected):
             return
@@ -135,7 +135,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.seen)
     @rule(shard=st.integers(0, 1), entry=st.integers(0, 30), at=st.integers(0, 9))
     def a_zombie_speaks(self, shard: int, entry: int, at: int) -> None:
-        """Somebody acknowledges what it once had, whoever has it now."""
+        """A consumer acknowledges a message that it once had and that another may have now."""
         if entry < self.world.ends[shard]:
             self.world.settle(shard, entry, entry + 1, self.seen[at % len(self.seen)])
 
@@ -158,7 +158,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: any(one.recalled for one in self.world.it.attachments))
     @rule()
     def answer_a_recall(self) -> None:
-        """All that its program was not handed goes back."""
+        """Returns everything that its program does not have."""
         one = next(one for one in self.world.it.attachments if one.recalled)
         in_hand = self.world.in_hand.get(one.instance, set())
         back = [place for place, holder in self.world.holder.items() if holder is one and place not in in_hand]
@@ -191,7 +191,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         self.world.check()
 
     def teardown(self) -> None:
-        """Whatever happened: a consumer that settles all it gets comes to the end."""
+        """A consumer that settles everything reaches the end, after any steps."""
         world = self.world
         world.it.paused = False
         for one in list(world.it.attachments):

@@ -1,4 +1,4 @@
-"""What is unacked and what was skipped can be listed: where it stands, and what it waits for."""
+"""Lists of refused and skipped messages: their positions, and what refused ones wait for."""
 
 from __future__ import annotations
 

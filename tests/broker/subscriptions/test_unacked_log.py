@@ -1,4 +1,4 @@
-"""The unacked log keeps what refused entries wait for, cheaply, and starves none of them."""
+"""The unacked log stores the waits of refused entries in little memory, and starves none of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headpond.model.entry_set import EntrySet
 
 
 def hand_out(cursor: ShardCursor, end: int, count: int) -> list[int]:
-    """What comes next, as a consumer with room for so many would get it."""
+    """The next entries, as a consumer with this much room would get them."""
     found: list[int] = []
     while len(found) < count:
         cursor.release(end)
