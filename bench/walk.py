@@ -119,7 +119,8 @@ async def send(client: headpond.Client, _http: str) -> AsyncIterator[Step]:
 @contextlib.asynccontextmanager
 async def deliver(client: headpond.Client, _http: str) -> AsyncIterator[Step]:
     """One message received, acknowledged, and the acknowledgement flushed."""
-    async with client.producer("walk") as producer, client.consumer("walk", "reader") as consumer:
+    opened = client.consumer("walk", "reader", start="latest")
+    async with client.producer("walk") as producer, opened as consumer:
         await producer.send_batch(rows(100))
 
         async def step() -> None:

@@ -165,7 +165,8 @@ class NodeCore:
     def effects(self) -> list[Effect]:
         """Takes the effects that the shell carries out now, in order."""
         context, stores = self.context, self.stores
-        self._producing.flush()
+        if self._producing.answers:
+            self._producing.flush()
         context.effects += map(Commit, stores.due())
         if stores.deleted:
             for topic in stores.at_rest():
@@ -281,12 +282,13 @@ class NodeCore:
         """A lane's write ended."""
         if error is not None:
             self.context.counters["writes_failed"] += 1
-        if error is not None or self.watermark.did_not_fit or isinstance(write, RoundWrite):
+        if error is not None or self.watermark.failed_us is not None or isinstance(write, RoundWrite):
             self._note_room(write, error)
         try:
             self.stores.wrote(lane, write, error)
         finally:
-            self._producing.flush()  # producers are answered before consumers are served
+            if self._producing.answers:
+                self._producing.flush()  # producers are answered before consumers are served
             readable = self.stores.readable()
             for topic, shard, records in readable:
                 self.consuming.on_durable(topic, shard, records)

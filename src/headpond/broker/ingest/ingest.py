@@ -82,7 +82,7 @@ class Producing(TopicListener):
         self._now_us = context.now_us
         self._watermark = watermark
         self._quotas = quotas
-        self._answers: dict[tuple[int, bytes, int, str], list[AckItem]] = {}
+        self.answers: dict[tuple[int, bytes, int, str], list[AckItem]] = {}
 
     # --- context ------------------------------------------------------------------------------------
 
@@ -358,17 +358,15 @@ class Producing(TopicListener):
         if durability is None:
             durability = context.topic.settings.durability if context.topic is not None else "sync"
         key = (session.connection, context.block, shard, durability)
-        items = self._answers.setdefault(key, [])
+        items = self.answers.setdefault(key, [])
         items.append(item)
         if len(items) >= ANSWERS_MAX:
-            del self._answers[key]
+            del self.answers[key]
             self._sessions.acknowledge(session.connection, [Ack(context.block, shard, durability, items)])
 
     def flush(self) -> None:
         """Sends the answers gathered since the last call, one frame a block and shard."""
-        if not self._answers:
-            return
-        answers, self._answers = self._answers, {}
+        answers, self.answers = self.answers, {}
         acks: dict[int, list[Ack]] = {}
         for (connection, block, shard, durability), items in answers.items():
             acks.setdefault(connection, []).append(Ack(block, shard, durability, items))

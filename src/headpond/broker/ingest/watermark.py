@@ -34,7 +34,7 @@ class Watermark:
         self._left = 0
         self._free: int | None = None
         """What the last look found; None where the disk cannot tell."""
-        self._failed_us: int | None = None
+        self.failed_us: int | None = None
         """When a write last failed for lack of room; None since one fitted."""
         self._refusing = False
         """Whether the log says that sends are refused."""
@@ -51,27 +51,22 @@ class Watermark:
             return None
         return DiskFull(f"less than {self._min:,} bytes are free on the node's disk (limits.free_bytes_min)")
 
-    @property
-    def did_not_fit(self) -> bool:
-        """Whether the last write to a log failed for lack of room."""
-        return self._failed_us is not None
-
     def lack(self) -> DiskFull | None:
         """Why sends are refused, by the watermark or by the disk itself; None while they are taken."""
         refusal = self.refusal(0)
-        if refusal is None and self._failed_us is not None:
+        if refusal is None and self.failed_us is not None:
             refusal = DiskFull("a write did not fit on the node's disk")
         return refusal
 
     def failed(self) -> None:
         """A write did not fit."""
-        self._failed_us = self._clock_us()
-        self._look(self._failed_us)
+        self.failed_us = self._clock_us()
+        self._look(self.failed_us)
 
     def fitted(self) -> None:
         """A log took a write."""
-        if self._failed_us is not None:
-            self._failed_us = None
+        if self.failed_us is not None:
+            self.failed_us = None
             self._look(self._clock_us())
 
     def _on_time(self) -> None:
@@ -87,9 +82,9 @@ class Watermark:
         self.full = above < 0
         self._left = above // 2
         self._look_us = now_us + (LOOK_FULL_US if self.full else LOOK_US)
-        if self._failed_us is not None and now_us >= self._failed_us + FAILED_US:
-            self._failed_us = None
-        self._tell(refusing=self.full or self._failed_us is not None)
+        if self.failed_us is not None and now_us >= self.failed_us + FAILED_US:
+            self.failed_us = None
+        self._tell(refusing=self.full or self.failed_us is not None)
         if self._refusing:
             self._alarm.by(self._look_us)
 
