@@ -192,8 +192,7 @@ class Outlet:
             if frame is None and found is None:
                 nearest = self._nearest(key)
                 if nearest > segment:
-                    sender.skip_to(nearest)
-                    sender.fresh = True
+                    sender.cursor, sender.fresh = nearest, True
                     continue
                 self._read_from(key, jobs, restore=sender.fresh and not sender.probes)
                 return []

@@ -195,10 +195,6 @@ class Sender:
         else:
             awaited[0] += 1
 
-    def skip_to(self, segment: int) -> None:
-        """The segments before it are gone, or were never for this destination."""
-        self.cursor = max(self.cursor, segment)
-
     def rewind_to(self, segment: int) -> None:
         """Begins earlier, at the segment of a snapshot: the decoder needs confirmed segments once more."""
         self.cursor = min(self.cursor, segment)

@@ -11,12 +11,11 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from headpond.model.errors import BadRequest, SchemaMismatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _NOT_NULL: Final = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
 _WRAPPED: Final = re.compile(r"(\w+)\s*(?:<(.*)>(?:\[(\d+)\])?|\((.*)\)|\[(.*)\])", re.DOTALL)
@@ -41,8 +40,6 @@ def parse_column(text: str) -> pa.Field:
 
 def make_field(name: str, text: str, nullable: bool = True) -> pa.Field:
     """A column of the type that a text names; a ``SchemaMismatch`` names the column."""
-    import pyarrow as pa
-
     try:
         return _field(name, text, nullable)
     except (ValueError, TypeError, RecursionError, pa.ArrowException) as error:
@@ -50,16 +47,12 @@ def make_field(name: str, text: str, nullable: bool = True) -> pa.Field:
 
 
 def _field(name: str, text: str, nullable: bool = True) -> pa.Field:
-    import pyarrow as pa
-
     bare = _NOT_NULL.sub("", text)
     return pa.field(name, parse_type(bare), nullable and bare == text)
 
 
 def parse_type(text: str) -> pa.DataType:
     """The type that a text names; ``ValueError`` if there is none."""
-    import pyarrow as pa
-
     text = text.strip()
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped is None:
@@ -81,8 +74,6 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def _nested_type(kind: str, parts: list[str], size: str | None) -> pa.DataType:
-    import pyarrow as pa
-
     if kind == "struct":
         return pa.struct([_member(part) for part in parts])
     if kind == "map" and len(parts) == 2:
@@ -126,7 +117,6 @@ def _member(text: str) -> pa.Field:
 
 def read_schema(path: Path) -> pa.Schema:
     """The columns that a file lists, or those of the data in an Arrow or Parquet file."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:

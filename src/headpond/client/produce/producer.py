@@ -305,12 +305,12 @@ class Producer(AsyncScope):
             duplicate=counts[Outcome.DUPLICATE],
             rejected=counts[Outcome.REJECTED],
             resent=keeper.resent,
-            in_flight_bytes=run.in_flight_bytes,
+            in_flight_bytes=sum(each.flight.bytes for manager in keeper.managers for each in manager.outlets),
             memory_bytes=self.memory_bytes,
             reconnects=self._links[0].reconnects - self._reconnects_before,
             spilled=counts[Outcome.SPILLED],
-            refill_bytes=run.refill_bytes,
-            refill_max=run.refill_max,
+            refill_bytes=run.budget.used,
+            refill_max=0 if self._options.refill is None else run.budget.bytes_max,
             rotations=keeper.rotations,
             holes=tuple(
                 f"{name}: block {block.hex()}, shard {hole.shard}, segments {hole.start}–{hole.end - 1}"

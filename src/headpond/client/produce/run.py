@@ -226,7 +226,7 @@ class ProducerRun:
         self._owner = owner
         self._slot = slot
         self._blocks = blocks
-        self._budget = budget
+        self.budget = budget
         self._registration = registration
         self._known = known
         self._learn(destinations[0].like)
@@ -528,18 +528,6 @@ class ProducerRun:
     # --- for people ---------------------------------------------------------------------------------
 
     @property
-    def in_flight_bytes(self) -> int:
-        return sum(outlet.flight.bytes for manager in self.keeper.managers for outlet in manager.outlets)
-
-    @property
-    def refill_bytes(self) -> int:
-        return self._budget.used
-
-    @property
-    def refill_max(self) -> int:
-        return self._options.refill_max if self._options.refill is not None else 0
-
-    @property
     def is_full(self) -> bool:
         """Whether the refill takes nothing either."""
         return not self.has_refill or self.keeper.refill_error is not None
@@ -594,11 +582,11 @@ class ProducerRun:
                 f"{segments:,} segments wait in the refill for {name}, which this producer does not send to; "
                 "see `headpond refill list`"
             )
-        full = self.has_refill and self._budget.used >= FULL_RATIO * self._budget.bytes_max
+        full = self.has_refill and self.budget.used >= FULL_RATIO * self.budget.bytes_max
         if full and not self._warned_full:
             log.warning(
                 "the refill holds %s of at most %s bytes; when memory is full too, nothing more is taken",
-                f"{self._budget.used:,}",
-                f"{self._budget.bytes_max:,}",
+                f"{self.budget.used:,}",
+                f"{self.budget.bytes_max:,}",
             )
         self._warned_full = full
