@@ -1,4 +1,4 @@
-"""Alarms: every part acts at its time, and nobody is asked for one."""
+"""Alarms: every part acts at its time, without polling."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TOPIC_UUID = b"u" * 16
 
 
 class Conversation:
-    """One connection of a client. ``next`` gives what it says, kind by kind, in order."""
+    """One connection of a client. ``next`` returns its messages of a kind, in order."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer) -> None:
         self.block: bytes | None = None
@@ -66,7 +66,7 @@ class Conversation:
             self.said.put_nowait(event)
 
     async def next(self, kind: type[Kind]) -> Kind:
-        """The next thing of a kind that the client says; what comes before it is passed over."""
+        """The client's next message of a kind; skips others."""
         while True:
             event = await self.said.get()
             if isinstance(event, kind):
@@ -120,7 +120,7 @@ class Peer:
         self.port = 0
         self.shards = shards
         self.hindrance = ""
-        """The code with which topics are not opened for now."""
+        """The error code of ``open_topic``, if set."""
         self._arrived: asyncio.Queue[Conversation] = asyncio.Queue()
         self._open: dict[Conversation, asyncio.Task[None] | None] = {}
 
@@ -164,7 +164,7 @@ async def serving(shards: int = 1, port: int = 0) -> AsyncIterator[Peer]:
 async def listening(
     handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[object]],
 ) -> AsyncIterator[str]:
-    """A server that does whatever ``handle`` does with each connection, then waits for its end; its URL."""
+    """A server that runs ``handle`` for each connection, then waits for its end; returns its URL."""
     tasks: set[asyncio.Task[Any] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Producers in processes of their own."""
+"""Producers in separate processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.root import ROOT
 
 
 def environment() -> dict[str, str]:
-    """This process's own, with the package and the tests where they are found here."""
+    """The environment of this process, with the paths of the package and the tests."""
     paths = [str(Path(headpond.__file__).parents[1]), str(ROOT)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -34,7 +34,7 @@ def lone_producer(*arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
-    """What it says up to ``last``."""
+    """Its output up to ``last``."""
     assert process.stdout is not None
     found: list[str] = []
     while (line := process.stdout.readline().strip()) != last:

@@ -1,4 +1,4 @@
-"""What a topic holds, for tests that look at what arrived."""
+"""Reads the messages of a topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import headpond
 
 
 async def read_all(client: headpond.Client, topic: str, count: int) -> list[headpond.Message]:
-    """The first ``count`` messages of a topic, through a subscription of their own."""
+    """The first ``count`` messages of a topic, read by a new subscription."""
     async with client.consumer(topic, f"check-{random.randrange(10**9)}") as consumer:
         messages: list[headpond.Message] = []
         while len(messages) < count:

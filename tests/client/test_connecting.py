@@ -29,7 +29,7 @@ from tests.client.peer import Peer, listening, serving, until
 
 
 async def closed_port() -> int:
-    """A port that nobody listens on."""
+    """A free port without a listener."""
     server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     port: int = server.sockets[0].getsockname()[1]
     server.close()
@@ -210,7 +210,7 @@ def test_a_request_is_not_awaited_for_ever() -> None:
 
 
 def greeting_then(*last: Control) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """A node that says welcome and, in the same breath, something else, and then hangs up."""
+    """A node that sends WELCOME and another frame at once, and then closes."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         side = NodeSide(node="n", software="s", window_bytes_max=2**20)
@@ -222,7 +222,7 @@ def greeting_then(*last: Control) -> Callable[[asyncio.StreamReader, asyncio.Str
 
 
 FAREWELL = (Unsubscribe(1),)
-"""Nothing that a node may say: the connection ends as soon as it is read."""
+"""A frame that a node may not send: the client closes the connection when it reads it."""
 
 
 def test_a_welcome_that_is_taken_back_at_once_is_no_connection() -> None:
@@ -261,7 +261,7 @@ def test_a_link_keeps_trying_after_a_node_took_its_welcome_back() -> None:
 
 
 class RecordingBackoff(Backoff):
-    """Does not wait, and remembers how long it was to be."""
+    """Records the attempts, and does not wait."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A node that answers nonsense: the producer loses nothing, hangs nowhere and believes only what can be."""
+"""A node with invalid answers: the producer loses nothing, does not hang, and ignores impossible answers."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def write(client: headpond.Client, topic: str, count: int, draw: random.Ra
 
 
 async def read_rest(consumer: headpond.Consumer, idle_s: float = 0.5) -> dict[int, list[Entry]]:
-    """By shard, what comes until nothing does; all of it is settled."""
+    """Receives and settles messages until none comes; returns them by shard."""
     found: dict[int, list[Entry]] = defaultdict(list)
     while (message := await consumer.receive(idle_s)) is not None:
         found[message.shard].append((message.entry, message.key, message.value))
@@ -51,7 +51,7 @@ def current(rows: list[Entry]) -> list[Entry]:
 
 
 def begins_with_a_state(got: list[Entry], rows: list[Entry]) -> bool:
-    """Whether there is a place where what came before it is the state there, and all behind it came, once."""
+    """Whether the messages are the state at some entry, and then everything after it, once."""
     return any(sorted(got) == current(rows[:end]) + rows[end:] for end in range(len(rows) + 1))
 
 

@@ -1,4 +1,4 @@
-"""Clients of a node that asks for tokens: what they can do, and what becomes of them when the token ends."""
+"""Clients of a node with tokens: their rights, and their end when the token ends."""
 
 from __future__ import annotations
 

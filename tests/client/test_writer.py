@@ -1,4 +1,4 @@
-"""Staged writes over real sockets: what a batch names is in its topics once it is committed, and once only."""
+"""Staged writes over real sockets: a committed batch is in its topics once."""
 
 from __future__ import annotations
 

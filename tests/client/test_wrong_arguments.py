@@ -1,4 +1,4 @@
-"""Every public call with wrong values for every argument: only errors of the catalogue come of it."""
+"""Every public call with wrong values for every argument raises only errors of the catalogue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ INSIDE = {
     "record_nack",
     "next_batches",
 }
-"""What the package calls itself."""
+"""Names that only the package itself calls."""
 OPTIONS = {
     "producer": [field.name for field in fields(ProducerOptions)],
     "consumer": [field.name for field in fields(ConsumerOptions)],
@@ -79,7 +79,7 @@ OPTIONS = {
     "read": ["incarnation", "bytes_max", "filter", "columns", "named"],
     "create_subscription": ["kind", "mode", "start", "policy", "exist_ok", "positions"],
 }
-"""What methods take without naming it."""
+"""Options that methods take as ``**options``."""
 
 Method = Callable[..., Any]
 FUNCTIONS: list[Method] = [headpond.connect, Backoff]
@@ -88,7 +88,7 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 class GuardedNode(RealNode):
-    """It asks for a token: on an open node the first token that is made would shut everybody out."""
+    """A node with tokens: on an open node the first created token would shut out the other tests."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -136,7 +136,7 @@ def calls(method: Method, wrong: list[Any]) -> Iterator[Call]:
 
 
 async def outcome(made: Any) -> None:
-    """Whatever a call returned, looked at as a program would."""
+    """Uses the result of a call as a program would."""
     if inspect.iscoroutine(made):
         made = await made
     if isinstance(made, headpond.Producer | headpond.Consumer | headpond.Writer):

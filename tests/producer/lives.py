@@ -1,4 +1,4 @@
-"""Lives of a producer, drawn from a seed: what happens, to whom, in which order.
+"""Lives of a producer, drawn from a seed: the events and their order.
 
 ``python -m tests.producer.lives --seeds 10000`` runs many; a seed that fails is printed, and
 ``--first SEED --seeds 1`` runs it again.
@@ -58,7 +58,7 @@ class Life:
         ]
 
     def run(self) -> World:
-        """Lives, heals, and is checked."""
+        """Runs a life, repairs all faults, and checks the result."""
         world = self.world
         weights = [weight for weight, _ in self.actions]
         for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""A node as small as its admission rules, in memory: what a test's producer sends to."""
+"""A node in memory with the admission rules only, as a destination in tests."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class ModelNode:
     crcs: dict[tuple[bytes, int, int], int] = field(default_factory=dict)
     holes: list[tuple[bytes, int, int, int]] = field(default_factory=list)
     refuse: dict[int, str] = field(default_factory=dict)
-    """By shard: a code that every segment is refused with."""
+    """By shard: the code that every segment is refused with."""
     conflicts: int = 0
     decoders: dict[Lane, RowDecoder] = field(default_factory=dict)
     """Of the present connection, in a typed topic."""
 
     def copy(self) -> ModelNode:
-        """What a backup of it would hold."""
+        """The contents of a backup."""
         return ModelNode(
             self.stored.copy(), self.expected.copy(), self.crcs.copy(), self.holes.copy(), {}, self.conflicts
         )
@@ -125,7 +125,7 @@ class ModelNode:
             raise
 
     def _learn(self, burst: Burst, frame: Frame) -> None:
-        """A segment that is stored already is read for what those behind it build on."""
+        """Decodes a stored segment for the dictionaries that later ones need."""
         decoder = self.decoders.get((burst.block, frame.shard))
         wanted = frame.segment == 0 or (decoder is not None and decoder.next_segment == frame.segment)
         if burst.schema is not None and wanted:
@@ -135,7 +135,7 @@ class ModelNode:
                 return
 
     def numbers(self, read: Callable[[pa.RecordBatch], int]) -> list[int]:
-        """What ``read`` finds in each segment, in the node's order."""
+        """The result of ``read`` for each segment, in the node's order."""
         return [read(each.rows) for each in self.stored]
 
 

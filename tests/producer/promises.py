@@ -1,4 +1,4 @@
-"""A promise that writes down what it hears."""
+"""A promise that records its outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refill files for tests: small ones, with segments and snapshots that say what they are."""
+"""Small refill files for tests, with recognisable segments and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper with its managers, refill and destinations: what a run of a producer does."""
+"""The keeper with its managers, refill and destinations: a whole run of a producer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frames_in(data: bytes) -> Iterator[tuple[int, Frame]]:
 
 
 def deliver(world: World) -> None:
-    """What can be delivered now is, and all is heard; the disk does what it is asked for."""
+    """Delivers everything that can be delivered, passes on all answers, and runs all disk jobs."""
     for _ in range(10):
         for index in range(len(world.routes)):
             world.pump(index)
@@ -43,7 +43,7 @@ def deliver(world: World) -> None:
 
 
 def quiet(**options: object) -> World:
-    """A world where nothing rotates by itself."""
+    """A world in which no block ends by time or size."""
     return World(1, rotation=Rotation(None, None, after_rejects=False), **options)  # type: ignore[arg-type]
 
 
@@ -339,7 +339,7 @@ def test_a_new_destination_does_not_lack_segments_that_were_never_for_it() -> No
 
 
 def test_a_node_that_lost_its_disk_gets_an_earlier_block_again_as_far_as_a_file_has_it() -> None:
-    """The other destination is away, so the file of the old block is still there."""
+    """The other destination is unreachable, so the file of the old block still exists."""
     world = quiet(destinations=2, shards=1)
     world.up(0)
     for _ in range(3):
@@ -566,7 +566,7 @@ def test_a_continued_typed_block_begins_a_new_dictionary_after_the_segments_of_i
 
 @pytest.mark.parametrize("window_bytes", [150, 2000, 10**6])
 def test_a_typed_snapshot_is_not_sent_ahead_of_earlier_segments(window_bytes: int) -> None:
-    """Three runs with dictionaries of their own in one file, and a fourth from memory."""
+    """Three runs with separate dictionaries in one file, and a fourth from memory."""
     world = quiet(destinations=1, shards=1, typed=True, window_bytes=window_bytes)
     for _ in range(3):
         for _ in range(4):
@@ -633,7 +633,7 @@ def test_a_block_ends_while_its_file_has_room_for_the_segments_in_memory(
 
 
 def unknown(**options: object) -> World:
-    """A world where a destination that is first there says how many shards there are."""
+    """A world in which the first reachable destination names the number of shards."""
     return quiet(known=False, **options)
 
 
@@ -695,7 +695,7 @@ def test_a_producer_killed_while_its_rows_get_their_shards_sends_them_exactly_on
 
 @pytest.mark.parametrize("after", range(6))
 def test_a_spill_that_failed_before_the_number_was_known_repeats_no_row(after: int) -> None:
-    """The disk may have rows that count as not written; they get their number from memory."""
+    """The disk may have rows that count as unwritten; they get their number from memory."""
     world = unknown(destinations=1)
     for _ in range(3):
         world.send()

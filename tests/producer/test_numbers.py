@@ -1,4 +1,4 @@
-"""Numbers of a block that is kept over runs: none is used twice, whatever happens to process and disk."""
+"""The numbers of a block over several runs: none is used twice, after any fault of process and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the sender's table, and what a hostile or forgetful node may answer."""
+"""Every row of the sender's table, and the answers of a hostile or forgetful node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def up(first: int = 0, *, typed: bool = False, flight: InFlight | None = None) -
 
 
 def send(sender: Sender, count: int = 1, now: float = 0.0) -> list[int]:
-    """Sends the next segments; their numbers."""
+    """Sends the next segments; returns their numbers."""
     sent = []
     for _ in range(count):
         wanted = sender.wanted

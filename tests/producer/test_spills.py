@@ -1,4 +1,4 @@
-"""What the disk's thread does with a block's file, job by job."""
+"""The jobs of the disk's thread on a block's file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(disk: MemoryDisk, *, title: Title = PLAIN, bytes_max: int = 10**9) -> 
 def spill(
     place: Store, *keys: SegmentKey, acked: tuple[SegmentKey, ...] = (), snapshots: tuple[int, ...] = ()
 ) -> Spill:
-    """Segments that A rejected, and what B has of them."""
+    """Segments that A rejected, and those of them that B has."""
     segments: list[tuple[SegmentKey, bytes, bytes | None]] = []
     for each in keys:
         snapshot = snapshot_frame(each.segment, each.shard) if each.segment in snapshots else None

@@ -1,12 +1,12 @@
-"""A producer, its disk, its destinations and everything that can happen to them, in one thread and from a seed.
+"""A producer, its disk, its destinations and all their faults, in one thread and from a seed.
 
-The producer is the real keeper over the real refill on a disk in memory. It may be killed at any point (with
-what was not synced lost); destinations go away, come back, answer late, never, twice or out of order, refuse
-for a while, lose their disk or are put back to an old copy; the producer's disk is full, fails or rots; the
-list of destinations changes between runs.
+The producer is the real keeper over the real refill on a disk in memory. It may be killed at any point, with
+unsynced data lost. Destinations are lost, come back, answer late, never, twice or out of order, refuse for a
+while, lose their disk or are restored from an old copy. The producer's disk is full, fails or rots. The list of
+destinations changes between runs.
 
-``check`` is the promise: whatever was safe is at every destination that it was for, once and in order, and
-what is not was lost by the destination itself or is named, by segment.
+``check`` is the guarantee: every safe message is at each of its destinations, once and in order, unless the
+destination lost it or the producer named it, by segment.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from tests.producer.model_node import ModelNode
 SLOT = "slot"
 SPILL_AFTER_S = 5.0
 SCHEMA = pa.schema([("number", pa.int64()), ("word", pa.string())])
-"""Of a typed topic: the words make its encoder's dictionary grow all the time."""
+"""Values of a typed topic: the words make the encoder's dictionary grow all the time."""
 _SEGMENTS = re.compile(r"segments? ([\d,]+)(?:–([\d,]+))? of shard (\d+)")
 Place = tuple[bytes, int, int]
 """Block, shard and segment."""
 
 
 class Parcel:
-    """A promise that remembers its fates."""
+    """A promise that records its outcomes."""
 
     def __init__(self, number: int, names: tuple[str, ...], shard: int | None) -> None:
         self.number = number
         self.names = names
-        """The destinations that it is for."""
+        """Its destinations."""
         self.shard = shard
         self.block = b""
-        """Empty before it was encoded, and while its rows have no shard."""
+        """Empty until it is encoded, and while its rows have no shard."""
         self.segment = -1
         self.parts: list[Parcel] = []
         self.spilled_as: tuple[bytes, int] | None = None
@@ -98,7 +98,7 @@ class _Route:
     node: ModelNode = field(default_factory=ModelNode)
     up: bool = False
     answers: list[Ack] = field(default_factory=list)
-    """What the node said and the producer has not heard."""
+    """Answers of the node that the producer has not received."""
     backup: ModelNode | None = None
     forgot: set[int] = field(default_factory=set)
     """Messages that it had and lost with its disk."""
@@ -119,7 +119,7 @@ class World:
         typed: bool = False,
         known: bool = True,
     ) -> None:
-        """``known``: the number of shards is known at the start; else when a destination is first there."""
+        """``known``: the number of shards is known at the start, not from the first reachable destination."""
         self.random = random.Random(seed)
         self.disk = MemoryDisk(seed)
         self.now = 1000.0
@@ -127,14 +127,14 @@ class World:
         self.names = tuple(f"headpond://node-{index}" for index in range(destinations))
         """The destinations of the present run."""
         self.everywhere = {name: _Route() for name in self.names}
-        """All that there ever were."""
+        """The destinations of all runs."""
         self.parcels: list[Parcel] = []
         self.safe: set[int] = set()
         """Messages that were stored or spilled, in any run."""
         self.named: set[Place] = set()
         """Segments that were named as lost, in any run."""
         self.vague: set[bytes] = set()
-        """Blocks of which a file is named as unreadable, or segments are lost that nobody can number."""
+        """Blocks with a file reported as unreadable, or with lost segments of unknown number."""
         self.notices: list[str] = []
         self.keeper: Keeper
         self.kills = 0
@@ -205,7 +205,7 @@ class World:
         return batch
 
     def read(self, rows: pa.RecordBatch) -> int:
-        """The number of a segment's message; nothing is stored corrupt."""
+        """The number of a segment's message; asserts that it is not corrupt."""
         if self._schema is None:
             (value,) = set(rows.column("value").to_pylist())
             return int(value)
@@ -216,7 +216,7 @@ class World:
         return int(number)
 
     def kill(self, keep: str = "none") -> None:
-        """The process dies: jobs that did not run never will, and promises are not settled again."""
+        """Kills the process: pending jobs never run, and promises get no more outcomes."""
         self.kills += 1
         self._remember()
         self.disk.crash(keep=keep)  # type: ignore[arg-type]
@@ -268,7 +268,7 @@ class World:
         self._remember()
 
     def restart(self, names: tuple[str, ...] | None = None) -> None:
-        """The next run; perhaps with other destinations."""
+        """Starts the next run, perhaps with other destinations."""
         self.close()
         if names is not None:
             self.names = names
@@ -279,7 +279,7 @@ class World:
     # --- what happens -------------------------------------------------------------------------------
 
     def pump(self, index: int, bytes_max: int = 10**9) -> None:
-        """What the producer has for a destination reaches its node, which answers."""
+        """Frames to a destination reach its node, which answers."""
         route = self.routes[index]
         if not route.up:
             return
@@ -291,7 +291,7 @@ class World:
         self.routes[index].answers += self.routes[index].node.hear(burst)
 
     def hear(self, index: int, *, shuffle: bool = False, lose: float = 0.0, twice: float = 0.0) -> None:
-        """The producer hears what a node answered."""
+        """The producer receives answers of a node."""
         route = self.routes[index]
         answers, route.answers = route.answers, []
         if shuffle:
@@ -322,7 +322,7 @@ class World:
         self.routes[index].backup = self.routes[index].node.copy()
 
     def lose_disk(self, index: int) -> None:
-        """A node comes back with an empty disk, or with the backup that was made of it."""
+        """A node comes back with an empty disk, or with its backup."""
         route = self.routes[index]
         if route.up:
             self.down(index)
@@ -331,12 +331,12 @@ class World:
         route.forgot |= had - set(route.node.numbers(self.read))
 
     def rot(self, path: str) -> None:
-        """A bit turns, somewhere in the middle of a file."""
+        """Flips a bit in the middle of a file."""
         size = len(self.disk.contents(path))
         self.disk.flip(path, self.random.randrange(size // 4, size * 3 // 4), self.random.randrange(8))
 
     def mend_disk(self) -> None:
-        """Failures that were ordered and have not come yet do not come."""
+        """Cancels planned failures."""
         self.disk._faults.clear()
 
     def files(self) -> list[str]:
@@ -353,7 +353,7 @@ class World:
         self._jobs += self.keeper.take_jobs()
 
     def run_job(self) -> bool:
-        """The disk's thread does one thing."""
+        """Runs one job of the disk's thread."""
         self._take_jobs()
         if not self._jobs:
             return False
@@ -364,7 +364,7 @@ class World:
         return True
 
     def heal(self, rounds: int = 400) -> None:
-        """Everything is well for long enough: all that can be delivered is."""
+        """Runs without faults until everything is delivered that can be."""
         self.mend_disk()
         for index, route in enumerate(self.routes):
             route.node.refuse.clear()
@@ -394,7 +394,7 @@ class World:
         return self.routes[index].node.numbers(self.read)
 
     def _is_named(self, parcel: Parcel) -> bool:
-        """Whether somebody said that a message is lost; in a file that was encoded for its shards, by block."""
+        """Whether a message was reported as lost; by block in a file whose rows got their shards later."""
         places, blocks = set(parcel.places), {place[0] for place in parcel.places}
         if parcel.spilled_as is not None:
             block, segment = parcel.spilled_as
@@ -404,7 +404,7 @@ class World:
         return bool(self.named & places or self.vague & blocks)
 
     def check(self, must: Callable[[Parcel], bool] | None = None, *, in_order: bool | None = None) -> None:
-        """Every message that ``must`` arrive, by default all that were safe, did so at every destination."""
+        """Asserts that every message that ``must`` arrive (default: every safe one) is at every destination."""
         self._remember()
         in_order = self._ordered if in_order is None else in_order
         for name, route in self.everywhere.items():
@@ -443,7 +443,7 @@ def _segments(hole: SegmentHole) -> range:
 
 
 def places_in(words: str) -> Iterator[Place]:
-    """The segments that a message to a person names."""
+    """The segments that a log message names."""
     for block in blocks_in(words):
         for first, last, shard in _SEGMENTS.findall(words):
             start = int(first.replace(",", ""))

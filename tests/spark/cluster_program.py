@@ -1,6 +1,6 @@
-"""A program for ``spark-submit``: counts the messages of ``orders`` by key and writes a message a key.
+"""A program for ``spark-submit``: counts the messages of ``orders`` by key and writes one message per key.
 
-The session is Spark's own and nothing of Headpond is called: that it is installed makes the format known.
+The program calls nothing of Headpond: Spark finds the format of the installed package.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each connection of a source or a sink may wait for its node."""
+    """Records how long each connection of a source or a sink may wait for its node."""
     waits: list[float] = []
     opening = NodeConnection.open
 

@@ -1,4 +1,4 @@
-"""Spark's daemon of Python processes, with all loaded that each process that it forks would load for itself.
+"""Spark's daemon of Python processes, with the modules loaded that each forked process would load.
 
 Every plan, task and commit of a test is such a process. Spark's own daemon loads nothing before it forks; it
 runs in sessions that these tests start in other programs.

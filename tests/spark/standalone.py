@@ -1,4 +1,4 @@
-"""A cluster of Spark's own kind on this machine: a master and workers, as processes."""
+"""A standalone Spark cluster on this machine: a master and workers, as processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headpond.spark.start.java import find_java, java_home
 
 HOST = "127.0.0.1"
 HOSTS = (HOST, "localhost")
-"""Spark takes workers for machines by these names, and runs a task a second time on another machine alone."""
+"""Host names of workers: Spark runs a task a second time only on another host."""
 START_S_MAX = 120.0
 RUN_S_MAX = 400.0
 QUICK_JAVA = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-"""A Java that lives for seconds: it compiles once, and takes Spark's classes as they are."""
+"""Options for a Java that lives for seconds: it compiles once, and does not verify Spark's classes."""
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
 
@@ -83,13 +83,13 @@ class Cluster:
         return self
 
     def _add_worker(self, name: str, host: str) -> None:
-        """One more; its executors run in a folder of that name."""
+        """Starts one more worker; its executors run in a folder of that name."""
         limits = ("--cores", "1", "--memory", "600m")
         place = ("--host", host, "--webui-port", "0", "--work-dir", str(self.folder / name))
         self.workers.append(self._launch(name, WORKER, *place, *limits, self.url))
 
     def kill_worker(self, number: int) -> None:
-        """The worker and its executors at once, as when a machine goes."""
+        """Kills the worker and its executors at once, like the loss of a machine."""
         _kill(self.workers[number])
 
     def ran(self) -> dict[str, Counter[str]]:
@@ -108,7 +108,7 @@ class Cluster:
         # Which Python runs tasks is for applications to say.
         inherited = {key: value for key, value in self.environment.items() if key != "PYSPARK_PYTHON"}
         with self.log(name).open("ab") as log:
-            # A group of its own, so that a worker can be killed with its executors.
+            # A separate process group, so that a worker can be killed with its executors.
             return subprocess.Popen(
                 command,
                 cwd=self.folder / name,
@@ -153,7 +153,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def submit(cluster: Cluster, program: Path, *arguments: str, conf: Mapping[str, str] | None = None) -> str:
-    """Runs a program by ``spark-submit``; returns what it printed."""
+    """Runs a program by ``spark-submit``; returns its output."""
     settings = cluster.conf | dict(conf or {})
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.url, *options]

@@ -1,4 +1,4 @@
-"""Why a query failed is found in all that Spark quotes."""
+"""The cause of a failed query is found in Spark's long error text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over Spark Connect the source and the sink need nothing of the client but Spark's own names."""
+"""Over Spark Connect the client needs only Spark, for the source and the sink."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 60
-"""In a file, and so in a batch."""
+"""Rows in a file, and so in a batch."""
 
 
 def fail_at_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ class Query:
         self.files += 1
 
     def run(self) -> list[int]:
-        """Goes on until everything is written; the numbers of the batches that were run."""
+        """Runs until everything is written; returns the numbers of the batches."""
         read = self.spark.readStream.schema("value string").option("maxFilesPerTrigger", self.files_a_batch)
         shuffled: DataFrame = read.json(str(self.input)).repartition(3, "value")
         query = (
@@ -76,7 +76,7 @@ class Query:
         return [progress["batchId"] for progress in query.recentProgress]
 
     def forget_last_commit(self) -> None:
-        """As if the driver had died between the sink's commit and the checkpoint's."""
+        """Removes the commit of the last batch from the checkpoint, as if the driver had died before it."""
         newest = max(
             int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdecimal()
         )

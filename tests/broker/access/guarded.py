@@ -1,4 +1,4 @@
-"""A node with tokens, in memory, and one of each thing that can be asked of it."""
+"""A node with tokens, in memory, and one request of each kind."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class GuardedNode:
 
     @property
     def state(self) -> dict[str, Any]:
-        """All that somebody could have changed."""
+        """Everything that a client could have changed."""
         ask = self.admin.request
         return {
             "topic": ask(ShowTopic(TOPIC)),
@@ -226,7 +226,7 @@ class GuardedNode:
 
 
 def frames_about(uuid: bytes, topic: str = TOPIC) -> dict[FrameType, list[bytes | Control]]:
-    """For every kind of frame that a client may send: what somebody who means no good would send."""
+    """A malicious frame of every kind that a client may send."""
     block = b"x" * 16
     title = title_frame(block, uuid, topic=topic)
     subscribe = Subscribe(

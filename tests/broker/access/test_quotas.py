@@ -1,4 +1,4 @@
-"""Quotas of tenants: rates slow down, connections and stored bytes refuse for a while, all of it counted."""
+"""Quotas of tenants: rates slow senders down, other quotas refuse for now, and all are counted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sender:
 
     @property
     def waits_us(self) -> int:
-        """For how long the node does not read from it."""
+        """How long the node does not read from it."""
         session = self._shell.core.sessions.get(self.client._number)
         assert session is not None
         return max(0, session.resume_us - self._shell.now_us)

@@ -71,7 +71,7 @@ from tests.fire.raw_client import encode_chunk, segment_body, segment_frame, tit
 OPERATIONS: list[type[Control]] = list(typing.get_args(Operation))
 FRAME_TYPES = sorted(FROM_CLIENT)
 FREE = (ShowAccess,)
-"""What anybody may ask who was let in."""
+"""Operations that every client with a token may use."""
 CODES = {
     ShowToken: "token-not-found",
     RevokeToken: "token-not-found",
@@ -88,7 +88,7 @@ CODES = {
     ApplyDropped: "topic-not-found",
     ApplySettled: "topic-not-found",
 }
-"""How those are refused that name what they want by an id: as if it did not exist."""
+"""Refusals of operations that name their object by an id: as if it did not exist."""
 FOLLOWING = (FollowTopics, FollowSubscriptions)
 
 

@@ -1,4 +1,4 @@
-"""A tenant has as much of everything as it may have, and no more: what others need is left to them."""
+"""A tenant gets its quota of everything and no more, so other tenants have room."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MAKING: dict[str, Callable[[str, int], Operation]] = {
     "producers": lambda tenant, number: CreateProducer(f"{tenant}/p/c/t", f"p{number}"),
 }
 HAS = {"topics": 1, "shards": 1, "places": 3, "subscriptions": 0, "producers": 0}
-"""What a tenant has of it at first: tenant, product and component are places."""
+"""The usage of a new tenant: tenant, product and component are places."""
 
 
 @pytest.mark.parametrize("what", MAKING)
@@ -118,7 +118,7 @@ def test_a_name_beyond_the_quota_may_send_and_is_not_registered(shell: CoreShell
 
 
 def waits_us(shell: CoreShell, client: CoreClient) -> int:
-    """For how long the node does not read from a connection."""
+    """How long the node does not read from a connection."""
     session = next(each for each in shell.core.sessions if each.connection == client._number)
     return max(0, session.resume_us - shell.now_us)
 

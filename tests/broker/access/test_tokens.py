@@ -1,4 +1,4 @@
-"""Tokens: made, kept as hashes, listed, revoked; the first one closes the node, and nothing opens it again."""
+"""Tokens: created, stored as hashes, listed, revoked; the first one closes the node for good."""
 
 from __future__ import annotations
 

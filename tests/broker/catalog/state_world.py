@@ -1,4 +1,4 @@
-"""A node on a disk in memory with one state topic, and a plain list of what was stored to compare it with."""
+"""A node on a disk in memory with one state topic, and a plain list of the stored rows to compare with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Got = tuple[int, bytes, bytes | None]
 
 
 def current(rows: list[Row]) -> list[Got]:
-    """What a dict says is the state behind these rows, in order of their entries."""
+    """The state after these rows according to a dict, in order of their entries."""
     latest = {key: (entry, key, value) for entry, (key, value) in enumerate(rows)}
     return sorted(got for got in latest.values() if got[2] is not None)
 
@@ -54,7 +54,7 @@ class StateWorld:
         creates: bool = True,
         **of_topic: float | None,
     ) -> None:
-        """``creates``: whether it makes the topic itself; else it comes by a link."""
+        """``creates``: whether the node creates the topic; otherwise a link brings it."""
         self.name = name
         self.creates = creates
         self.disk = MemoryDisk(seed)
@@ -64,9 +64,9 @@ class StateWorld:
         self.now_us = START_US
         self.block = self.random.randbytes(16)
         self.segments: list[list[Row]] = []
-        """What was sent, by segment."""
+        """Sent rows, by segment."""
         self.rows: list[Row] = []
-        """What was acknowledged, by entry."""
+        """Acknowledged rows, by entry."""
         self._consumers = 0
         self._open()
 
@@ -123,7 +123,7 @@ class StateWorld:
         return Reader(self, name, start, kind)
 
     def read(self, name: str, start: str = "earliest") -> list[Got]:
-        """Everything that a subscription gets, without settling it."""
+        """Everything that a subscription delivers, without settling it."""
         reader = self.subscribe(name, start)
         got = reader.get()
         reader.leave()
@@ -132,7 +132,7 @@ class StateWorld:
     # --- asking -------------------------------------------------------------------------------------
 
     def compact(self) -> int:
-        """Compacts the topic; returns how many entries were taken out."""
+        """Compacts the topic; returns how many entries it removed."""
         result = read_result(self.client.request(CompactTopic("t")), TopicCompaction)
         return sum(each.compacted for each in result.shards)
 
@@ -157,7 +157,7 @@ class Reader:
         self.client.send(Subscribe(1, "t", name, kind, "non_resilient", start, CREDIT_BYTES))
 
     def get(self) -> list[Got]:
-        """What was delivered since the last call."""
+        """The deliveries since the last call."""
         self._world.shell.work_all()
         rows: dict[int, Row] = {}
         for frame in self.client.take(Frame):

@@ -1,4 +1,4 @@
-"""Tenants, products and components in the node's core: created, given settings, deleted for good."""
+"""Tenants, products and components in the node's core: created, configured, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention on a node: files go, subscriptions are told exactly what they lost, also after a restart."""
+"""Retention on a node: it deletes files, and subscriptions get the exact losses, also after a restart."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class World:
         self.client: CoreClient = self.shell.connect()
 
     def restart(self, *, keep_all: bool = True) -> None:
-        """The power goes off and on."""
+        """Cuts the power and opens the node again."""
         self.disk.crash(keep="all" if keep_all else "none")
         self._open(self.shell.now_us)
 
@@ -74,7 +74,7 @@ class World:
         return answer
 
     def wait(self, seconds: float) -> None:
-        """Time passes, a tick at a time."""
+        """Moves the clock forward, tick by tick."""
         for _ in range(round(seconds * 2)):
             self.shell.wait(SECOND_US // 2)
             self.shell.work_all()
@@ -274,7 +274,7 @@ def test_a_cut_between_the_drop_and_telling_of_it_still_ends_in_telling() -> Non
 
 
 def test_deleted_segments_cannot_be_sent_again() -> None:
-    """The marks outlive the entries: a sender that repeats itself is told so."""
+    """The marks outlive the entries: a repeated segment is still a duplicate."""
     world = World(hard_ttl=2.0)
     world.send(3)
     world.wait(10)
@@ -388,7 +388,7 @@ def test_the_log_distinguishes_retention_from_damage(caplog: pytest.LogCaptureFi
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of room on the disk since the last call."""
+    """Log lines about room on the disk since the last call."""
     found = [text for text in caplog.messages if "bytes are free" in text]
     caplog.clear()
     return found

@@ -1,4 +1,4 @@
-"""State topics on a node: a subscription begins with the latest value of every key, then follows the stream."""
+"""State topics on a node: a subscription starts with the latest value of every key, then the stream."""
 
 from __future__ import annotations
 

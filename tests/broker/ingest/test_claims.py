@@ -1,4 +1,4 @@
-"""What a sender claims of its blocks is bounded: no claim keeps others from writing to the topic."""
+"""The claims of a sender about its blocks are bounded: none stops other writers of the topic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def name(number: int) -> bytes:
 
 
 def claim(client: CoreClient, sender: Sender, number: int, segments: int) -> None:
-    """Another block, whose predecessor is said to have so many segments."""
+    """Another block, which claims this many segments for its predecessor."""
     title = Title(
         sender.info.topic, sender.info.uuid, "bad", predecessor=Predecessor(name(number), {0: segments})
     )

@@ -1,4 +1,4 @@
-"""What the node answers to each segment, by its number and its content."""
+"""The node's answer to each segment, by its number and content."""
 
 from __future__ import annotations
 

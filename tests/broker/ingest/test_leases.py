@@ -77,7 +77,7 @@ def test_a_further_destination_follows_the_epoch_and_never_back() -> None:
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Instances come, go, are lost and come back in any order; a model says who may send."""
+    """Instances open, close, are lost and come back in any order; a model knows which may send."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.now_us = 0
         self.connections = 0
         self.epochs: dict[bytes, int] = {}
-        """What each instance believes."""
+        """The epoch that each instance believes it holds."""
         self.granted: list[int] = []
         self.may_send: bytes | None = None
 

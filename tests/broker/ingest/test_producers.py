@@ -1,4 +1,4 @@
-"""Registered producers in the node's core: access, leases, epochs, and what becomes of a zombie."""
+"""Registered producers in the node's core: access, leases, epochs, and fenced producers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECOND_US = 1_000_000
 
 
 class Shop:
-    """A node with one topic; instances come over connections of their own."""
+    """A node with one topic; each instance has its own connection."""
 
     def __init__(self, disk: MemoryDisk | None = None, *, settings: Settings | None = None) -> None:
         self.disk = disk or MemoryDisk()
@@ -108,7 +108,7 @@ def test_a_lease_lapses_some_time_after_its_connection_was_lost() -> None:
 
 
 def pass_time(shop: Shop, us: int, *alive: CoreClient) -> None:
-    """Time goes by as it does at a node that comes round every second; some are heard of meanwhile."""
+    """Moves the clock second by second; the given instances send pings meanwhile."""
     for _ in range(us // SECOND_US):
         shop.shell.wait(SECOND_US)
         for client in alive:
@@ -203,7 +203,7 @@ def test_a_zombies_segments_are_rejected_and_leave_no_mark() -> None:
 
 
 def test_a_zombie_whose_connection_still_stands_is_fenced_by_the_grant() -> None:
-    """As over a further destination: the epoch is raised there while the old holder is still connected."""
+    """Raises the epoch, as a copy does, while the old holder is still connected."""
     shop = Shop()
     old, _ = shop.open(ONE, epoch=1, elsewhere=True)
     assert shop.send(old, ONE, 0, epoch=1) == ("stored", "")

@@ -1,4 +1,4 @@
-"""What the node answers to a typed topic's segments and snapshots."""
+"""The node's answers to segments and snapshots of a typed topic."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def snapshot_frame(body: bytes, segment: int, shard: int = 0) -> bytes:
 
 
 class TypedSender:
-    """One block on one connection. Its encoder goes on, whatever the node thinks of its segments."""
+    """One block on one connection. Its encoder continues, whatever the node answers."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class TypedSender:
         return answer
 
     def reconnect(self) -> None:
-        """The same block on a new connection, where nothing is known of it."""
+        """The same block on a new connection, which does not know it."""
         self.client = self.shell.connect()
         self.client.send(self.title)
 

@@ -1,7 +1,6 @@
-"""A node without sockets, producers and consumers made by hand, and everything that can happen to them.
+"""A node without sockets, producers and consumers made by hand, and all faults that can happen to them.
 
-Steps are drawn from a seed. Beside the node it keeps its own count of what was answered, so that the ledger can
-be compared with what senders and consumers were told.
+Steps are drawn from a seed. The world counts the node's answers, to compare them with the ledger.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class LedgerWorld:
         self.consumers: dict[str, CoreClient] = {}
         self.held: dict[str, list[int]] = {}
         self.acked: dict[str, set[int]] = {"billing": set(), "audit": set()}
-        """Entries whose acknowledgement was confirmed since the place was last set."""
+        """Entries whose acknowledgement was confirmed since the last seek."""
         self.crashes = 0
         self._open()
         info = read_result(self.client.request(CreateTopic("t", settings=dict(of_topic))), TopicInfo)
@@ -126,7 +125,7 @@ class LedgerWorld:
             self.hear()
 
     def hear(self) -> None:
-        """Everything that is to be done is done, and the answers are heard."""
+        """Runs all pending work and takes the answers."""
         self.shell.work_all()
         for ack in self.producing.take(Ack):
             of = next(one for one in self.senders if one.block == ack.block)
@@ -143,7 +142,7 @@ class LedgerWorld:
         self.transmit(sender, sender.next, self.body(sender.next, bad=bad, ttl=ttl))
 
     def send_unheard(self) -> None:
-        """What is on its way to the disk when something else happens."""
+        """Leaves some disk work pending while something else happens."""
         sender = self.sender()
         self.transmit(sender, sender.next, self.body(sender.next), work=False)
 
@@ -224,7 +223,7 @@ class LedgerWorld:
             self.shell.work_all()
 
     def ack_blind(self, name: str) -> None:
-        """Entries are acknowledged that this consumer may never have been handed."""
+        """Acknowledges entries that this consumer may never have received."""
         client = self.read(name)
         end = self.ledger().log.entries
         if end and name in self.held:
@@ -271,7 +270,7 @@ class LedgerWorld:
             self.shell.work_all()
 
     def fail_a_write(self) -> None:
-        """The disk fails a log once; its sender hears of it."""
+        """One write of a log fails; its sender gets the error."""
         self.disk.fail_next("sync", errno.EIO, path_prefix="topics")
         self.send()
         self.now_us += SECOND_US
@@ -279,7 +278,7 @@ class LedgerWorld:
         self.hear()
 
     def crash(self) -> None:
-        """The power goes off with whatever is under way, and on."""
+        """Cuts the power with work under way, and opens the node again."""
         self.crashes += 1
         for _ in range(self.draw.randrange(3)):
             if self.shell.pending:
@@ -288,7 +287,7 @@ class LedgerWorld:
         self._open()
 
     def stop(self) -> None:
-        """In good order."""
+        """Stops the node cleanly and opens it again."""
         for name in list(self.consumers):
             self.lose_consumer(name)
         self.hear()
@@ -297,7 +296,7 @@ class LedgerWorld:
         self._open()
 
     def step(self) -> str:
-        """Something happens; its name, for whoever reads a failure."""
+        """Runs a random step; returns its name, for a failure's message."""
         name = self.draw.choice(["billing", "audit"])
         steps: dict[Callable[[], object], int] = {
             self.send: 12,

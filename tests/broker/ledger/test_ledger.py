@@ -1,4 +1,4 @@
-"""The ledger balances, whatever happens, and says what senders and consumers were told."""
+"""The ledger balances after any events, and agrees with the answers to senders and consumers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(world: LedgerWorld, info: LedgerInfo, trail: list[str]) -> None:
 
 
 def compare(sender: Sender, account: ProducerAccount | None, what: str) -> None:
-    """What the sender was told is in the ledger; what it was not told of may be."""
+    """The ledger has every answered segment, and may have unanswered ones."""
     if account is None:
         assert not sender.admitted, what
         return
@@ -53,7 +53,7 @@ def test_the_ledger_balances_after_every_step_and_every_crash(seed: int) -> None
     for _ in range(STEPS):
         trail.append(world.step())
         if trail[-1].startswith("send_unheard"):
-            continue  # asking for the ledger would do all the work that is to be interrupted
+            continue  # a request for the ledger would run the work that this step interrupts
         check(world, world.ledger(), trail)
     world.crash()
     check(world, world.ledger(), [*trail, "crash"])

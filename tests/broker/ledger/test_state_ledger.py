@@ -1,4 +1,4 @@
-"""State topics and the ledger together: what compaction took out stays counted as that, whatever follows."""
+"""State topics and the ledger together: removed entries stay counted as compacted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 90
 
 
 def compacted_world(max_bytes: float | None = None) -> StateWorld:
-    """Sixty entries of three keys: 57 are taken out."""
+    """Sixty entries of three keys: compaction removes 57."""
     world = StateWorld(1, max_bytes=max_bytes)
     for number in range(60):
         world.store((b"k%d" % (number % 3), b"v" * 60))
@@ -101,7 +101,7 @@ def test_settling_up_to_a_position_lets_a_resilient_subscription_go_on() -> None
 
 
 def test_messages_of_forgotten_producers_stay_counted_when_heads_of_files_are_damaged() -> None:
-    """Of compacted segments of forgotten blocks the log keeps no more than how many messages there were."""
+    """For compacted segments of forgotten blocks the log keeps only the number of messages."""
     world = compacted_world()
     world.client.request(AdvanceSubscription("t", "s", [60]))
     world.client.send(BlockEnd(world.block, {0: 60}))
@@ -141,7 +141,7 @@ class StateLedgerWorld(LedgerWorld):
         self.client.request(CompactTopic("t"))
 
     def compact_in_part(self) -> None:
-        """What follows comes in the middle of it."""
+        """Starts compaction, so that the next step interrupts it."""
         self.shell.connect().send(Request(1, CompactTopic("t")))
         for _ in range(self.draw.randrange(12)):
             if self.shell.pending:
@@ -155,7 +155,7 @@ class StateLedgerWorld(LedgerWorld):
         self.hear()
 
     def publish(self) -> None:
-        """A staged write of which the power may go off in the middle."""
+        """A staged write, in which the power may fail."""
         client, stage, chunks = self.shell.connect(), self.draw.randbytes(16), self.draw.randint(1, 3)
         client.request(OpenStage(stage, "writer", "t"))
         for number in range(chunks):
@@ -168,7 +168,7 @@ class StateLedgerWorld(LedgerWorld):
         self.hear()
 
     def restart(self) -> None:
-        """In good order or by a kill: with nothing under way, what was settled stays what it was."""
+        """Restarts cleanly or by a kill; with no work under way, settlements stay the same."""
         for name in list(self.consumers):
             self.lose_consumer(name)
         clean = self.draw.random() < 0.5
@@ -204,7 +204,7 @@ def test_the_ledger_of_a_state_topic_balances_and_says_the_same_after_a_restart(
     for _ in range(STEPS):
         trail.append(world.step())
         if trail[-1] in ("send_unheard", "compact_in_part"):
-            continue  # asking would do all the work that is to be interrupted
+            continue  # a request would run the work that this step interrupts
         info = world.ledger()
         accounts: list[Account] = [info.log, *info.producers, *(one.account for one in info.subscriptions)]
         assert {balance(each) for each in accounts} == {"balances"}, (accounts, trail[-12:])

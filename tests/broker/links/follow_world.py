@@ -1,4 +1,4 @@
-"""Subscriptions that follow from one node in memory to another, and what both say of every message."""
+"""Subscriptions that follow from one node in memory to another, and the state of every message at both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of(node: MemoryNode, name: str = NAME) -> Subscription:
 
 
 def rows(node: MemoryNode, shard: int = 0) -> dict[int, Row]:
-    """Whose each entry is."""
+    """The identity of each entry."""
     log = node.topic().shards[shard].log
     found: dict[int, Row] = {}
     entry = log.entry_first
@@ -67,7 +67,7 @@ def dead(node: MemoryNode, name: str = NAME) -> set[Row]:
 
 
 def deliveries(node: MemoryNode, name: str = NAME) -> dict[Row, int]:
-    """How often each message that is not settled was delivered, what is out now too."""
+    """How often each unsettled message was delivered, including those in flight."""
     found: dict[Row, int] = {}
     for shard, cursor in enumerate(of(node, name).cursors):
         of_entry = rows(node, shard)
@@ -78,7 +78,7 @@ def deliveries(node: MemoryNode, name: str = NAME) -> dict[Row, int]:
 
 
 def alike(a: MemoryNode, b: MemoryNode, name: str = NAME) -> bool:
-    """Whether both say the same of every message that both have."""
+    """Whether both nodes agree on every message that both have."""
     if not b.has(TOPIC) or b.shell.core.stores.subscriptions.get(b.topic().uuid, name) is None:
         return False
     there = {row for shard in range(len(b.topic().shards)) for row in rows(b, shard).values()}
@@ -97,7 +97,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class MemoryConsumer:
-    """Takes everything that it is sent, and settles what it is told to."""
+    """A consumer that takes everything, and settles what the test chooses."""
 
     def __init__(
         self, node: MemoryNode, name: str = NAME, kind: str = "shared", mode: str = "non_resilient"
@@ -109,7 +109,7 @@ class MemoryConsumer:
         node.shell.work_all()
 
     def take(self) -> dict[tuple[int, int], int]:
-        """Shard and entry of what came, with the attempt."""
+        """Shard, entry and attempt of the deliveries."""
         self.node.shell.work_all()
         return {
             (each.shard, entry): each.attempt

@@ -1,4 +1,4 @@
-"""Nodes in memory and links between them: the node's own flow, over cores whose disks work at once."""
+"""Nodes in memory and links between them: the real flow, over cores whose disks work at once."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class MemoryNode:
         self.open()
 
     def open(self) -> None:
-        """Begins on the disk as it is, as after kill -9."""
+        """Opens the disk as it is, as after kill -9."""
         self.shell = CoreShell(self.disk, seed=sum(self.name.encode()), now_us=1_000_000, node=self.name)
         self.shell.work_all()
         self.admin: CoreClient = self.shell.connect()
 
     def crash(self, disk: MemoryDisk | None = None) -> None:
-        """Power is cut; the node begins again on its disk, or on another copy of it."""
+        """Cuts the power; the node opens its disk again, or a copy of it."""
         self.disk = disk or self.disk
         self.disk.crash()
         self.open()
@@ -62,7 +62,7 @@ class MemoryNode:
     def produce(
         self, block: bytes, segments: range, *, topic: str = TOPIC, shard: int = 0, text: str = ""
     ) -> list[AckItem]:
-        """Segments of three rows each, by number; returns what became of them."""
+        """Sends segments of three rows each, by number; returns the answers."""
         info = self.admin.request(OpenTopic(topic))
         power = info["shards"].bit_length() - 1
         self.admin.send(title_frame(block, info["uuid"], power=power, topic=topic, producer="till"))
@@ -96,7 +96,7 @@ class MemoryNode:
 
 
 class Linkable(Protocol):
-    """A node in memory, whatever it is tested for."""
+    """A node in memory."""
 
     name: str
     shell: CoreShell
@@ -152,7 +152,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def rest() -> None:
-    """Long enough for everything that was under way."""
+    """Waits for everything under way."""
     for _ in range(300):
         await asyncio.sleep(0)
 

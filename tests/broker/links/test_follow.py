@@ -1,4 +1,4 @@
-"""Subscriptions that follow their data: what is settled on one node is settled on the other, by identity."""
+"""Subscriptions that follow their data: settlements of one node reach the other, by identity."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pair(segments: int = 20) -> tuple[MemoryNode, MemoryNode]:
 
 
 async def mix(a: MemoryNode, b: MemoryNode) -> None:
-    """Brings to each what the other has, behind what it has."""
+    """Copies the messages of each node to the other, behind its own."""
     async with linked(pull(a, b), pull(b, a)):
         await until(lambda: len(rows(a)) == len(rows(b)) == 120)
     assert list(rows(a).values()) != list(rows(b).values())

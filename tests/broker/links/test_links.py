@@ -1,4 +1,4 @@
-"""Links between nodes: what one node stores, the other has once, under the same identity, whatever happens."""
+"""Links between nodes: the other node has every stored message once, under the same identity."""
 
 from __future__ import annotations
 
@@ -502,7 +502,7 @@ ELSEWHERE = AddPeer("headpond://elsewhere", ["*"], name="west")
 
 
 def together(node: MemoryNode, *asks: AddPeer | RemovePeer) -> list[str]:
-    """How requests are answered of which none is on the disk when the next comes."""
+    """The answers to requests that arrive before the one before is on disk."""
     for number, ask in enumerate(asks, 1000):
         node.admin.send(Request(number, ask))
     node.shell.work_all()

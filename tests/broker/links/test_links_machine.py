@@ -1,7 +1,7 @@
 """Nodes and links under everything at once: producers, crashes, failing writes, old copies, links up and down.
 
-When it is over and the links are up, all nodes have the same records, each once, and among them every one that
-was acknowledged and that some disk still had.
+In the end, with all links up, all nodes have the same records, each once, including every acknowledged record
+that some disk still had.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class World:
         self.nodes = [MemoryNode(name) for name in NAMES]
         self.clock_us = 1_000_000
         self.owed: set[Stored] = set()
-        """What was acknowledged and cannot have been lost."""
+        """Acknowledged records that some disk still has."""
         self.copies: dict[str, MemoryDisk] = {}
         self.blocks = [bytes([number]) * 16 for number in range(1, 5)]
         self.next = {(block, shard): 0 for block in self.blocks for shard in range(2)}
@@ -39,7 +39,7 @@ class World:
         return [make(self.nodes[x], self.nodes[y]) for x, y, make in self.routes]
 
     async def turn(self) -> None:
-        """Something happens, with some of the links up."""
+        """Runs a random step with some of the links up."""
         self.clock_us += TURN_US
         for each in self.nodes:
             each.shell.now_us = self.clock_us
@@ -77,7 +77,7 @@ class World:
         return node.stored() if node.has(TOPIC) else []
 
     def produce(self) -> None:
-        """The next segments of a block; after a refusal as a producer would, with what is expected."""
+        """Sends the next segments of a block; after a refusal from the expected number, as a producer does."""
         block, shard = self.random.choice(self.blocks), self.random.randrange(2)
         if self.random.random() < 0.1:
             self.home[block] = self.random.choice(self.nodes)

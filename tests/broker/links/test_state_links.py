@@ -1,4 +1,4 @@
-"""State topics over links: every node has the same latest values, whatever was deleted or compacted where."""
+"""State topics over links: every node has the same latest values after deletes and compaction anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a link says of itself."""
+"""The status of a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other end of a link lies, forgets, or never stops: what it may reach, and what stays whole."""
+"""The other end of a link lies, forgets, or never stops: it can damage nothing outside the link."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ SECRET = "acme/pay/vault/keys"
 
 
 class Liar(ThisNode):
-    """A source that answers as a test says."""
+    """A source with scripted answers."""
 
     told: list[Followed] | None = None
     shown: str = ""
     hidden: int | None = None
-    """The number of the segment that a fetch does not bring, though its head was told."""
+    """The number of a segment that a fetch omits, though its head was listed."""
 
     async def ask(self, operation: OperationOf[Any]) -> Any:
         found = await super().ask(operation)

@@ -1,4 +1,4 @@
-"""Reading by position, in the core: who waits for what, and what is refused."""
+"""Reading by position, in the core: waits and refusals."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def begun(disk: MemoryDisk, now_us: int, block: bytes, segments: int) -> Sender:
 
 
 def refused(made: Sender, incarnation: int, entry: int, end: int | None = None) -> bool:
-    """Whether each way to name a position says that it is another log's."""
+    """Whether each operation with a position refuses it as that of another log."""
     client, uuid = made.shell.connect(), made.info.uuid
     client.send(Request(1, FetchEntries(uuid, 0, entry, end, incarnation)))
     made.shell.work_all()

@@ -1,4 +1,4 @@
-"""The sum of rows by which a batch that comes again is compared."""
+"""The sum of row hashes that compares a repeated batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages and batches at the node's core: what is taken, refused, dropped, and what a restart makes of it."""
+"""Stages and batches in the node's core: accepted, refused, dropped, and restored after a restart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Any order of staging, committing, aborting, disk work, failing disks and power cuts, against a model.
 
-The model is what the world remembers: which rows each batch has, and what was answered. The rules are in
-``StagingWorld.check``; hypothesis looks for the shortest way to break one.
+The model remembers the rows of each batch and the node's answers. The rules are in ``StagingWorld.check``;
+hypothesis looks for the shortest way to break one.
 """
 
 from __future__ import annotations

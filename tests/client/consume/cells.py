@@ -1,4 +1,4 @@
-"""What the tests of all kinds and modes of subscriptions share."""
+"""Helpers for tests of all kinds and modes of subscriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ each_cell = pytest.mark.parametrize(("kind", "mode"), CELLS)
 
 
 async def fill(client: headpond.Client, topic: str, count: int, *, rows: int = 16, first: int = 0) -> None:
-    """Messages 0, 1, 2, … with keys that go round."""
+    """Messages 0, 1, 2, … with a few keys in turn."""
     async with client.producer(topic, batch_rows=rows) as producer:
         for number in range(first, first + count):
             producer.post(b"%d" % number, key=b"k%d" % (number % KEYS))
@@ -31,7 +31,7 @@ async def fill(client: headpond.Client, topic: str, count: int, *, rows: int = 1
 
 @asynccontextmanager
 async def connected(url: str, count: int) -> AsyncIterator[list[headpond.Client]]:
-    """Clients of their own, so that each consumer can die alone."""
+    """A separate client for each consumer, so that each can die alone."""
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(headpond.connect(url, backoff=Backoff(0.01, 0.1)))
@@ -40,7 +40,7 @@ async def connected(url: str, count: int) -> AsyncIterator[list[headpond.Client]
 
 
 def die(client: headpond.Client) -> None:
-    """The client's process is gone, as far as the node can tell."""
+    """Cuts the client off, as the death of its process would."""
     client.link._closed = True
     cut(client)
 
@@ -53,7 +53,7 @@ def cut(client: headpond.Client) -> None:
 
 
 async def take(consumer: headpond.Consumer, count: int, timeout: float = 20.0) -> list[headpond.Message]:
-    """So many messages, each acknowledged."""
+    """Receives this many messages and acknowledges each."""
     found: list[headpond.Message] = []
     async with asyncio.timeout(timeout):
         while len(found) < count:
@@ -65,7 +65,7 @@ async def take(consumer: headpond.Consumer, count: int, timeout: float = 20.0) -
 
 
 async def rest(consumer: headpond.Consumer, idle_s: float = 0.4) -> list[headpond.Message]:
-    """What comes until nothing comes for a while; all of it is acknowledged."""
+    """Receives and acknowledges messages until none comes for a while."""
     found = []
     while (message := await consumer.receive(idle_s)) is not None:
         found.append(message)

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, for tests that stop and wake it. It says on stdout what it does.
+"""A consumer in a separate process, for tests that stop and wake it. It reports on stdout.
 
 URL TOPIC KIND MODE    takes one message, says "held ENTRY" and waits for a line on stdin; acknowledges it then,
                        and what else comes, with "got ENTRY ATTEMPT" for each, until nothing comes for a while:

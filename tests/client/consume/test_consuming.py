@@ -23,7 +23,7 @@ async def fill(client: headpond.Client, topic: str, count: int, first: int = 0, 
 
 
 async def numbers(consumer: headpond.Consumer, idle_s: float = 0.2) -> list[int]:
-    """What comes until nothing comes for a while; all of it is acknowledged."""
+    """Receives and acknowledges messages until none comes for a while."""
     found = []
     while (message := await consumer.receive(idle_s)) is not None:
         found.append(int(message.value))

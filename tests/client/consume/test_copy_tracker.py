@@ -1,4 +1,4 @@
-"""What a reader of several nodes has tracker, as a machine: against nodes that are lists of entries."""
+"""The copy tracker of a reader of several nodes, against nodes that are lists of entries."""
 
 from __future__ import annotations
 
@@ -203,14 +203,14 @@ def test_the_limits_hold_and_count_what_the_tracker_forgot() -> None:
 
 @dataclass
 class Node:
-    """A subscription at one node: its own order, its own settlements."""
+    """A subscription at one node, with its own order and settlements."""
 
     name: str
     order: list[int]
     up: bool = True
     available: set[int] = field(default_factory=set)
     under_way: set[int] = field(default_factory=set)
-    """Given again over a new connection: whatever is settled meanwhile, it arrives."""
+    """Entries sent again over a new connection: they arrive even if they are settled meanwhile."""
     settled: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -221,7 +221,7 @@ class Node:
 
 
 class World:
-    """The program acknowledges or refuses what it has in hand; nodes are lost, and come back."""
+    """The program acknowledges or refuses messages; nodes are lost and come back."""
 
     def __init__(self, orders: list[list[int]]) -> None:
         self.tracker = CopyTracker()
@@ -232,7 +232,7 @@ class World:
             self.tracker.up(name)
 
     def give(self, name: str, at: int) -> None:
-        """A node offers what it can of a segment."""
+        """A node delivers as much of a segment as it can."""
         node = self.nodes[name]
         first = at % len(node.order) * ROWS
         entries = sorted((node.available | node.under_way) & set(range(first, first + ROWS)))
@@ -271,7 +271,7 @@ class World:
             self.again(self.tracker.refuse(name, 0, [(entry, entry + 1)]))
 
     def lose(self, name: str) -> None:
-        """What it gave and nobody was handed it gives again when it is back."""
+        """After a reconnect it sends again what the program did not get."""
         self.nodes[name].up = False
         self.again(self.tracker.down(name))
         self.again([NodeEntries(name, shard, [span]) for shard, span in self.tracker.drop_held(name)])

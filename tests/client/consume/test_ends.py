@@ -20,14 +20,14 @@ from tests.fire.real_node import RealNode
 
 
 async def left(conversation: Conversation, number: int) -> list[tuple[int, int, int]] | None:
-    """Waits until the consumer leaves; what it says its application saw."""
+    """Waits until the consumer leaves; returns what its application saw."""
     goodbye = await conversation.next(Unsubscribe)
     assert goodbye.consumer == number
     return goodbye.seen
 
 
 async def ended(consumer: headpond.Consumer, error: type[headpond.HeadpondError]) -> str:
-    """Waits until reading raises ``error``; its message."""
+    """Waits until reading raises ``error``; returns its message."""
     with pytest.raises(error) as caught:
         await asyncio.wait_for(anext(aiter(consumer)), 10)
     return caught.value.message
@@ -65,7 +65,7 @@ def test_a_first_subscribing_that_was_cut_off_names_no_topic() -> None:
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "welcomed"])
 def test_another_topic_of_the_same_name_ends_the_consumer_and_gets_no_settlements(refused: bool) -> None:
-    """Whether the node compares or leaves that to the client."""
+    """The topic was replaced: the node may notice it, or leave that to the client."""
 
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, first, number):

@@ -27,7 +27,7 @@ async def got(reader: Reader) -> Message:
 
 
 async def take(reader: Reader, count: int) -> list[tuple[int, int]]:
-    """Entry and attempt of so many messages, each acknowledged."""
+    """Receives and acknowledges this many messages; returns entry and attempt of each."""
     found = []
     for _ in range(count):
         message = await got(reader)

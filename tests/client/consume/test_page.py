@@ -9,7 +9,7 @@ from tests.root import ROOT
 
 PLACES = [*(ROOT / "tests" / "client").rglob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
 LOOPS = {"test_subscriptions_of_every_kind_and_mode_continue_over_kills_of_the_node"}
-"""Goes through all cells itself, over one node."""
+"""This test loops over all cells with one node."""
 
 
 def test_every_test_that_the_page_names_exists_and_runs_for_every_kind_and_mode() -> None:

@@ -1,4 +1,4 @@
-"""What a consumer does with deliveries, lost connections and refusals."""
+"""How a consumer handles deliveries, lost connections and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = [b"%d" % number for number in range(10)]
 async def consuming(
     peer: Peer, **options: int | float | str
 ) -> AsyncIterator[tuple[headpond.Consumer, Conversation, int]]:
-    """An open consumer, its conversation, and its number there. It is left without waiting for answers."""
+    """An open consumer, its conversation and its number. Leaving it waits for no answers."""
     async with quick(peer) as client:
         conversation = await peer.conversation()
         opening = asyncio.create_task(client.consumer("t", "s", close_timeout=0.01, **options).open())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Readers and clients of several nodes: each message once, whichever node brings it, whichever is lost."""
+"""Readers and clients of several nodes: each message once, whichever node delivers it or is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(two_nodes: Pair) -> Iterator[Pair]:
-    """Both run; a test may kill them."""
+    """Two running nodes, which a test may kill."""
     yield two_nodes
     for node in two_nodes:
         if not node.alive:
@@ -46,7 +46,7 @@ def pair(two_nodes: Pair) -> Iterator[Pair]:
 
 
 async def fill(pair: Pair, topic: str, values: list[bytes] = EVERY, *, rows: int = 7) -> None:
-    """Both nodes get everything, under the same identities."""
+    """Sends everything to both nodes, under the same identities."""
     one, two = pair
     async with (
         headpond.connect(one.url, backoff=QUICK) as client,
@@ -88,7 +88,7 @@ def _done(info: SubscriptionInfo) -> int:
 
 
 async def until_settled(pair: Pair, topic: str, count: int = COUNT) -> None:
-    """Returns when both nodes have that many settled, and nothing else in flight."""
+    """Returns when both nodes have this many settled, and nothing in flight."""
     async with asyncio.timeout(30):
         for node in pair:
             while _done(await standing(node, topic)) < count:  # noqa: ASYNC110  # at another process

@@ -1,4 +1,4 @@
-"""The shelf hands out messages in order, and gives up what must not be handed out."""
+"""The shelf hands out messages in order, and drops those that must not be handed out."""
 
 from __future__ import annotations
 

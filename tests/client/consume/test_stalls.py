@@ -1,4 +1,4 @@
-"""A consumer whose whole process stops (SIGSTOP) with messages in hand, and wakes when others have gone on."""
+"""A consumer whose process stops (SIGSTOP) with messages in hand, and wakes after others have continued."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 
 async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> headpond.Consumer:
-    """Another consumer; the lease of the one that stalls is good for a moment yet."""
+    """Another consumer; the lease of the stalled one still holds for a moment."""
     while True:
         try:
             return await client.consumer(topic, "s", kind=kind, mode=mode, name="other").open()
@@ -48,7 +48,7 @@ async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> h
 
 
 async def read_the_rest(client: headpond.Client, topic: str, kind: str, mode: str) -> list[headpond.Message]:
-    """What another consumer gets while the first one stands still: all there is."""
+    """Another consumer gets everything while the first one stalls."""
     found: list[headpond.Message] = []
     async with asyncio.timeout(60):
         async with await opened(client, topic, kind, mode) as consumer:
@@ -65,7 +65,7 @@ def test_a_stalled_consumer_holds_nobody_up_and_breaks_nothing_when_it_wakes(
     shared_url: str, topic: str, kind: str, mode: str
 ) -> None:
     alone = (kind, mode) == ("unique", "non_resilient")
-    """Nobody else may read, and there is no lease: what it held waits for it."""
+    """No other consumer may read, and there is no lease: its messages wait for it."""
 
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:

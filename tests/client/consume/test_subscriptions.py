@@ -91,7 +91,7 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
 
 
 async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> headpond.Consumer:
-    """A consumer of a subscription whose holder may only just have died: its lease is good for a moment yet."""
+    """A consumer of a subscription whose holder may have just died: its lease still holds for a moment."""
     while True:
         try:
             return await client.consumer(topic, "s", kind=kind, mode=mode).open()

@@ -32,7 +32,7 @@ def tls_node(certificates: Certificates, tmp_path_factory: pytest.TempPathFactor
 
 
 def trial(url: str, **files: str) -> type[HeadpondError] | None:
-    """How connecting ends: with the class of the error, or well."""
+    """Connects; returns the class of the error, or None."""
 
     async def scenario() -> None:
         async with headpond.connect(url, **files) as client:  # type: ignore[arg-type]

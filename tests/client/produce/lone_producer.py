@@ -1,4 +1,4 @@
-"""A producer in a process of its own, for tests that kill it. It says on stdout what it does.
+"""A producer in a separate process, for tests that kill it. It reports on stdout.
 
 send URL TOPIC NAME COUNT [OPTION=VALUE ...]    sends numbers one by one, prints "OUTCOME SEGMENT" for each,
                                                 then "done", and waits until it is killed

@@ -1,4 +1,4 @@
-"""What a producer does with answers: good ones, bad ones, late ones and none."""
+"""How a producer handles answers: good, bad, late and missing ones."""
 
 from __future__ import annotations
 

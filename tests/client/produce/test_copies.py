@@ -1,4 +1,4 @@
-"""Several destinations: every message goes to each of them, and the receipt says what each did."""
+"""Several destinations: every message goes to each of them, and the receipt has the outcome of each."""
 
 from __future__ import annotations
 

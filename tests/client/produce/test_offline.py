@@ -1,4 +1,4 @@
-"""A producer whose node is away: at the start, in between, for good."""
+"""A producer whose node is unreachable: at the start, in between, for good."""
 
 from __future__ import annotations
 

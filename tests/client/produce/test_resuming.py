@@ -23,7 +23,7 @@ def connect(url: str) -> headpond.Client:
 
 
 def remove_numbers(folder: Path) -> None:
-    """As when an old copy of the machine is started."""
+    """Removes the reserved numbers: an old copy of the machine may lack them."""
     (numbers,) = folder.glob("**/numbers")
     numbers.unlink()
 
@@ -112,7 +112,7 @@ def test_spilled_segments_of_a_killed_kept_block_arrive_before_its_next_ones(
     node: RealNode, topic: str
 ) -> None:
     async def open_once() -> None:
-        """So that the number of shards is known while the node is away."""
+        """Makes the number of shards known while the node is unreachable."""
         async with connect(node.url) as client, client.producer(topic, "p", resume=True):
             pass
 

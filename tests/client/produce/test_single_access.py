@@ -1,4 +1,4 @@
-"""Producers with single access over real sockets: one holder, a takeover, a zombie whose data is kept."""
+"""Single-access producers over real sockets: one holder, a takeover, a fenced one whose data is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_S = 0.3
 
 
 async def values(client: headpond.Client, topic: str, count: int) -> list[bytes]:
-    """The first messages of a topic, as somebody new reads them."""
+    """The first messages of a topic, read by a new subscription."""
     found: list[bytes] = []
     async with client.consumer(topic, subscription="audit", create=False) as consumer:
         async for message in consumer:
@@ -34,7 +34,7 @@ async def values(client: headpond.Client, topic: str, count: int) -> list[bytes]
 
 
 def send_astray(client: headpond.Client) -> list[Address]:
-    """Ends the client's connection, and lets it look where there is no node; returns where it is."""
+    """Cuts the client's connection and points it to a port without a node; returns the old addresses."""
     link = client.link
     there, link.dialling.given = link.dialling.given, parse_addresses("headpond://127.0.0.1:1")
     connection = link._connection
@@ -99,7 +99,7 @@ def test_waiting_ends_when_its_time_is_over(shared_url: str, topic: str) -> None
 
 
 def test_a_holder_that_is_frozen_keeps_its_connection_and_loses_its_lease(shared_url: str, topic: str) -> None:
-    """It pings nobody and closes nothing, as a program does that was stopped or hangs."""
+    """It neither pings nor closes, like a stopped or hanging program."""
 
     async def scenario() -> None:
         async with headpond.connect(shared_url, name="standby") as client:
@@ -208,7 +208,7 @@ def test_a_zombie_is_fenced_and_its_undelivered_messages_are_kept_and_sent_late(
 
 
 def test_the_next_instance_after_a_crash_sends_the_files_left_behind(node: RealNode, tmp_path: Path) -> None:
-    """On the same machine, with nobody else in between: that is a restart, and nothing is late."""
+    """A restart on the same machine, with no other holder in between: nothing is late."""
 
     async def leave_something_behind() -> None:
         async with headpond.connect(node.url) as client:

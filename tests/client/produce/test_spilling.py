@@ -1,4 +1,4 @@
-"""Memory, then the refill, then waiting or an error; and who gets which folder."""
+"""Memory, then the refill, then waiting or an error; and the folder of each producer."""
 
 from __future__ import annotations
 

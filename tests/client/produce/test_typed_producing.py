@@ -1,4 +1,4 @@
-"""Producing to typed topics: over reconnects, from the refill, to a node that forgot."""
+"""Producing to typed topics: over reconnects, from the refill, to a node that lost its decoder."""
 
 from __future__ import annotations
 

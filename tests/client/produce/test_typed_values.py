@@ -1,4 +1,4 @@
-"""A row of a typed topic stands in its columns exactly as it was given, or is refused, its place named."""
+"""A row of a typed topic is stored exactly, or refused with the place of the fault."""
 
 from __future__ import annotations
 

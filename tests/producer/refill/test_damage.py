@@ -1,4 +1,4 @@
-"""Whatever happens to a refill file's bytes: nothing false is served, nothing is lost without being named."""
+"""Damaged refill files: no false segment is read, and every lost segment is named."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def with_content(content: bytes) -> MemoryDisk:
 
 
 def accounted(refill: Refill) -> set[SegmentKey]:
-    """What can be read, or is named as lost."""
+    """Segments that can be read, or are named as lost."""
     lost = {key(n, shard) for shard, ranges in refill.lost.items() for run in ranges for n in range(*run)}
     return set(served(refill)) | lost
 
@@ -156,14 +156,14 @@ def test_cut_off_bytes_are_gone_before_more_is_written() -> None:
 
 
 class Run:
-    """A producer's life on a disk that may lose its power at any moment, and what it was promised."""
+    """A producer on a disk that may lose its power at any moment, and its spilled segments."""
 
     def __init__(self, disk: MemoryDisk, durability: str = "sync") -> None:
         self.disk = disk
         self.durability = durability
         self.safe: set[SegmentKey] = set()
         self.acked: set[SegmentKey] = set()
-        """Told to the file, and synced."""
+        """Written to the file and synced."""
         self.sent: set[SegmentKey] = set()
 
     def go(self) -> None:
@@ -237,7 +237,7 @@ def test_with_durability_os_a_power_cut_may_lose_but_never_falsifies() -> None:
 
 
 def spilled(segments: int, *, closed: bool, title: Title = PLAIN) -> MemoryDisk:
-    """A file of so many segments, two to a sync; it says that A has confirmed the first half of them."""
+    """A file of this many segments, two per sync, of which A has confirmed the first half."""
     disk = MemoryDisk()
     refill = new_refill(disk, title)
     if title is TYPED:

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: the caller hears it, and the file goes back to its last good length."""
+"""A full or failing disk: the caller gets the error, and the file is cut to its last good length."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.producer.refills import (
 
 
 def check(disk: MemoryDisk, *segments: int) -> Refill:
-    """A reader finds exactly these segments, true and undamaged."""
+    """Asserts that a reader finds exactly these segments, undamaged."""
     refill = Refill.open(disk, PATH)
     assert served(refill) == {each: true_frame(each) for each in keys(*segments)}
     assert refill.damage == []

@@ -1,4 +1,4 @@
-"""Where refill files live: slots by topic and producer, files that sort by age."""
+"""The folders of refill files: slots by topic and producer, files that sort by age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a refill file that others must agree with: rows as segments tell them, places of statuses."""
+"""The bytes of a refill file that other code depends on: row counts of segments, offsets of statuses."""
 
 from __future__ import annotations
 

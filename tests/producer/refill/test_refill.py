@@ -1,4 +1,4 @@
-"""A refill keeps segments, knows who has them, and says so in its file."""
+"""A refill stores segments, and which destination has them."""
 
 from __future__ import annotations
 

@@ -11,6 +11,6 @@ from tests.fire.real_node import RealNode
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
-    """One for all tests; each uses topics of its own."""
+    """One node for all tests; each test uses its own topics."""
     with RealNode(tmp_path_factory.mktemp("jobs-node")) as running:
         yield running

@@ -42,7 +42,7 @@ def send(node: RealNode, topic: str, numbers: range) -> None:
 
 
 def archived(folder: Path) -> pa.Table:
-    """As a reader sees it that knows nothing of Headpond."""
+    """The rows that a plain Parquet reader sees."""
     return ds.dataset(folder, format="parquet", partitioning="hive").to_table()
 
 
@@ -128,7 +128,7 @@ def test_a_batch_that_comes_again_counts_once_wherever_its_first_try_was_killed(
     assert write_batch(place, batch_of(spark, 0, 1, 2), 0, "q", "0") == 3
     assert [day.name for day in place.days()] == ["date=2026-01-31", "date=2026-02-01"]
 
-    # Killed while it wrote: what it left does not count, and is written anew.
+    # Killed while it wrote: its files do not count, and the next run writes them again.
     left = place.stage(1) / "date=2026-02-01"
     left.mkdir(parents=True)
     shutil.copy(place.files()[0], left)
@@ -170,14 +170,14 @@ def test_a_checkpoint_of_another_moment_than_the_archive_loses_nothing_unseen(
     assert write_batch(place, rows, 0, "q", "0") == 1
     assert write_batch(place, rows, 1, "q", "1") == 1
     assert write_batch(place, rows, 1, "q", "1") is None
-    # Put back as it was before batch 1: Spark gives the number to what is there now, which is more.
+    # Restored as it was before batch 1: Spark gives that number to more rows now.
     for number, cut in ((1, "1 and more"), (0, "0"), (3, "3")):
         with pytest.raises(BadRequest, match=f"with batch {number}, and the archive's newest is batch 1"):
             write_batch(place, rows, number, "q", cut)
 
 
 def _killed_while_moving(place: ArchiveFolder, batch: DataFrame, spark: SparkSession) -> int:
-    """Leaves the folder as a process does that died when it had moved the first file of batch 1."""
+    """Leaves the folder as a process that died after it had moved the first file of batch 1."""
     write_batch(place, batch, 1, "q", "1")
     record = place.newest()
     assert record is not None

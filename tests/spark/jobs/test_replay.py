@@ -1,4 +1,4 @@
-"""A replay or a reshard writes each message once, in its order, however often and from wherever it is run."""
+"""A replay or reshard writes each message once and in order, however often it runs, from topic or archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which node gets which token: one that was given for a URL goes nowhere else."""
+"""Which node gets which token: a token for a URL goes to no other node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE, THERE = "headpond://here:1", "headpond://there:1"
 def chosen(
     plan_url: str | None, plan_token: str | None, url: str, token: str | None, on_line: str = ""
 ) -> NodeConnection:
-    """The node of a pipeline file, where the command line, the environment or a context say ``url`` too."""
+    """The node of a pipeline file, if the command line, the environment or a context also name a ``url``."""
     command: Any = click.Command("run")
     context: Any = typer.Context(command)
     if on_line:

@@ -375,7 +375,7 @@ def test_a_query_that_fails_stops_the_others_and_says_why(spark: SparkSession, t
 
 
 class SlowQuery:
-    """As much of a query as stopping needs: one that waits for a node for longer than Spark waits for it."""
+    """The part of a query that stopping needs: it waits for a node longer than Spark waits for it."""
 
     def __init__(self, failed: str | None = None, *, ends: bool = True) -> None:
         self.isActive = failed is None

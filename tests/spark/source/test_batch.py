@@ -155,7 +155,7 @@ def test_an_unreadable_source_is_an_error_with_a_hint(
 
 
 class Query:
-    """A stream whose rows are gathered, with a checkpoint that outlives it."""
+    """A stream that collects its rows, with a checkpoint that outlives it."""
 
     def __init__(self, spark: SparkSession, url: str, folder: Path, **options: str) -> None:
         self._frame = spark.readStream.format("headpond").option("url", url).options(**options).load()

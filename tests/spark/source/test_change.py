@@ -32,7 +32,7 @@ def numbers(rows: list[Any]) -> list[int]:
 
 
 def gaps(rows: list[Any]) -> list[tuple[str, int, int]]:
-    """Reason, first and end of each that was reported."""
+    """Reason, first and end of each reported gap."""
     headers = [(row.entry, row.headers) for row in rows if row.value is None]
     return [(header["gap.reason"], entry, int(header["gap.end"])) for entry, header in headers]
 
@@ -66,17 +66,17 @@ def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
             assert gaps(query.rows) == [("incarnation", 20, 20)]
             assert sorted(numbers(query.rows)) == [*range(20), *range(100, 130)]
             query.rows.clear()
-            # Deleted and created anew.
+            # Deleted and created again.
             client.admin.delete_topic("orders")
             post(client, "orders", 7, 8)
             expect(1 + 2)
             assert (gaps(query.rows), sorted(numbers(query.rows))) == ([("recreated", 40, 40)], [7, 8])
-            running.processAllAvailable()  # Spark has written down that the batch is done with
+            running.processAllAvailable()  # Spark has stored that the batch is complete
     finally:
         running.stop()
     query.rows.clear()
     with headpond.sync.connect(node.url) as client:
-        # Retention deletes what a query that is away has not read.
+        # Retention deletes entries that a stopped query has not read.
         post(client, "orders", *range(10))
         client.admin.set_topic("orders", hard_ttl=0.05)
         wait_until(lambda: client.admin.show_topic("orders").shard_list[0].entry_first == 12)

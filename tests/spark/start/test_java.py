@@ -15,7 +15,7 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 
 
 def put_java(folder: Path, version: str, *, code: int = 0) -> Path:
-    """A program named java that tells a version as Java does; its folder's folder is a JAVA_HOME."""
+    """A program named java that prints a version as Java does; its folder's folder is a JAVA_HOME."""
     path = folder / "bin" / "java"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-21' >&2\nexit {code}\n")

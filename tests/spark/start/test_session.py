@@ -29,7 +29,7 @@ START = "import headpond.spark; headpond.spark.session(master='local[1]')"
 
 
 def start_elsewhere(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Starts a session in a process of its own, which is to fail."""
+    """Starts a session in a separate process, which must fail."""
     names = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "JAVA_HOME")}
     return subprocess.run(
         [sys.executable, "-c", START], env=names | environment, capture_output=True, text=True, timeout=300
@@ -104,7 +104,7 @@ def test_the_format_is_registered_only_where_spark_would_not_find_it(monkeypatch
     assert package is not None and package.origin is not None
     monkeypatch.setenv("PYTHONPATH", str(Path(package.origin).parents[1]))
     assert is_found()
-    monkeypatch.delenv("PYTHONPATH")  # these tests have the sources on a path of their own
+    monkeypatch.delenv("PYTHONPATH")  # these tests have the sources on another path
     assert not is_found()
 
 

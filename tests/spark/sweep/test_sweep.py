@@ -1,4 +1,4 @@
-"""A sweep is the lab's own runs, made on Spark: the same numbers, in one Parquet file, with their pictures."""
+"""A sweep runs the lab on Spark: the same numbers, in one Parquet file, with pictures."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_an_audit_counts_the_known_faults_of_a_hundred_thousand_messages(
 
 
 def by_origin(spark: SparkSession, *arrivals: tuple[int, int, int]) -> AuditResult:
-    """Ten messages of two shards, and (shard, entry there, number sent) as they came to another topic."""
+    """Ten messages of two shards, and (shard, entry, number sent) of their arrival in another topic."""
     sent = rows(spark, "a", *((f"m-{n}", n % 2, n // 2, f"aa/{n % 2}/{n // 2}/0") for n in range(10)))
     received = rows(spark, "b", *((f"m-{n}", shard, entry, f"bb/{entry}") for shard, entry, n in arrivals))
     return audit(sent, received, by="id")

@@ -55,7 +55,7 @@ def test_following_reports_closed_windows_and_counts_other_messages_as_open(
 
 
 class Progressing:
-    """As much of a query as watching needs: what Spark says of it, a look at a time."""
+    """The part of a query that the follower needs: one progress report per call."""
 
     def __init__(self, *looks: list[tuple[int, int, int]]) -> None:
         self._looks, self.recentProgress = list(looks), list[SimpleNamespace]()
