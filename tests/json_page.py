@@ -45,6 +45,14 @@ SHARED_MIN = 5
 SUFFIX = re.compile(r"(Shape|Result|Info)$")
 
 
+EXPLAINED_IN = {
+    "ledger.md": "ledger, log account, producer account, subscription account, block account",
+    "subscriptions.md": "policy",
+    "spark_jobs.md": "audit, audit latency, audit part, orders, followed audit, ledger audit, sent account",
+    "pipes.md": "lab, faults, delay, crash, interval, latency, predicted, sweep, route summary",
+}
+"""Shapes whose fields another page explains."""
+PAGE_OF = {shape: page for page, shapes in EXPLAINED_IN.items() for shape in shapes.split(", ")}
 IN_JSON = {
     "topic.schema": "Its newest columns; null: a plain topic",
     "place.topic_list": "The topics below it; at most 10,000",
@@ -72,7 +80,7 @@ def json_page() -> str:
     parts = [START]
     shown: Shown = {}
     for shape, commands in printed.items():
-        parts += _sections(shape, commands, shown)
+        parts += _sections(shape, [f"Printed by {', '.join(commands)}"] if commands else [], shown)
     return "\n".join(parts)
 
 
@@ -90,6 +98,11 @@ def _sections(shape: Any, commands: list[str], shown: Shown) -> Iterator[str]:
         return
     hints = {name: hint for name, hint in get_type_hints(shape).items() if _is_field(hint)}
     lines = list(_lines(shape, hints))
+    page = PAGE_OF.get(title(shape))
+    if page is not None:
+        lines = [line._replace(meaning="") for line in lines]
+        if commands or title(shape) == "policy":
+            commands = [*commands, f"[{page}]({page}) explains the fields"]
     yield "\n".join([f"## {title(shape)}", "", *_body(lines, commands, shown)])
     shown[shape] = lines
     for hint in hints.values():
@@ -100,7 +113,7 @@ def _sections(shape: Any, commands: list[str], shown: Shown) -> Iterator[str]:
 def _body(lines: list[Line], commands: list[str], shown: Shown) -> Iterator[str]:
     """The commands, the fields that need no explanation by their type, and a table of the others."""
     if commands:
-        yield f"Printed by {', '.join(commands)}.\n"
+        yield f"{'; '.join(commands)}.\n"
     found: list[str] = []
     contained = [each for each in shown if len(shown[each]) >= SHARED_MIN and set(shown[each]) < set(lines)]
     if contained:
