@@ -39,7 +39,7 @@ from headpond.storage.journal import JournalTable, TableState
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.format import parse_name
 from headpond.storage.log.read import StoredRecord
-from headpond.storage.log.shard_log import OpenLogs
+from headpond.storage.log.shard_log import OpenLogs, ShardLog
 from headpond.storage.long_work import LongJob, LongWork
 from headpond.storage.seal import SealedFile, read_seal, remove_seal, write_seal
 from headpond.wire.frame import FrameType
@@ -186,8 +186,21 @@ class Stores:
         now_us = self._context.now_us()
         hold_us = self.peers.hold_us(topic.name, topic.uuid, now_us)
         for number in range(2**topic.created.shard_power):
-            shared = (self._log_options, self._held, hold_us, self.seal)
-            log = topic.open_log(number, self._disk, now_us, *shared, new=new)
+            folder = f"{topic.folder}/{number:05d}"
+            log = ShardLog.open(
+                self._disk,
+                folder,
+                title=topic.title,
+                shard=number,
+                shard_power=topic.created.shard_power,
+                now_us=now_us,
+                options=self._log_options,
+                settings=topic.settings,
+                held=self._held,
+                peer_hold_us=hold_us,
+                sealed=self.seal.last_in(folder),
+                new=new,
+            )
             place = f"topic {topic.shown}, shard {number}"
             self.recovered += [f"{place}: {line}" for line in log.report.lines()]
             on_done = partial(self._log_wrote, topic, number)

@@ -84,20 +84,24 @@ class TopicRequests:
             raise TopicNotFound(f"there is no topic {parsed.short!r}")
         return topic
 
-    def open(self, session: Session | None, name: str, *, create: bool) -> Steps[Topic]:
-        """Finds a topic, or creates it with the defaults if ``create`` says so and first use is enough."""
+    def open(self, session: Session, name: str, *, create: bool) -> Steps[Topic]:
+        """Finds a topic for a client, or creates it with the defaults if ``create`` and its place allow it.
+
+        Raises ``QuotaReached`` for one connection too many of the topic's tenant.
+        """
         parsed = TopicName.parse(name)
-        topic = self._catalog.by_name(str(parsed))
-        if topic is not None:
-            return topic
-        if not create:
-            raise TopicNotFound(f"there is no topic {parsed.short!r}")
-        if not self._catalog.tree.creates_on_first_use(Place.of(str(parsed))):
-            raise TopicNotFound(
-                f"there is no topic {parsed.short!r}, and topics are not created on first use here",
-                hint=f"`headpond topic create {parsed.short}` creates it; so does create_on_first_use = true.",
-            )
-        return (yield from self._create(session, str(parsed), 0))
+        topic = self._catalog.by_name(str(parsed)) if create else self.find(name)
+        if topic is None:
+            if not self._catalog.tree.creates_on_first_use(Place.of(str(parsed))):
+                create_it = f"`headpond topic create {parsed.short}`"
+                raise TopicNotFound(
+                    f"there is no topic {parsed.short!r}, and topics are not created on first use here",
+                    hint=f"{create_it} creates it; so does create_on_first_use = true.",
+                )
+            topic = yield from self._create(session, str(parsed), 0)
+        if (crowded := self._quotas.enter(session, topic)) is not None:
+            raise crowded
+        return topic
 
     def ensure(self, name: str) -> Steps[Topic]:
         """Finds a topic that the node itself needs, or creates it with one shard."""
@@ -109,8 +113,6 @@ class TopicRequests:
 
     def open_topic(self, session: Session, ask: OpenTopic) -> Steps[TopicInfo]:
         topic = yield from self.open(session, ask.topic, create=ask.create)
-        if (crowded := self._quotas.enter(session, topic)) is not None:
-            raise crowded
         return topic.info()
 
     def list_topics(self, session: Session, ask: ListTopics) -> list[TopicInfo]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,12 +30,9 @@ from headpond.model.errors import BadRequest, StorageFailed, TopicNotFound
 from headpond.model.names import Place, TopicName
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
 from headpond.storage.commit_lane import CommitLane
-from headpond.storage.disk import Disk
 from headpond.storage.journal import TableState
-from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
-from headpond.storage.seal import Seal
 from headpond.wire.control.catalog import SettingInfo, ShardInfo, TopicInfo
 from headpond.wire.expiry import last_us, may_expire
 from headpond.wire.title import Title
@@ -80,35 +77,24 @@ class Shard:
         return first_entry
 
 
-@dataclass(slots=True)
 class Topic:
-    created: TopicCreated
-    name: str = field(init=False)
-    uuid: bytes = field(init=False)
-    tenant: str = field(init=False)
-    shards: list[Shard] = field(default_factory=list)
-    schemas: SchemaVersions | None = None
-    """Of a typed topic."""
-    tree: Tree = field(default_factory=Tree)
-    """The places above it."""
-    own: dict[str, Value] = field(default_factory=dict)
-    """Its own settings."""
-    producers: Producers = field(init=False)
-    lost_us: int = 0
-    settings: TopicSettings = field(init=False)
-    """The effective values: its own, else those of the places above it."""
-    has_rates: bool = field(init=False)
-    """Whether messages or bytes per second are limited."""
-
-    def __post_init__(self) -> None:
-        self.name, self.uuid = self.created.name, self.created.uuid
+    def __init__(self, created: TopicCreated, tree: Tree, lost_us: int) -> None:
+        """``tree`` has the places above it; ``lost_us``: see ``Producers``."""
+        self.created = created
+        self.name, self.uuid = created.name, created.uuid
         self.tenant = self.name.partition("/")[0]
-        if self.created.schema is not None:
-            self.schemas = SchemaVersions([self.created.schema])
-        if self.created.durability != "sync":
-            self.own["durability"] = self.created.durability
-        self.own |= self.created.settings
-        self.producers = Producers(self.uuid, self.lost_us)
+        self.shards: list[Shard] = []
+        self.schemas = SchemaVersions([created.schema]) if created.schema is not None else None
+        """Of a typed topic."""
+        self.producers = Producers(self.uuid, lost_us)
+        durability = {"durability": created.durability} if created.durability != "sync" else {}
+        self.own: dict[str, Value] = {**durability, **created.settings}
+        """Its own settings."""
+        self._tree = tree
+        self.settings: TopicSettings
+        """The effective values: its own, else those of the places above it."""
+        self.has_rates: bool
+        """Whether messages or bytes per second are limited."""
         self.settings_changed()
 
     @property
@@ -141,7 +127,7 @@ class Topic:
         return self.settings.state
 
     def _levels(self) -> list[Level]:
-        return [Level("topic", self.name, self.own), *self.tree.levels(self.place)]
+        return [Level("topic", self.name, self.own), *self._tree.levels(self.place)]
 
     def settings_changed(self) -> None:
         """A setting changed, here or above: the new value holds from the next write on."""
@@ -178,34 +164,6 @@ class Topic:
         self.schemas = self.schemas.and_then(schema)
         for shard in self.shards:
             shard.log.retitle(self.title)
-
-    def open_log(
-        self,
-        shard: int,
-        disk: Disk,
-        now_us: int,
-        options: LogOptions,
-        held: frozenset[bytes],
-        peer_hold_us: int = 0,
-        seal: Seal | None = None,
-        *,
-        new: bool = False,
-    ) -> ShardLog:
-        folder = f"{self.folder}/{shard:05d}"
-        return ShardLog.open(
-            disk,
-            folder,
-            title=self.title,
-            shard=shard,
-            shard_power=self.created.shard_power,
-            now_us=now_us,
-            options=options,
-            settings=self.settings,
-            held=held,
-            peer_hold_us=peer_hold_us,
-            sealed=seal.last_in(folder) if seal is not None else None,
-            new=new,
-        )
 
     def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:
         schemas = self.schemas
@@ -316,7 +274,7 @@ class Catalog(TableState):
         return self._change_producers(change)
 
     def _create(self, created: TopicCreated) -> Topic:
-        topic = Topic(created, tree=self.tree, lost_us=self._lost_us)
+        topic = Topic(created, self.tree, self._lost_us)
         self.tree.ensure(topic.place, created.created_at_us)
         self._by_name[topic.name] = topic
         self._by_uuid[topic.uuid] = topic

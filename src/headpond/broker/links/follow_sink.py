@@ -34,7 +34,7 @@ from headpond.broker.subscriptions.records import (
     Returned,
     Settlement,
 )
-from headpond.broker.subscriptions.subscribe import Start, check_subscription, find_or_open
+from headpond.broker.subscriptions.subscribe import Start, check_subscription
 from headpond.broker.subscriptions.subscription import Subscription, passive_error
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import BadRequest, HeadpondError
@@ -71,7 +71,7 @@ class FollowSink:
 
     def open_copy(self, session: Session, ask: OpenCopy) -> Steps[CopyOpened]:
         topic = self._catalog.find(ask.topic)
-        check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
+        check_subscription(ask)
         if not ask.node:
             raise BadRequest("the node of the copied subscription has no name")
         here = self._subscriptions.get(topic.uuid, ask.subscription)
@@ -103,9 +103,7 @@ class FollowSink:
     def _create(self, topic: Topic, ask: OpenCopy) -> Subscription:
         """Everything in the log is unsettled until the source reports it, so that nothing is lost."""
         start = Start([shard.log.entry_first for shard in topic.shards])
-        asked = (ask.subscription, ask.kind, ask.mode, start, ask.policy)
-        may_make = partial(self._consuming.check_quota, None)
-        return find_or_open(self._stores, topic, *asked, ask.created_at_us, may_make=may_make)
+        return self._consuming.opener.find_or_create(None, topic, ask, start, ask.created_at_us)
 
     def _demote(self, here: Subscription, record: Copied, topic: Topic) -> None:
         text = "subscription %r of %s was promoted on node %s; it is a passive copy here now"

@@ -122,8 +122,6 @@ class Staging:
         self._guard.check_stages(session, [ask.stage])
         _check_writer(ask.writer)
         topic = yield from self._topics.open(session, ask.topic, create=ask.create_topic)
-        if (crowded := self._quotas.enter(session, topic)) is not None:
-            raise crowded
         return self._opened(ask, topic)
 
     def _opened(self, ask: OpenStage, topic: Topic) -> StageOpened:

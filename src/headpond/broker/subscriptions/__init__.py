@@ -13,7 +13,7 @@ In reading order::
     key_shared    Who gets what: shared, with one consumer per key at a time
     journal       All subscriptions of a node, restored from the settlement journal
     dead_letters  Messages that reached max_attempts: copied to the dead-letter topic, then settled
-    subscribe     Making a subscription and attaching a consumer: where it starts, checks
+    subscribe     Opening a subscription and attaching a consumer: where it starts, checks
     consume       The shell: frames and journal records in and out
     requests      Administration: create, show, seek, pause, delete, redrive, browse
 """

@@ -26,13 +26,12 @@ from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
 from headpond.broker.subscriptions.journal import records_of, unnoted
 from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, LastAttached, Missed
 from headpond.broker.subscriptions.subscribe import (
-    StartFinder,
+    SubscriptionOpener,
     attach,
     by_shard,
     check_known,
     check_settle,
     check_subscribe,
-    find_or_open,
     subscribed,
 )
 from headpond.broker.subscriptions.subscription import Offer, ReadRequest, Subscription
@@ -130,11 +129,10 @@ class Consuming(TopicListener):
         self._journal = stores.settlements.journal
         self._lane = stores.settlements.lane
         self._guard = guard
-        self._quotas = quotas
         self._topics = topics
         self._counters = context.counters
         self._dead_letters = DeadLetters(context, stores, topics, done=self._buried, full=full)
-        self.starts = StartFinder(context, stores)
+        self.opener = SubscriptionOpener(context, stores, quotas)
         self._awake: dict[bytes, dict[Subscription, None]] = {}
         """By topic: those that can be sent something; all others cost a published message nothing."""
         self._schedule = Schedule()
@@ -171,15 +169,10 @@ class Consuming(TopicListener):
         topic = yield from self._topics.open(session, ask.topic, create=ask.create_topic)
         if session.subscribing.get(ask.consumer) is not ask:
             return
-        if (crowded := self._quotas.enter(session, topic)) is not None:
-            raise crowded
         check_subscribe(session, ask, topic)
         yield from check_known(self._context, topic, ask.known)
-        start = yield from self.starts.find(topic, ask.subscription, ask.start)
-        asked = (ask.subscription, ask.kind, ask.mode, start, ask.policy)
-        may_make = partial(self.check_quota, session)
-        now_us = self._context.now_us()
-        subscription = find_or_open(self._stores, topic, *asked, now_us, may_make=may_make)
+        start = yield from self.opener.find_start(topic, ask.subscription, ask.start)
+        subscription = self.opener.find_or_create(session, topic, ask, start, self._context.now_us())
         if session.subscribing.get(ask.consumer) is not ask:
             self._lane.mark()  # the client left; when it comes back, its subscription is there
             return
@@ -198,12 +191,6 @@ class Consuming(TopicListener):
         subscription.welcome(attachment)
         self._send_subscribed(subscription, attachment)
         self._wake(subscription)
-
-    def check_quota(self, session: Session | None, topic: Topic) -> None:
-        """Raises why the topic's tenant cannot have another subscription."""
-        topics = self._catalog.of_tenant(topic.tenant)
-        have = sum(self._stores.subscriptions.count_of(each.uuid) for each in topics)
-        self._quotas.create(session, topic.tenant, "subscriptions", have)
 
     def _send_subscribed(
         self, subscription: Subscription, attachment: Attachment, *, recall: bool = False

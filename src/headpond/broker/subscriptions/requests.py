@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,7 +22,7 @@ from headpond.broker.subscriptions.records import (
     Removed,
     Settlement,
 )
-from headpond.broker.subscriptions.subscribe import check_positions, check_subscription, find_or_open
+from headpond.broker.subscriptions.subscribe import check_positions, check_subscription
 from headpond.broker.subscriptions.subscription import Subscription, copy_fields
 from headpond.model.bounds import ENTRY_MAX, Span
 from headpond.model.errors import (
@@ -169,7 +168,7 @@ class SubscriptionRequests:
 
     def create_subscription(self, session: Session, ask: CreateSubscription) -> Steps[SubscriptionInfo]:
         topic = self._topics.find(ask.topic)
-        check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
+        check_subscription(ask)
         if not ask.exist_ok and self._subscriptions.get(topic.uuid, ask.subscription) is not None:
             raise SubscriptionBusy(
                 f"topic {topic.shown} has a subscription {ask.subscription!r} already",
@@ -178,10 +177,9 @@ class SubscriptionRequests:
         if ask.positions is not None:
             check_positions(topic, ask.positions, ask.incarnations)
         start = ask.start if ask.positions is None else list(ask.positions)
-        found = yield from self._consuming.starts.find(topic, ask.subscription, start)
-        asked = (ask.subscription, ask.kind, ask.mode, found, ask.policy)
-        may_make = partial(self._consuming.check_quota, session)
-        made = find_or_open(self._stores, topic, *asked, self._context.now_us(), may_make=may_make)
+        opener = self._consuming.opener
+        found = yield from opener.find_start(topic, ask.subscription, start)
+        made = opener.find_or_create(session, topic, ask, found, self._context.now_us())
         yield on_disk(self._settlements.lane)
         return self.info(topic, made)
 
@@ -201,7 +199,7 @@ class SubscriptionRequests:
         shards = range(len(topic.shards)) if ask.shard is None else [ask.shard]
         places: dict[int, int] = {}
         for shard in shards:
-            places[shard] = yield from self._consuming.starts.entry(topic, shard, ask.to)
+            places[shard] = yield from self._consuming.opener.entry(topic, shard, ask.to)
         if self._subscriptions.get(topic.uuid, ask.subscription) is not subscription:
             raise SubscriptionNotFound(f"subscription {ask.subscription!r} was deleted meanwhile")
         subscription.check_active(topic.shown)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch, FindEntry
@@ -30,12 +31,12 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.model.names import is_part
-from headpond.model.policy import Policy
 from headpond.storage.disk import Disk
 from headpond.storage.log.compact import StateScan
 from headpond.storage.log.read import StoredRecord
 from headpond.storage.long_work import ShardPlace
-from headpond.wire.control.consuming import KnownRecord, Settle, Subscribe, Subscribed
+from headpond.wire.control.consuming import CreateSubscription, KnownRecord, Settle, Subscribe, Subscribed
+from headpond.wire.control.links import OpenCopy
 from headpond.wire.frame import FILE_BODY_BYTES_MAX
 
 CONSUMERS_MAX = 1024
@@ -44,6 +45,8 @@ STATE = "state"
 WAITING_MAX = 256
 """Subscriptions that are being created from a topic's state at a time."""
 
+Described = Subscribe | CreateSubscription | OpenCopy
+"""The requests that describe a subscription."""
 StateEnd = tuple[int, bytes]
 """A shard's end, and the bitmap of the entries before it that are current."""
 
@@ -57,21 +60,22 @@ class Start(NamedTuple):
     """By shard, if it begins with the state of a state topic."""
 
 
-class StartFinder:
-    """Finds where a new subscription begins; what needs the disk is done by worker threads.
+class SubscriptionOpener:
+    """Finds a subscription, or creates it where its client wants it to begin; worker threads read the disk.
 
     To begin with the state of a state topic, a job reads one shard after the other (storage/log/compact.py).
     The result becomes one record of the settlement journal, together with the subscription: each shard's end,
     and which entries before it are current. The stream continues there, without a gap and without a repeat.
     """
 
-    def __init__(self, context: Context, stores: Stores) -> None:
+    def __init__(self, context: Context, stores: Stores, quotas: Quotas) -> None:
         self._context = context
         self._stores = stores
+        self._quotas = quotas
         self._scans: SingleFlight[list[StateEnd]] = SingleFlight()
         """By topic and subscription."""
 
-    def find(self, topic: Topic, name: str, start: str | int | list[int]) -> Steps[Start | None]:
+    def find_start(self, topic: Topic, name: str, start: str | int | list[int]) -> Steps[Start | None]:
         """The start of a new subscription, at one place or one per shard; None if the subscription exists."""
         if self._stores.subscriptions.get(topic.uuid, name) is not None:
             return None
@@ -138,6 +142,43 @@ class StartFinder:
             raise LimitReached(f"the state of topic {topic.shown} takes {size:,} bytes in the journal")
         return states
 
+    def find_or_create(
+        self, session: Session | None, topic: Topic, ask: Described, start: Start | None, created_at_us: int
+    ) -> Subscription:
+        """The subscription that a client describes; the caller waits until a new one is on the disk.
+
+        ``start`` is where a new one begins; None if the subscription existed a moment ago. ``session`` is that
+        of the client, if there is one.
+        """
+        stores, name = self._stores, ask.subscription
+        subscription = stores.subscriptions.get(topic.uuid, name)
+        if subscription is not None:
+            if (subscription.kind, subscription.mode) != (ask.kind, ask.mode):
+                raise SubscriptionMismatch(
+                    f"subscription {name!r} of {topic.shown} is {subscription.kind}, "
+                    f"{subscription.mode}; the request says {ask.kind}, {ask.mode}"
+                )
+            return subscription
+        if stores.catalog.by_uuid(topic.uuid) is not topic:
+            raise TopicNotFound(f"topic {topic.shown} was deleted")
+        if start is None:
+            raise SubscriptionNotFound(f"subscription {name!r} of {topic.shown} was deleted meanwhile")
+        limit = stores.settings.limits.subscriptions
+        if len(stores.subscriptions) >= limit:
+            raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
+        topics = stores.catalog.of_tenant(topic.tenant)
+        have = sum(stores.subscriptions.count_of(each.uuid) for each in topics)
+        self._quotas.create(session, topic.tenant, "subscriptions", have)
+        policy = topic.settings.policy(ask.policy).effective(topic.name, ask.mode)
+        check_dead_letter(stores.catalog, topic, policy.dead_letter)
+        opened = (topic.uuid, name, ask.kind, ask.mode, start.entries, created_at_us, policy)
+        stores.settlements.note(Opened(*opened, stores.runs.number, list(start.state)))
+        made = stores.subscriptions.get(topic.uuid, name)
+        assert made is not None
+        for number, shard in enumerate(topic.shards):
+            stores.settlements.stage(*stores.subscriptions.pass_compacted(made, number, shard.log.compacted))
+        return made
+
 
 def _time_us(start: str) -> int:
     if start == STATE:
@@ -172,27 +213,27 @@ class _ScanJob:
         return False
 
 
-def check_subscription(name: str, kind: str, mode: str, policy: Policy | None) -> None:
-    """Raises unless these describe a subscription."""
-    if kind not in KINDS:
-        raise BadRequest(f"kind {kind!r} is none of {', '.join(KINDS)}")
-    if mode not in MODES:
-        raise BadRequest(f"mode {mode!r} is none of {', '.join(MODES)}")
-    if not is_part(name):
+def check_subscription(ask: Described) -> None:
+    """Raises unless a request describes a subscription."""
+    if ask.kind not in KINDS:
+        raise BadRequest(f"kind {ask.kind!r} is none of {', '.join(KINDS)}")
+    if ask.mode not in MODES:
+        raise BadRequest(f"mode {ask.mode!r} is none of {', '.join(MODES)}")
+    if not is_part(ask.subscription):
         raise BadRequest(
-            f"subscription name {name[:80]!r} is not allowed",
+            f"subscription name {ask.subscription[:80]!r} is not allowed",
             hint="Use 1-128 of letters, digits, '.', '_' or '-', starting with a letter or digit, "
             "with no '..' and no '.' at the end.",
         )
-    if policy is not None:
-        policy.checked()
+    if ask.policy is not None:
+        ask.policy.checked()
 
 
 def check_subscribe(session: Session, ask: Subscribe, topic: Topic) -> None:
     """Raises unless these describe a consumer."""
     if ask.topic_uuid is not None and ask.topic_uuid != topic.uuid:
         raise TopicMismatch(f"topic {topic.shown} is not the one that this consumer read before")
-    check_subscription(ask.subscription, ask.kind, ask.mode, ask.policy)
+    check_subscription(ask)
     if ask.consumer in session.consumers:
         raise ProtocolError(f"consumer {ask.consumer} is open already on this connection")
     if len(session.consumers) + len(session.subscribing) > CONSUMERS_MAX:
@@ -216,51 +257,6 @@ def check_settle(topic: Topic, subscription: Subscription, ask: Settle) -> int:
         if not start < stop <= end:
             raise BadRequest(f"entries {start} to {stop} cannot be settled: the shard's entries end at {end}")
     return end
-
-
-def find_or_open(
-    stores: Stores,
-    topic: Topic,
-    name: str,
-    kind: str,
-    mode: str,
-    start: Start | None,
-    policy: Policy | None,
-    now_us: int,
-    *,
-    may_make: Callable[[Topic], None],
-) -> Subscription:
-    """The subscription of that name; a new one is staged in the journal, and the caller waits for the disk.
-
-    ``start`` is where a new one begins. ``may_make`` raises why the topic's tenant cannot have another one.
-    """
-    subscription = stores.subscriptions.get(topic.uuid, name)
-    if subscription is not None:
-        if (subscription.kind, subscription.mode) != (kind, mode):
-            raise SubscriptionMismatch(
-                f"subscription {name!r} of {topic.shown} is {subscription.kind}, "
-                f"{subscription.mode}; it was asked for as {kind}, {mode}"
-            )
-        return subscription
-    if stores.catalog.by_uuid(topic.uuid) is not topic:
-        raise TopicNotFound(f"topic {topic.shown} was deleted")
-    if start is None:
-        raise SubscriptionNotFound(f"subscription {name!r} of {topic.shown} was deleted meanwhile")
-    limit = stores.settings.limits.subscriptions
-    if len(stores.subscriptions) >= limit:
-        raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
-    may_make(topic)
-    effective = topic.settings.policy(policy).effective(topic.name, mode)
-    check_dead_letter(stores.catalog, topic, effective.dead_letter)
-    opened = Opened(
-        topic.uuid, name, kind, mode, start.entries, now_us, effective, stores.runs.number, list(start.state)
-    )
-    stores.settlements.note(opened)
-    made = stores.subscriptions.get(topic.uuid, name)
-    assert made is not None
-    for number, shard in enumerate(topic.shards):
-        stores.settlements.stage(*stores.subscriptions.pass_compacted(made, number, shard.log.compacted))
-    return made
 
 
 def attach(session: Session, ask: Subscribe, subscription: Subscription) -> Attachment:
