@@ -45,7 +45,7 @@ def waiting(*waits: Wait[int]) -> Steps[object]:
     return total
 
 
-def test_steps_go_on_with_each_value_as_it_comes() -> None:
+def test_steps_continue_with_each_value_as_it_arrives() -> None:
     first, second = Wait[int](), Wait[int]()
     reply = Reply(waiting(first, second))
     assert reply.result is None

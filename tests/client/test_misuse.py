@@ -136,7 +136,7 @@ def test_a_message_that_was_put_back_is_not_an_attempt(shared_url: str, topic: s
     asyncio.run(main())
 
 
-def test_what_a_blocking_producer_posted_goes_out_when_the_program_just_ends(
+def test_messages_posted_by_a_blocking_producer_are_sent_when_the_program_ends(
     shared_url: str, topic: str
 ) -> None:
     script = (

@@ -8,6 +8,6 @@ from tests.golden.contracts import CONTRACTS, FOLDER
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_what_others_depend_on_is_unchanged(name: str) -> None:
+def test_formats_and_public_names_are_unchanged(name: str) -> None:
     """A change on purpose: ``python -m tests.golden.contracts``, and a line in the changelog."""
     assert CONTRACTS[name]() == (FOLDER / name).read_text()

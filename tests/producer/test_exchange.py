@@ -136,7 +136,7 @@ def test_the_exchange_does_not_keep_alive_the_promise_of_a_spilled_segment() -> 
     assert len(held._spilled) == 0
 
 
-def test_another_exchange_of_the_block_tells_who_waited_at_the_first() -> None:
+def test_a_second_exchange_of_the_block_informs_the_waiters_of_the_first() -> None:
     held, next_one = exchange(1), Exchange(("a",), {0: 1})
     promise = put(held)
     held.reject(KEY, 0)

@@ -411,7 +411,7 @@ def test_files_go_by_the_order_of_their_blocks_whichever_was_written_first() -> 
     assert world.numbers_at(1) == [0, 1]
 
 
-def test_a_promise_hears_that_its_segment_was_delivered_though_another_manager_did_it() -> None:
+def test_a_promise_learns_of_a_delivery_by_another_manager() -> None:
     world = World(1, destinations=1, shards=1, rotation=Rotation(10.0, None, after_rejects=False))
     parcel = world.send()
     world.run_job()

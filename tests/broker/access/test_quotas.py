@@ -69,9 +69,7 @@ def test_without_a_quota_no_connection_is_slowed_down(shell: CoreShell) -> None:
 
 
 @pytest.mark.parametrize("name", ["tenant_messages_s", "connection_messages_s"])
-def test_who_sends_more_messages_than_a_second_may_have_waits_for_their_worth(
-    shell: CoreShell, name: str
-) -> None:
+def test_a_sender_beyond_its_message_rate_waits_in_proportion(shell: CoreShell, name: str) -> None:
     sender = Sender(shell)
     quota(shell, **{name: 10})
     assert sender.send(*[b"x"] * 21).outcome == "stored", "what came is taken"

@@ -377,7 +377,7 @@ def test_a_connection_ends_with_its_token_whatever_it_sends_next(end: str, frame
     assert [fault.error.code for fault in again.take(ConnectionFault)] == [f"token-{end}"]
 
 
-def test_what_the_good_token_allows_is_still_done(node: GuardedNode) -> None:
+def test_operations_that_a_valid_token_allows_succeed(node: GuardedNode) -> None:
     client = node.client(["produce", "consume"], [TOPIC])
     assert [each["topic"] for each in client.request(ListTopics())] == [TOPIC]
     client.send(*frames_about(node.uuid)[FrameType.SEGMENT])

@@ -338,7 +338,7 @@ def test_a_tenants_admin_does_not_use_up_the_nodes_tokens(monkeypatch: pytest.Mo
         acme.request(ShowToken(made[0].info.token))
 
 
-def test_who_is_noisy_in_the_log_pushes_out_its_own_records() -> None:
+def test_a_noisy_token_displaces_its_own_records_in_the_log() -> None:
     settings = msgspec.structs.replace(SMALL_FILES, limits=Limits(admin_records=20))
     shell = CoreShell(MemoryDisk(), seed=1, settings=settings)
     text = read_result(shell.connect().request(FIRST), TokenCreated).secret

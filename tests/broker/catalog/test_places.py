@@ -118,7 +118,7 @@ def test_places_and_settings_are_there_after_a_restart(compact: bool) -> None:
     assert [each.place for each in tenants] == ["acme"]
 
 
-def test_what_a_later_version_wrote_survives_a_compaction() -> None:
+def test_settings_of_a_later_version_survive_a_compaction() -> None:
     disk = MemoryDisk()
     shell, client = started(disk, journal_compact_bytes=256)
     client.request(CreatePlace("tenant", "acme"))

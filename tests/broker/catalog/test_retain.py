@@ -174,7 +174,7 @@ def test_hard_ttl_deletes_unread_messages_and_names_them() -> None:
     assert world.shell.core.context.counters["messages_lost_retention"] == 20
 
 
-def test_what_a_consumer_had_in_hand_when_it_was_deleted_is_lost_if_it_gives_it_back() -> None:
+def test_a_deleted_message_in_hand_is_lost_if_its_consumer_returns_it() -> None:
     world = World(hard_ttl=2.0)
     reader = world.read("s")
     world.send(5)
@@ -190,7 +190,7 @@ def test_what_a_consumer_had_in_hand_when_it_was_deleted_is_lost_if_it_gives_it_
     assert world.show("s").positions == [5]
 
 
-def test_a_consumer_that_is_connected_hears_at_once_what_it_will_not_get() -> None:
+def test_a_connected_consumer_gets_a_notice_of_lost_entries_at_once() -> None:
     world = World(hard_ttl=2.0)
     world.send(20)
     reader = world.read("s", credit=1)

@@ -323,7 +323,7 @@ def test_a_producer_without_a_name_or_with_another_is_not_concerned() -> None:
     assert shop.send(client, THREE, 0, producer="till-2") == ("stored", "")
 
 
-def test_where_nothing_is_created_on_first_use_single_access_has_to_be_registered() -> None:
+def test_without_creation_on_first_use_single_access_has_to_be_registered() -> None:
     shop = Shop(settings=Settings(data="memory", create_on_first_use=False))
     assert shop.open(ONE, access="")[1] == ProducerOpened("multiple", 0, 0.0, False)
     with pytest.raises(ProducerNotFound):

@@ -354,7 +354,7 @@ def test_a_title_whose_schema_is_rubbish_refuses_its_block_alone() -> None:
 # --- evolution ----------------------------------------------------------------------------------------
 
 
-def test_running_producers_go_on_when_the_schema_evolves() -> None:
+def test_running_producers_continue_when_the_schema_evolves() -> None:
     it = shell()
     old = TypedSender(it)
     old.send([row(1, "a")])

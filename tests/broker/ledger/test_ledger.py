@@ -119,7 +119,7 @@ def test_a_block_that_was_never_closed_leaves_something_unknown() -> None:
     assert (account.open, account.unclosed, str(account.reliability)) == (0, 1, "≤1.000000")
 
 
-def test_what_a_gap_shows_to_exist_is_pending_until_it_is_declared_missing() -> None:
+def test_segments_before_a_gap_are_pending_until_they_are_declared_missing() -> None:
     world = LedgerWorld(1)
     sender = sending(world, 1)
     world.transmit(sender, 3, world.body(3))
@@ -148,7 +148,7 @@ def test_a_declared_hole_is_still_one_after_a_crash() -> None:
     assert (producer(world).holes, producer(world).pending) == (4, 0)
 
 
-def test_a_successor_tells_what_its_predecessor_had_numbered() -> None:
+def test_a_block_announces_the_segments_of_its_predecessor() -> None:
     world = LedgerWorld(1)
     sender = sending(world, 2)
     after = Sender(b"z" * 16, "till", Predecessor(sender.block, {0: 5}))
@@ -333,7 +333,7 @@ def test_the_ledger_shows_dropped_ranges() -> None:
     assert info.balanced
 
 
-def test_what_reached_a_consumer_did_so_also_when_it_is_dropped_unsettled() -> None:
+def test_an_entry_that_reached_a_consumer_counts_as_reached_also_if_it_is_dropped_unsettled() -> None:
     world = LedgerWorld(1, hard_ttl=5.0)
     sending(world, 3)
     world.read("billing")
@@ -348,7 +348,7 @@ def test_what_reached_a_consumer_did_so_also_when_it_is_dropped_unsettled() -> N
     assert (account.retention, account.reached, account.reached_since) == (6, 6, 0)
 
 
-def test_what_a_lease_keeps_for_a_consumer_reached_it_also_after_a_clean_restart() -> None:
+def test_entries_held_by_a_lease_count_as_reached_also_after_a_clean_restart() -> None:
     world = LedgerWorld(1)
     sending(world, 3)
     client = world.shell.connect()

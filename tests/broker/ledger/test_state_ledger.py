@@ -88,7 +88,7 @@ def test_a_subscription_set_back_counts_compacted_entries_also_after_a_kill() ->
     assert (after.acknowledged, after.compacted) == (3, 57)
 
 
-def test_settling_up_to_a_position_lets_a_resilient_subscription_go_on() -> None:
+def test_settling_up_to_a_position_lets_a_resilient_subscription_continue() -> None:
     world = StateWorld()
     client = world.shell.connect()
     client.send(Subscribe(1, "t", "s", "unique", "resilient", "earliest", 1 << 20))

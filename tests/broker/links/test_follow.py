@@ -191,7 +191,7 @@ def test_a_seek_and_a_redrive_replace_earlier_reports() -> None:
     run(scenario)
 
 
-def test_what_the_receiver_has_dropped_does_not_hold_the_rest_back() -> None:
+def test_entries_that_the_receiver_dropped_do_not_delay_other_settlements() -> None:
     a, b = pair(60)
 
     async def scenario() -> None:
@@ -343,7 +343,7 @@ def test_after_a_promotion_a_consumer_continues_and_delivered_messages_come_agai
     assert all(attempt > 1 for attempt in again.values()), "who was handed what at last is not known"
 
 
-def test_what_the_old_node_had_alone_and_gives_after_a_promotion_is_marked_too() -> None:
+def test_messages_that_only_the_old_node_had_are_marked_after_a_promotion() -> None:
     a, b = pair()
 
     async def scenario() -> None:
@@ -402,7 +402,7 @@ def test_a_link_does_not_change_a_promoted_subscription() -> None:
     assert b.admin.request(ShowSubscription(TOPIC, NAME))["ignored"] >= 1
 
 
-def test_where_links_run_both_ways_the_old_side_becomes_the_copy() -> None:
+def test_with_links_in_both_directions_the_old_side_becomes_the_copy() -> None:
     a, b = pair()
     ways = [follow(a, b), follow(b, a, "push")]
 

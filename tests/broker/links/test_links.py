@@ -292,7 +292,7 @@ def test_a_log_that_is_shorter_than_its_position_is_compared_again() -> None:
     run(scenario)
 
 
-def test_what_the_source_has_dropped_is_counted_as_lost_and_the_rest_comes() -> None:
+def test_entries_that_the_source_dropped_count_as_lost_and_the_rest_arrives() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     for segment in range(0, 100, 10):
@@ -382,7 +382,7 @@ def test_a_topic_deleted_and_made_again_at_the_sink_is_filled_though_nothing_new
 # --- what does not fit --------------------------------------------------------------------------------
 
 
-def test_a_topic_that_differs_is_refused_and_the_others_go_on() -> None:
+def test_a_topic_that_differs_is_refused_and_the_others_continue() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     names = [f"shop/p/c/{name}" for name in ("shards", "typed", "schema", "state", "good")]
     shards, typed, schema, state, good = names
@@ -562,7 +562,7 @@ def test_links_are_listed_at_any_time_and_are_after_a_crash_what_they_were(seed:
         (AdmitRecords(b"u" * 16, 0, "n", SourcePosition(b"u" * 16, 0)), "topic-not-found"),
     ],
 )
-def test_what_cannot_be_is_refused(ask: AddPeer, code: str) -> None:
+def test_an_invalid_link_is_refused(ask: AddPeer, code: str) -> None:
     a = MemoryNode("a")
     a.admin.request(AddPeer("headpond://other", ["*"], name="west"))
     with pytest.raises(Exception) as caught:  # noqa: PT011  (its code is what matters)
@@ -601,7 +601,7 @@ def test_a_record_of_a_schema_that_is_not_known_yet_waits() -> None:
     assert b.stored(name) == []
 
 
-def test_who_sends_records_without_a_feed_is_sent_away() -> None:
+def test_records_without_a_feed_are_refused() -> None:
     a = MemoryNode("a")
     uuid = a.admin.request(CreateTopic(TOPIC))["uuid"]
     stranger = a.shell.connect()

@@ -75,7 +75,7 @@ def test_values_changes_and_deletes_follow_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_the_source_had_compacted_is_no_message_at_the_follower(restarts: bool) -> None:
+def test_rows_compacted_at_the_source_are_no_messages_at_the_follower(restarts: bool) -> None:
     source, sink = home(), follower()
     assert source.compact() > 0
     (way,) = follow(source, sink)

@@ -167,7 +167,7 @@ def test_an_offer_that_comes_in_two_requests_is_one() -> None:
     assert [each["producer"] for each in b.admin.request(ShowLedger(TOPIC))["producers"]] == ["till"]
 
 
-def test_what_one_node_refused_and_the_other_stored_is_a_conflict() -> None:
+def test_a_segment_that_one_node_refused_and_the_other_stored_is_a_conflict() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
     send(b, uuid, 0, 7, 0, msgspec.msgpack.encode(["bad-segment", "for the test"]))
@@ -195,7 +195,7 @@ def test_a_schema_that_is_named_twice_is_refused() -> None:
 # --- what is remembered of it -------------------------------------------------------------------------
 
 
-def test_who_comes_under_ever_new_names_does_not_fill_the_memory() -> None:
+def test_a_peer_with_ever_new_names_does_not_fill_the_memory() -> None:
     b = MemoryNode("b")
     uuid = feed(b)
     for number in range(PLACES_MAX + 20):

@@ -84,7 +84,7 @@ def test_fetches_and_waits_beyond_their_limits_are_refused_and_the_others_answer
     assert len(reader.take(Response)) == WATCHES_MAX
 
 
-def test_who_waits_for_growth_is_answered_by_time_by_growth_and_by_a_deletion(sender: Sender) -> None:
+def test_a_wait_for_growth_ends_by_time_by_growth_and_by_a_deletion(sender: Sender) -> None:
     shell, reader = sender.shell, sender.shell.connect()
 
     def ends() -> list[Ends]:
@@ -239,7 +239,7 @@ def test_a_position_of_a_run_that_a_restored_copy_never_had_is_refused_by_name(
     assert not refused(restored, *position(restored.shell))
 
 
-def test_positions_stay_good_over_restarts_and_go_on_with_what_a_fetch_tells() -> None:
+def test_positions_stay_valid_over_restarts_and_continue_from_the_answer_to_a_fetch() -> None:
     disk = MemoryDisk()
     positions = [(0, 0)]
     for run in range(1, 4):

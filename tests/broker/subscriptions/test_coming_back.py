@@ -59,7 +59,7 @@ def test_the_active_consumer_continues_to_hold_what_its_program_has_in_hand(
 
 @pytest.mark.parametrize("noticed", [True, False])
 @pytest.mark.parametrize("kind", SHARED)
-def test_what_its_program_has_in_hand_comes_flagged_to_another_and_counts_as_no_attempt(
+def test_messages_in_hand_come_flagged_to_another_consumer_and_count_as_no_attempt(
     kind: str, noticed: bool
 ) -> None:
     it = shell()
@@ -271,7 +271,7 @@ def test_a_consumer_that_knows_more_than_a_restored_copy_has_is_refused_by_name(
     )
 
 
-def test_what_retention_deleted_is_no_sign_of_a_restored_copy() -> None:
+def test_a_record_deleted_by_retention_is_no_sign_of_a_restored_copy() -> None:
     it, _, known = stored(3, 2)
     (topic,) = it.core.stores.catalog
     log = topic.shards[0].log

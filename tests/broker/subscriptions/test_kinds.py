@@ -59,7 +59,7 @@ def test_the_standby_of_a_lost_consumer_waits_for_lease_and_margin() -> None:
     assert other.got()[0] == (2, 2)
 
 
-def test_one_that_is_away_does_not_step_back_while_its_lease_lasts() -> None:
+def test_a_disconnected_consumer_does_not_step_back_while_its_lease_lasts() -> None:
     it = shell()
     policy = Policy(lease=LEASE_S, deadline=1.0, failover_after=1)
     one, other = (KindReader(it, "failover", "resilient", policy=policy) for _ in range(2))

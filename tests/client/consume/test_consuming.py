@@ -215,7 +215,7 @@ def test_opening_raises_the_refusal_of_the_node(shared_url: str, topic: str) -> 
     asyncio.run(scenario())
 
 
-def test_deleting_a_topic_tells_its_consumer(shared_url: str, topic: str) -> None:
+def test_deleting_a_topic_ends_its_consumer_with_an_error(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1)

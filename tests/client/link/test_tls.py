@@ -191,7 +191,7 @@ def test_a_handshake_that_never_ends_is_given_up(tls_node: RealNode) -> None:
         assert silent.recv(100) == b""
 
 
-def test_a_checkup_tells_the_certificate_that_a_node_shows(
+def test_a_checkup_returns_the_certificate_of_a_node(
     tls_node: RealNode, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADPOND_CA", certificates.ca)

@@ -92,7 +92,7 @@ def test_a_hop_keeps_the_rates_that_it_does_not_name() -> None:
     ]
 
 
-def test_where_the_product_law_is_wrong_the_exact_one_is_given_beside_it() -> None:
+def test_a_wrong_product_law_is_shown_beside_the_exact_result() -> None:
     (remark,) = chain_promise_of("channel(duplicate=1) -> channel(loss=0.5)").remarks
     assert "R 0.5, UR 0.5" in remark
     assert chain_promise_of("channel(loss=0.5) -> channel(loss=0.5)").remarks == ()

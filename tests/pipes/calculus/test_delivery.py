@@ -65,7 +65,7 @@ def test_a_repeat_is_a_second_chance() -> None:
     assert numbers(product_law([twice, half])) == (0.5, 0.5)
 
 
-def test_where_nothing_arrives_nothing_is_repeated() -> None:
+def test_a_hop_that_delivers_nothing_repeats_nothing() -> None:
     assert numbers(delivery(channel(loss=1, duplicate=0.5))) == (0, 1)
 
 

@@ -205,7 +205,7 @@ def test_a_sender_that_meets_another_protocol_says_so() -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_there_is_unavailable_after_the_time_allowed() -> None:
+def test_a_missing_listener_is_unavailable_after_the_timeout() -> None:
     async def scenario() -> None:
         with pytest.raises(Unavailable, match="no receiver at"):
             await tcp.connect(ROUTE, "127.0.0.1", await closed_port(), connect_timeout=0.1, backoff=QUICK)
@@ -365,7 +365,9 @@ def test_senders_that_left_make_room_for_others_the_longest_gone_first(monkeypat
     asyncio.run(scenario())
 
 
-def test_where_all_senders_are_there_one_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_further_sender_is_refused_while_all_known_ones_are_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tcp_listener, "SENDERS_MAX", 1)
 
     async def scenario() -> None:

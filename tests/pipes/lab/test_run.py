@@ -200,7 +200,7 @@ def test_a_relay_that_gives_messages_up_may_leave_fewer_repeats_than_computed() 
     assert result.predicted is not None and result.predicted.agrees is True
 
 
-def test_where_nothing_is_promised_nothing_is_compared() -> None:
+def test_a_route_without_a_promise_is_not_compared() -> None:
     broken = run("continuous(gaps=false)", Faults(loss=0.2), 100, 1).predicted
     assert broken is not None
     assert (broken.holds, broken.agrees) == (False, None)

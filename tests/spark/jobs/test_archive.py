@@ -150,7 +150,7 @@ def test_a_batch_that_comes_again_counts_once_wherever_its_first_try_was_killed(
         again.check_stream()
 
 
-def test_who_keeps_in_mind_how_far_it_read_sees_no_part_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_reader_of_whole_files_sees_no_part_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     place = ArchiveFolder(tmp_path / "archive")
     place.claim(ArchiveInfo(topic="t", topic_uuid="u"))
     write_batch(place, batch_of(spark, 0), 0, "q", "0")

@@ -189,7 +189,7 @@ def test_a_sink_that_would_fail_or_lose_a_column_is_refused_before_anything_runs
         }
 
 
-def test_a_check_tells_why_a_source_or_a_sink_cannot_be_not_that_python_failed(
+def test_a_check_names_the_fault_of_a_source_or_sink_not_that_python_failed(
     spark: SparkSession, shared_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def wrong(rows: DataFrame) -> DataFrame:

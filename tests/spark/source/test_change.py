@@ -37,7 +37,7 @@ def gaps(rows: list[Any]) -> list[tuple[str, int, int]]:
     return [(header["gap.reason"], entry, int(header["gap.end"])) for entry, header in headers]
 
 
-def test_a_running_query_tells_every_gap_and_loses_nothing_that_is_there(
+def test_a_running_query_reports_every_gap_and_loses_no_stored_row(
     spark: SparkSession, node: RealNode, tmp_path: Path
 ) -> None:
     def expect(count: int) -> None:

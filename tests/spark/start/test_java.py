@@ -46,7 +46,7 @@ def test_a_java_home_that_is_too_old_or_does_not_start_is_passed_over(
     assert find_java(environment) == Java(found, 25, "PATH")
 
 
-def test_where_the_machine_has_none_that_will_do_the_packages_is_taken(tmp_path: Path) -> None:
+def test_without_a_usable_java_on_the_machine_that_of_the_package_is_taken(tmp_path: Path) -> None:
     old = put_java(tmp_path, "11.0.22")
     for path in (old.parent, tmp_path / "nothing"):
         java = find_java({"PATH": str(path)})

@@ -90,7 +90,7 @@ def test_workers_run_this_python_with_these_packages(spark: SparkSession) -> Non
     ("master", "cores"),
     [("local", 1), ("local[3]", 3), ("local[3,2]", 3), ("local[*]", len(os.sched_getaffinity(0)))],
 )
-def test_a_local_master_tells_its_cores(master: str, cores: int) -> None:
+def test_a_local_master_reports_its_cores(master: str, cores: int) -> None:
     assert local_cores(master) == cores
 
 
