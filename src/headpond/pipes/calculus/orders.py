@@ -22,6 +22,7 @@ strongest order with all that it implies, or none (``None``), and the orders are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -42,19 +43,17 @@ class Order(StrEnum):
         return self in (Order.MONOTONIC, Order.STRICT)
 
 
+@dataclass(slots=True)
 class OrderCheck:
     """Watches a stream of received indices; its state is a few numbers however long the stream is."""
 
-    __slots__ = ("_last", "falls", "gaps", "repeats")
-
-    def __init__(self) -> None:
-        self.falls = 0
-        """How often an index was below the one before it."""
-        self.repeats = 0
-        """How often an index was the one before it again."""
-        self.gaps = 0
-        """How often an index was more than one above the one before it, or the first was not 0."""
-        self._last = -1
+    falls: int = 0
+    """How often an index was below the one before it."""
+    repeats: int = 0
+    """How often an index was the one before it again."""
+    gaps: int = 0
+    """How often an index was more than one above the one before it, or the first was not 0."""
+    _last: int = -1
 
     def take(self, indices: Iterable[int]) -> None:
         """The next indices received, in the order they came."""

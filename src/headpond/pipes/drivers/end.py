@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from headpond.model.errors import BadRequest, Closed, HeadpondError
@@ -101,14 +102,12 @@ class Runner:
             self._timer = None
 
 
+@dataclass(slots=True)
 class Prefix:
     """All numbers below ``floor`` are done, and some above it."""
 
-    __slots__ = ("_above", "floor")
-
-    def __init__(self) -> None:
-        self.floor = 0
-        self._above: set[int] = set()
+    floor: int = 0
+    _above: set[int] = field(default_factory=set)
 
     def add(self, numbers: Iterable[int]) -> None:
         floor, above = self.floor, self._above

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ from headpond.client.produce.promise import Promise
 from headpond.model.errors import BadRequest, HeadpondError, NotSupported
 from headpond.pipes.calculus.route import Route
 from headpond.pipes.drivers.end import new_epoch
-from headpond.pipes.drivers.lane import Inbox, SenderLane, StreamLane
+from headpond.pipes.drivers.lane import SenderLane, StreamLane
 from headpond.pipes.drivers.receiver import LaneSource, PipeReceiver
 from headpond.pipes.drivers.sender import PipeSender, Way
 from headpond.pipes.machines.compose import ReceiverStack, parse_drivable, receiver_of
@@ -54,12 +54,8 @@ class TopicLane(StreamLane):
     step or of a later one is delivered or committed, so the message stays in the topic for the next receiver.
     """
 
-    def __init__(
-        self, topic: str, route: Route, epoch: int, inbox: Inbox, commit: Callable[[int], None]
-    ) -> None:
-        super().__init__(topic, route, epoch, inbox, commit)
-        self.halted = False
-        """Whether a message was refused: the lane ignores everything behind it."""
+    halted = False
+    """Whether a message was refused: the lane ignores everything behind it."""
 
     def _new_machine(self) -> ReceiverStack:
         return receiver_of(self._route, epoch=self._epoch, jitter=random.random)

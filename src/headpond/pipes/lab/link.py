@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -22,14 +23,12 @@ RunKey = tuple[int, int, int, int]
 """Kind, epoch, origin, layer: runs of the same key that arrive together are one run."""
 
 
+@dataclass(slots=True, eq=False)
 class TickInbox:
     """The packets that arrive at one worker in one tick."""
 
-    __slots__ = ("runs", "whole")
-
-    def __init__(self) -> None:
-        self.runs: dict[RunKey, tuple[list[int], list[Any]]] = {}
-        self.whole: list[Packet] = []
+    runs: dict[RunKey, tuple[list[int], list[Any]]] = field(default_factory=dict)
+    whole: list[Packet] = field(default_factory=list)
 
     def run(self, key: RunKey) -> tuple[list[int], list[Any]]:
         if key not in self.runs:

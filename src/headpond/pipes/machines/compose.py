@@ -262,10 +262,8 @@ class SenderStack(_Stack[SenderMachine]):
 class ReceiverStack(_Stack[ReceiverMachine]):
     """The receiving side."""
 
-    def __init__(self, layers: Sequence[ReceiverMachine]) -> None:
-        super().__init__(layers)
-        self._refused = False
-        """Whether a layer refused a message that nobody can bring again: then no index past it is committed."""
+    _refused = False
+    """Whether a layer refused a message that nobody can bring again: then no index past it is committed."""
 
     @property
     def room(self) -> int:

@@ -9,6 +9,7 @@ column only within one sink.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -22,16 +23,16 @@ from headpond.spark.pipeline.plan import Reorder
 _INTEGERS = ("byte", "short", "integer", "long")
 
 
+@dataclass(slots=True)
 class ReorderBuffer:
     """The waiting rows of one group, and the next index: the rule, without Spark.
 
     ``rows`` maps an index to its row: a dict, or Spark's state with the same methods.
     """
 
-    def __init__(self, rows: Any, next_index: int | None, held_max: int) -> None:
-        self.rows = rows
-        self.next_index = next_index
-        self._held_max = held_max
+    rows: Any
+    next_index: int | None
+    held_max: int
 
     def take(self, index: int, row: Any) -> Iterator[tuple[Any, bool]]:
         """Adds a row; yields the rows that it releases, each with whether it is out of order."""
@@ -41,7 +42,7 @@ class ReorderBuffer:
             yield row, True
         elif index > self.next_index:
             self.rows[index] = row
-            if len(self.rows) > self._held_max:
+            if len(self.rows) > self.held_max:
                 yield from self.give_up()
         else:
             yield row, False
