@@ -259,8 +259,8 @@ def test_a_typed_topic_takes_the_types_that_spark_shows_for_its_own(shared_url: 
 @pytest.mark.parametrize(
     ("columns", "options", "word"),
     [
-        ([("value", pa.string())], {}, "which topic"),
-        ([("value", pa.string()), ("topic", pa.int64())], {}, "which topic"),
+        ([("value", pa.string())], {}, "no topic is given"),
+        ([("value", pa.string()), ("topic", pa.int64())], {}, "no topic is given"),
         ([("value", pa.int64())], {"topic": "t"}, "value"),
         ([("key", pa.string())], {"topic": "t"}, "value"),
         ([("value", pa.string()), ("colour", pa.string())], {"topic": "t"}, "colour"),
