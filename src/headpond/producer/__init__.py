@@ -8,7 +8,7 @@ In reading order::
     sender         One shard to one destination: sent and unconfirmed segments, in order
     refill         Segments on disk until their destinations take them
     spills         A block's segments in the refill, and the work for the thread of the disk
-    outlet         The way of one block to one destination: what is sent next, and the answers
+    outlet         The way of one block to one destination, and the destination's state that all blocks share
     manager        One block: encoders, exchange, refill, and an outlet for each destination
     assign         Rows in the refill get shard, block and number once the number of shards is known
     refill_sender  Files of earlier runs and ended blocks, brought to their destinations, oldest first
