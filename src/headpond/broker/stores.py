@@ -24,7 +24,7 @@ from headpond.broker.links.link_table import PeerLinks
 from headpond.broker.staging.stages import Stages
 from headpond.broker.staging.writers import Writers
 from headpond.broker.steps import Errand
-from headpond.broker.subscriptions.journal import Subscriptions, release, unnoted
+from headpond.broker.subscriptions.journal import Subscriptions, release, unjournaled_copies
 from headpond.broker.subscriptions.records import Missed, Tallied
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaMismatch
@@ -241,7 +241,7 @@ class Stores:
             self.settlements.stage(*passed)
             if not self.runs.exact(cursor.tally.copies_run):
                 cursor.tally.begin_copies(self.runs.number, cursor.reached)
-                cursor.noted = cursor.tally.copies
+                cursor.journaled_copies = cursor.tally.copies
                 self.settlements.stage(Tallied(*names, cursor.tally))
             if spans := cursor.unread(cursor.cursor, shard.log.entry_first):
                 self.settlements.note(Missed(*names, spans, "retention", self._context.now_us()))
@@ -372,7 +372,7 @@ class Stores:
         sealed: list[SealedFile | None] = []
         with suppress(HeadpondError):  # a journal that lost a write is not written to again
             for subscription in self.subscriptions.all():
-                self.settlements.stage(*release(subscription), *unnoted(subscription))
+                self.settlements.stage(*release(subscription), *unjournaled_copies(subscription))
         closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
         tables = [self.tokens_journal, self.admin_log_journal, self.peers_journal]
         tables += [self.catalog_journal, self.settlements, self.writers_journal]

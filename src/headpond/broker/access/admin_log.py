@@ -132,12 +132,12 @@ class AdminLogger:
 
 
 def _what(operation: Control) -> str:
-    said = [without_secret(str(getattr(operation, name, "") or "")) for name in NAMES]
-    return shown(redacted(" ".join(part for part in said if part)))[:WHAT_LENGTH_MAX]
+    fields = [without_secret(str(getattr(operation, name, "") or "")) for name in NAMES]
+    return shown(redacted(" ".join(part for part in fields if part)))[:WHAT_LENGTH_MAX]
 
 
 def _detail(operation: Control, result: Any) -> str:
-    said: list[tuple[str, Any]] = [(name, getattr(operation, name, None)) for name in DETAILS]
+    fields: list[tuple[str, Any]] = [(name, getattr(operation, name, None)) for name in DETAILS]
     if isinstance(result, TokenCreated):
-        said.insert(0, ("token", result.info.token))
-    return ", ".join(f"{name}={value}" for name, value in said if value not in (None, [], {}, ()))
+        fields.insert(0, ("token", result.info.token))
+    return ", ".join(f"{name}={value}" for name, value in fields if value not in (None, [], {}, ()))

@@ -55,19 +55,20 @@ class TokenRequests:
     def _sees(self, session: Session, token: KnownToken) -> bool:
         return session.grant is ALL or session.grant.covers(token.grant)
 
-    def _find(self, session: Session, said: str) -> KnownToken:
+    def _find(self, session: Session, id_or_name: str) -> KnownToken:
         """By id or name, among those that the session may see; of several names, the one not revoked."""
-        said = without_secret(said)
-        token = self._tokens.get(said)
-        found = [token] if token is not None else self._tokens.named(said)
+        id_or_name = without_secret(id_or_name)
+        token = self._tokens.get(id_or_name)
+        found = [token] if token is not None else self._tokens.named(id_or_name)
         found = [each for each in found if self._sees(session, each)]
         found = [each for each in found if each.revoked_at_us is None] or found
         if len(found) > 1:
             raise BadRequest(
-                f"{len(found)} tokens have the name {said[:80]!r}", hint="Give the id: `headpond token list`."
+                f"{len(found)} tokens have the name {id_or_name[:80]!r}",
+                hint="Give the id: `headpond token list`.",
             )
         if not found:
-            raise TokenNotFound(f"there is no token {said[:80]!r}")
+            raise TokenNotFound(f"there is no token {id_or_name[:80]!r}")
         return found[0]
 
     # --- making -------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ class FollowSink:
             one, other = (each[at : at + RETURNED_MAX] for each in spans)
             change = Settlement(here.topic_uuid, here.name, shard, one, [], [], [], other)
             self._subscriptions.apply(change)
-            copies = here.cursors[shard].noted = here.cursors[shard].tally.copies
+            copies = here.cursors[shard].journaled_copies = here.cursors[shard].tally.copies
             self._settlements.stage(msgspec.structs.replace(change, copies=copies))
 
     def _note_returned(self, here: Subscription, shard: int, returned: list[Returned]) -> None:

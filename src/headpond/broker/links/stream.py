@@ -57,7 +57,7 @@ class PeerStream:
         """The end of the source's log, as far as known."""
         self.checked = place is None
         """Whether the source's log is known to be the one of the position."""
-        self.begun = 0
+        self.rewinds_total = 0
         """How often it has rewound in all."""
         self.rewinds = 0
         """How often it has rewound since ``take_rewinds``."""
@@ -79,7 +79,7 @@ class PeerStream:
 
     def _rewind(self, uuid: bytes) -> None:
         self.rewinds += 1
-        self.begun += 1
+        self.rewinds_total += 1
         self.place = SourcePosition(uuid, 0)
 
     def take_rewinds(self) -> int:

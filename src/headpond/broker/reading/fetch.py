@@ -129,17 +129,17 @@ class Fetching(TopicListener):
         topic = self._catalog.by_uuid(fetch.topic)
         if topic is None:
             return
-        kept, where = topic.shards[fetch.shard].log.entry_first, f"topic {topic.shown}, shard {fetch.shard}"
+        where, first = f"topic {topic.shown}, shard {fetch.shard}", topic.shards[fetch.shard].log.entry_first
         for start, end in lost:
             if (where, start, end) in self._logged:
                 continue
             if len(self._logged) >= LOGGED_MAX:
                 self._logged.clear()
             self._logged.add((where, start, end))
-            if start < kept:
-                logger.info("%s: retention dropped entries %d to %d", where, start, min(end, kept) - 1)
-            if kept < end:
-                logger.error("%s: entries %d to %d are damaged or missing", where, max(start, kept), end - 1)
+            if start < first:
+                logger.info("%s: retention dropped entries %d to %d", where, start, min(end, first) - 1)
+            if first < end:
+                logger.error("%s: entries %d to %d are damaged or missing", where, max(start, first), end - 1)
 
     # --- the ends of topics -------------------------------------------------------------------------
 
@@ -312,13 +312,13 @@ def _cut(run: ReadResult, masks: list[bytes] | None, ask: FetchEntries, end: int
         end = min(end, _names_end(run.records, log))
     count = sum(record.header.first_entry < end for record in run.records)
     frames = [record.parts for record in run.records[:count]]
-    kept = log.entry_first
+    first = log.entry_first
     lost: list[tuple[int, int, str]] = []
     for start, stop in run.lost:
         start, stop = max(start, ask.entry), min(stop, end)
         lost += [
             (low, high, reason)
-            for low, high, reason in ((start, min(stop, kept), RETENTION), (max(start, kept), stop, DAMAGED))
+            for low, high, reason in ((start, min(stop, first), RETENTION), (max(start, first), stop, DAMAGED))
             if low < high
         ]
     kept_masks = None if masks is None else masks[:count]

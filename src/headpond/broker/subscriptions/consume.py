@@ -23,7 +23,7 @@ from headpond.broker.steps import Steps, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment, Confirmation
 from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
-from headpond.broker.subscriptions.journal import records_of, unnoted
+from headpond.broker.subscriptions.journal import records_of, unjournaled_copies
 from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, LastAttached, Missed
 from headpond.broker.subscriptions.subscribe import (
     SubscriptionOpener,
@@ -284,7 +284,7 @@ class Consuming(TopicListener):
             if self._stores.subscriptions.get(subscription.topic_uuid, subscription.name) is subscription:
                 names = (subscription.topic_uuid, subscription.name)
                 self._stores.settlements.note(LastAttached(*names, self._context.now_us()))
-                self._stores.settlements.stage(*unnoted(subscription))
+                self._stores.settlements.stage(*unjournaled_copies(subscription))
             awake = self._awake.get(subscription.topic_uuid, {})
             awake.pop(subscription, None)
             if not awake:

@@ -99,7 +99,7 @@ class ShardCursor:
         """Everything before it is settled."""
         self.tally = ShardTally(cursor, run, copies_run=run)
         """How they were settled."""
-        self.noted = NO_COPIES
+        self.journaled_copies = NO_COPIES
         """The totals that the journal has."""
         self.settled = EntrySet()
         """The settled entries at or behind the cursor."""

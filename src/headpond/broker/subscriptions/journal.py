@@ -160,7 +160,7 @@ class Subscriptions(TableState):
             )
         elif isinstance(change, Tallied):
             subscription.cursors[change.shard].tally = change.tally
-            subscription.cursors[change.shard].noted = change.tally.copies
+            subscription.cursors[change.shard].journaled_copies = change.tally.copies
         elif isinstance(change, CopyPlace):
             subscription.copy.floors[change.shard] = change.floor
         elif isinstance(change, CopiesDelivered):
@@ -186,7 +186,7 @@ class Subscriptions(TableState):
             subscription.counts.nacked += end - start
         if change.copies is not None:
             cursor.tally.restore_copies(before, change.copies)
-            cursor.noted = change.copies
+            cursor.journaled_copies = change.copies
 
     def _refuse(self, cursor: ShardCursor, by_due_us: list[Keyed], by_bound: list[Keyed]) -> None:
         """``by_due_us`` has times of day."""
@@ -237,11 +237,11 @@ def release(subscription: Subscription) -> list[CameBack | Unacked]:
     return list(records_of(subscription))
 
 
-def unnoted(subscription: Subscription) -> Iterator[CopiesDelivered]:
+def unjournaled_copies(subscription: Subscription) -> Iterator[CopiesDelivered]:
     """Totals that no journal record has yet."""
     for shard, cursor in enumerate(subscription.cursors):
-        if (copies := cursor.tally.copies) != cursor.noted or cursor.unsure:
-            cursor.noted, unsure = copies, cursor.unsure.encode()
+        if (copies := cursor.tally.copies) != cursor.journaled_copies or cursor.unsure:
+            cursor.journaled_copies, unsure = copies, cursor.unsure.encode()
             yield CopiesDelivered(subscription.topic_uuid, subscription.name, shard, copies, unsure)
 
 
@@ -270,7 +270,7 @@ def _miss(subscription: Subscription, change: Missed) -> None:
 
 def _restore_copies(cursor: ShardCursor, change: CopiesDelivered) -> None:
     cursor.tally.restore_copies(cursor.tally.copies, change.copies)
-    cursor.noted = change.copies
+    cursor.journaled_copies = change.copies
     for start, end in EntrySet.decode(change.unsure).spans(0, 2**63) if change.unsure else ():
         for span in cursor.settled.missing(max(start, cursor.cursor), end):
             cursor.unsure.add(*span)

@@ -268,7 +268,7 @@ class SubscriptionRequests:
         for shard, (position, cursor) in enumerate(zip(ask.positions, subscription.cursors, strict=True)):
             if position > cursor.cursor:
                 subscription.ack_upto(shard, position)
-                cursor.noted = copies = cursor.tally.copies
+                cursor.journaled_copies = copies = cursor.tally.copies
                 names = (topic.uuid, subscription.name, shard)
                 changes.append(Settlement(*names, [], [], [], [], upto=position, copies=copies))
         wait = journaled(self._settlements, *changes)

@@ -574,7 +574,7 @@ class Subscription(ABC):
         if refused and not repeated:  # only now: a consumer that steps back loses the rest, uncounted
             self.failed(by, shard, [(first, last) for first, last, *_ in refused])
         cursor = self.cursors[shard]
-        cursor.noted = copies = cursor.tally.copies
+        cursor.journaled_copies = copies = cursor.tally.copies
         names = (self.topic_uuid, self.name, shard)
         return Settlement(*names, acked, skipped, [], refused, upto=ask.upto, copies=copies), late
 

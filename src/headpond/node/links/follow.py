@@ -156,7 +156,7 @@ class PeerFollow:
                 before.again_s = state.again_s
                 return before
             pairs = zip(topic.streams, opened.floors, strict=True)
-            state.shards = [ShardCopy(stream, stream.begun, floor) for stream, floor in pairs]
+            state.shards = [ShardCopy(stream, stream.rewinds_total, floor) for stream, floor in pairs]
         elif opened.state == "promoted":
             message = f"node {self._sink.id} promoted it, and it is active at node {self._source.id} too"
             self._show(source.topic, source.subscription, "promoted", message=message)
@@ -172,8 +172,8 @@ class PeerFollow:
             place = shard.stream.place
             if place is None or not shard.stream.checked:  # floors are entries of the log that was checked
                 continue
-            if shard.begun != shard.stream.begun:  # the source has another log: other entries
-                shard.begun, shard.floor, shard.number, shard.stamp = shard.stream.begun, 0, 0, -1
+            if shard.begun != shard.stream.rewinds_total:  # the source has another log: other entries
+                shard.begun, shard.floor, shard.number, shard.stamp = shard.stream.rewinds_total, 0, 0, -1
                 shard.dropped = False
             if not shard.idle(stamp, place.entry, source.consumers):
                 if not (
