@@ -68,7 +68,7 @@ def check(node: RealNode, stored: dict[int, bytes], gone: set[int]) -> None:
     assert serve(node.url, "after").values == served.values | more
 
 
-def test_an_undamaged_folder_is_served_completely(node: RealNode, stored: dict[int, bytes]) -> None:
+def test_an_intact_folder_is_served_completely(node: RealNode, stored: dict[int, bytes]) -> None:
     check(node, stored, gone=set())
     assert "damage" not in node.errors
 

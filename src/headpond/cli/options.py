@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _CONTEXT = "headpond.context"
 
 
-def said(context: typer.Context, name: str) -> bool:
-    """Whether the command line or the environment gives this parameter."""
+def said(context: typer.Context, name: str, *, on_line: bool = False) -> bool:
+    """Whether the command line or the environment gives this parameter; ``on_line``: the command line."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+    return source is not None and source.name in ("COMMANDLINE", *([] if on_line else ["ENVIRONMENT"]))
 
 
 def _url(context: typer.Context, value: str) -> str:

@@ -103,7 +103,7 @@ class MemoryTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Ends the connection once the other end has what was written."""
+        """Ends the connection once the other end has all written bytes."""
         if not self._closing:
             self._closing = True
             self._schedule()

@@ -5,6 +5,7 @@ It only reads, so it can look at the files of a running node; a write in progres
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -204,7 +205,7 @@ class Findings:
         self.path = str(path)
         self.bytes = file.size()
         self.facts: Record = {}
-        self.frames: dict[str, int] = {}
+        self.frames: Counter[str] = Counter()
         self.records: list[Record] = []
         self.records_total = 0
         self.damage: list[Any] = []
@@ -230,9 +231,6 @@ class Findings:
             "torn": [bad.as_object() for bad in self.torn],
             "damage": [bad.as_object() for bad in self.damage],
         }
-
-    def count(self, name: str) -> None:
-        self.frames[name] = self.frames.get(name, 0) + 1
 
     def list_record(self, item: Found, kind: str, **values: object) -> None:
         self.records_total += 1
@@ -294,7 +292,7 @@ class LogFindings(Findings):
 
     def _take(self, item: Found) -> None:
         name = FrameType(item.frame.type).name
-        self.count(name)
+        self.frames[name] += 1
         try:
             self._take_frame(item, name)
         except (BadFrame, BadSegment, SchemaMismatch) as error:
@@ -473,7 +471,7 @@ class RefillFindings(Findings):
         known = frame.type in FrameType.__members__.values()
         name = FrameType(frame.type).name if known else f"TYPE {frame.type}"
         self.end = item.end
-        self.count(name)
+        self.frames[name] += 1
         if len(self.records) >= self.records_max:
             self.records_total += 1  # without a look into it
             return

@@ -57,7 +57,7 @@ def check(
         target = _node(context, plan, node.url, node.token)
         _note_unfinished(analyse(pipeline.definition, _session(plan, master), node=target))
     parts = {"sources": list(plan.sources), "steps": list(plan.steps), "sinks": list(plan.sinks)}
-    lines = [f"{file}: pipeline {plan.name} is in order{' as far as the file tells' if offline else ''}"]
+    lines = [f"{file}: pipeline {plan.name} is in order{' as far as the file shows' if offline else ''}"]
     lines += [f"  {part}: {', '.join(names) or 'none'}" for part, names in parts.items()]
     node.show({"pipeline": plan.name, **parts, "tried": not offline}, "\n".join(lines))
 
@@ -114,18 +114,13 @@ def _node(context: typer.Context, plan: Plan, url: str, token: str | None) -> No
     """The command line's, else the file's, else the environment's; a context's token goes to its own node."""
     from headpond.spark.connection import NodeConnection
 
-    chosen = url if _on_line(context, "url") or plan.url is None else plan.url
-    if _on_line(context, "token"):
+    chosen = url if said(context, "url", on_line=True) or plan.url is None else plan.url
+    if said(context, "token", on_line=True):
         return NodeConnection(chosen, token)
     if plan.token is not None and plan.url in (None, chosen):
         return NodeConnection(chosen, plan.token)
     # A token of the environment goes to any URL; a context's token goes to the context's URL alone.
     return NodeConnection(chosen, token if chosen == url or said(context, "token") else None)
-
-
-def _on_line(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _session(plan: Plan, master: str | None) -> SparkSession:

@@ -36,7 +36,7 @@ Place = tuple[int, int]
 
 
 def position_of(message: Message) -> str:
-    """``SHARD/ENTRY@STORED``: the time tells a message from another one that a restored node stored there."""
+    """``SHARD/ENTRY@STORED``: the time differs if a restored node stored another message at that entry."""
     return f"{message.shard}/{message.entry}@{message.origin.stored_at_us}"
 
 

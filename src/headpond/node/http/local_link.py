@@ -1,4 +1,4 @@
-"""A client's link to the node of its own process.
+"""A client's link to the node of the same process.
 
 The link has a session at the node like any client: the node greets it with its token, counts it, and ends it
 when the token does. Requests and the segments of ``publish`` go to the broker as objects, and so do the
