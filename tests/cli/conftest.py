@@ -1,4 +1,4 @@
-"""Running the command line as its users do: in a process of its own."""
+"""Runs the command line as its users do: in a separate process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cli() -> Cli:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A real node that tests share; each uses a topic of its own."""
+    """A real node that tests share; each test uses its own topic."""
     with Node(tmp_path_factory.mktemp("service")) as running:
         yield running
 

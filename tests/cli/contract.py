@@ -19,7 +19,7 @@ COMMANDS: dict[str, Any] = {
 
 
 def check(command: str, out: bytes) -> Any:
-    """What was printed, parsed; an ``AssertionError`` says where it differs from its shape."""
+    """Parses the output; an ``AssertionError`` names where it differs from its shape."""
     kind = COMMANDS[command]
     if get_origin(kind) is Iterator:
         lines = out.splitlines()

@@ -41,7 +41,7 @@ PRINTING = [
 
 
 def end_of(arguments: list[str], url: str) -> tuple[int, str]:
-    """The exit code and stderr of a command whose stdout nobody reads."""
+    """The exit code and stderr of a command whose stdout is closed."""
     from_out, to_out = os.pipe()
     from_err, to_err = os.pipe()
     os.close(from_out)

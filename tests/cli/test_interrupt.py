@@ -50,7 +50,7 @@ def test_while_commands_are_being_loaded_it_ends_without_a_traceback(module: str
 
 
 def has_ended(pid: int) -> bool:
-    """Also one that nobody has waited for yet."""
+    """Whether a process has ended; a zombie counts as ended."""
     try:
         return " Z " in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

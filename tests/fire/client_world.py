@@ -347,7 +347,7 @@ class ClientWorld:
 
     async def _pause_or_resume(self) -> None:
         pause = self.random.random() < 0.5
-        with suppress(HeadpondError):  # nobody has subscribed yet
+        with suppress(HeadpondError):  # no consumer has subscribed yet
             await (self.admin.admin.pause if pause else self.admin.admin.resume)(TOPIC, "s")
 
     async def _redrive(self) -> None:

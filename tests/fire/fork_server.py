@@ -115,7 +115,7 @@ class ForkServer:
             child, status = os.waitpid(-1, os.WNOHANG)
             if child == 0:
                 return
-            with self._children.pop(child) as waiting, contextlib.suppress(OSError):  # or nobody waits
+            with self._children.pop(child) as waiting, contextlib.suppress(OSError):  # or no client waits
                 waiting.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
 

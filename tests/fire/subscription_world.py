@@ -360,7 +360,7 @@ class SubscriptionWorld:
         self.shell.drain()
         self._listen()
 
-    # --- what consumers hear ------------------------------------------------------------------------
+    # --- frames to consumers ------------------------------------------------------------------------
 
     def _listen(self) -> None:
         """Called after each step of the node."""

@@ -121,7 +121,7 @@ def test_a_node_restored_from_an_old_copy_of_its_folder_gets_back_what_it_lost(
 ) -> None:
     a, b, _ = nodes
     create(a, topic)
-    link(b, a, topic, direction="both", name=topic)  # nobody has to reach b
+    link(b, a, topic, direction="both", name=topic)  # b needs no reachable address
     asyncio.run(produce(a, topic, "before", 100))
     wait_until(lambda: the_same([a, b], topic, 100))
     b.stop()

@@ -60,7 +60,7 @@ class DeletingWorld:
     def live(self) -> None:
         """Sends, deletes and runs disk work in any order, until the power is off."""
         while self._power():
-            self.listen()  # what was told while there was power
+            self.listen()  # frames sent before the power failed
             if self.random.random() < 0.4:
                 self.send(self.random.randrange(SHARDS))
             elif self.random.random() < 0.3:

@@ -165,7 +165,7 @@ def test_a_refusal_does_not_tell_whether_a_topic_exists(node: GuardedNode) -> No
 def test_no_frame_reaches_outside_the_scope(node: GuardedNode, frame_type: int) -> None:
     stranger = node.client(["admin", "produce", "consume"], ["beta"])
     before = node.state
-    for topic in (TOPIC, "beta/x/y/z"):  # the second names a topic of its own, with the uuid of the other
+    for topic in (TOPIC, "beta/x/y/z"):  # the second names its own topic with the uuid of the other
         stranger.send(*frames_about(node.uuid, topic)[FrameType(frame_type)])
         node.shell.work_all()
     its_own: dict[str, list[str]] = {"topics": [], "places": [], "subscriptions": []}

@@ -216,7 +216,7 @@ def test_a_connection_ends_by_itself_when_its_token_does() -> None:
     assert end(client) == "token-expired" and client.closed
 
 
-# --- what is told -----------------------------------------------------------------------------------
+# --- answers ----------------------------------------------------------------------------------------
 
 
 def test_secrets_are_in_no_text_that_is_made_of_a_message() -> None:

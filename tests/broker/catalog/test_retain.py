@@ -89,7 +89,7 @@ class World:
         return read_result(self.client.request(ShowTopic("t")), TopicInfo).shard_list[0].entry_next
 
     def subscribe(self, name: str, start: str = "earliest") -> None:
-        """A subscription that nobody reads."""
+        """A subscription without a consumer."""
         self.client.request(CreateSubscription("t", name, start=start))
 
     def show(self, name: str) -> SubscriptionInfo:
@@ -263,7 +263,7 @@ def test_a_cut_between_the_drop_and_telling_of_it_still_ends_in_telling() -> Non
             world.shell.work()
             synced = [str(path) for operation, path, *_ in world.disk.operations if operation == "remove"]
             if any(path.startswith(lane_write) and path.endswith(".log") for path in synced):
-                break  # the files are gone; what was said of it since is on no disk
+                break  # the files are deleted; later records about them are on no disk
         else:
             continue
         break
@@ -409,7 +409,7 @@ def test_the_log_says_once_that_sends_are_refused_and_once_that_they_are_taken_a
     assert "disk-full" in line and "1,000,000" in line and f"{world.disk.free_bytes():,}" in line
     assert world.client.request(ShowNode())["disk_full"]
     world.disk.capacity_bytes = 30_000_000
-    world.wait(2)  # nobody sends
+    world.wait(2)  # no client sends
     (line,) = told(caplog)
     assert "taken again" in line and not world.client.request(ShowNode())["disk_full"]
 

@@ -132,7 +132,7 @@ def test_a_connection_stopped_for_bytes_that_are_not_durable_is_read_again() -> 
     client = shell.connect()
     client.request(CreateTopic("t"))
     client.request(OpenStage(bytes(16), "w", "t"))
-    for number in range(200):  # nobody asks for them, and none is large
+    for number in range(200):  # no request needs them, and none is large
         client.send(encode_chunk(bytes(16), 0, number, segment_body([b"v"])))
         shell.work_all()
         assert shell.core.unacked_bytes <= settings.limits.window_bytes // 2

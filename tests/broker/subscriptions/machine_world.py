@@ -214,7 +214,7 @@ class World:
                     self.settled.remove((shard, entry))
         assert not self.dead
 
-    # --- what the model hears -----------------------------------------------------------------------
+    # --- input of the model -------------------------------------------------------------------------
 
     def offered(self, offers: list[Offer]) -> None:
         for offer in offers:

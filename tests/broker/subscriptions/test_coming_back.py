@@ -199,7 +199,7 @@ def test_entries_that_do_not_exist_yet_are_ignored_among_those_in_hand() -> None
     back = KindReader(it, "unique", "non_resilient", instance=b"me", seen=[(0, 1, 2**62), (9, 0, 1)])
     assert back.entries() == [0]
     Writer(it).write(1)
-    assert back.entries() == []  # the writer began its block anew, so that this is a duplicate
+    assert back.entries() == []  # the writer began its block again, so this is a duplicate
     subscription = only(it)
     assert subscription.cursors[0].held.end == 2
 
@@ -235,7 +235,7 @@ def known_of(reader: KindReader) -> list[KnownRecord]:
 
 
 def stored(rows: int, copied: int) -> tuple[CoreShell, CoreShell, list[KnownRecord]]:
-    """A node with two segments, one from a copy that has the first ``copied``, and what was read last."""
+    """A node with two segments, one from a copy with the first ``copied``, and the last record read."""
     disk, copy = MemoryDisk(), MemoryDisk()
     shells = []
     for each, segments in ((disk, 2), (copy, copied)):

@@ -136,7 +136,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
         if self.state[entry] not in ("held", "ready", "parked"):
             assert deliveries is None
             return
-        if self.state[entry] == "held" or not self.delivered[entry]:  # whoever refuses it had it
+        if self.state[entry] == "held" or not self.delivered[entry]:  # a consumer that refuses it had it
             self.delivered[entry] += 1
         assert deliveries == self.delivered[entry]
         if deliveries >= ATTEMPTS_MAX:

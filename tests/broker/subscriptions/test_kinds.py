@@ -126,7 +126,7 @@ def test_the_message_that_the_order_waits_for_needs_no_credit(kind: str) -> None
     reader = KindReader(it, kind, "resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
-    attachment.credit_bytes = 0  # what was sent ahead took all of it, and cannot be handed out
+    attachment.credit_bytes = 0  # prefetched messages used all of it, and cannot be handed out
     for attempt in (2, 3):
         reader.settle(nacked=[(0, 0.0)])
         reader.seconds(1)

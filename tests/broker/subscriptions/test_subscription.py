@@ -150,7 +150,7 @@ class SubscriptionAgainstModel(RuleBasedStateMachine):
         one = self.some(at)
         in_hand = self.world.in_hand.get(one.instance, set())
         if any(each == shard and start <= entry < start + length for each, entry in in_hand):
-            return  # only what nobody was handed is given back
+            return  # it returns only what no program has
         self.world.it.take_back(one, shard, [(start, start + length)])
         self.world.changed()
         self.world.pump()

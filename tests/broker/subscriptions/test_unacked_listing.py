@@ -22,7 +22,7 @@ def test_each_unacked_entry_is_listed_with_its_attempts_and_what_it_waits_for() 
     reader = KindReader(it, "unique", "non_resilient")
     (attachment,) = next(it.core.stores.subscriptions.all()).attachments
     assert reader.entries() == list(range(6))
-    attachment.credit_bytes = 0  # from here on nobody has room
+    attachment.credit_bytes = 0  # from here on no consumer has room
     reader.settle(nacked=[(0, 60.0), (2, 0.0)])
     reader.seconds(1)
     first, second = unacked(it).entries

@@ -191,7 +191,7 @@ def test_an_interrupted_print_leaves_the_rest_unsettled(
     fill(service, topic, lines)
     consumer = spawn("consume", topic, "--subscription", "s", "--url", service.url)
     assert consumer.stdout is not None
-    assert consumer.stdout.readline() == b"000000\n"  # it prints, and then nobody reads
+    assert consumer.stdout.readline() == b"000000\n"  # it prints, and then the reader closes
     consumer.send_signal(signal.SIGINT)
     assert consumer.wait(30) == 130
     printed = 1 + consumer.stdout.read().count(b"\n")

@@ -43,7 +43,7 @@ def test_a_node_that_is_not_there_is_an_error_for_a_single_sample(cli: Cli) -> N
 
 
 class Terminal:
-    """``headpond top`` on a terminal of its own, read until something is on it."""
+    """``headpond top`` on a pseudo terminal, read until it shows something."""
 
     def __init__(self, url: str) -> None:
         self._ours, theirs = pty.openpty()

@@ -51,7 +51,7 @@ def test_dead_letters_outlive_a_kill_and_are_redriven_with_nobody_reading(cli: C
 
     found = cli("dead", "redrive", "orders", "-s", "s", "--entry", 0, "--entry", "0/2", url=node.url)
     assert found.out == b"re-drove 2 messages of orders to s\n"
-    node.restart()  # what was re-driven stays so
+    node.restart()  # redriven messages stay redriven
     assert [each["entry"] for each in listed(cli, node.url, "orders")] == [1]
     came = cli("consume", "orders", "-s", "s", "--idle", 1, "--json", url=node.url)
     rows = [json.loads(line) for line in came.out.splitlines()]

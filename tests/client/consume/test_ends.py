@@ -208,7 +208,7 @@ def test_a_consumer_leaves_once() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, conversation, number):
             with pytest.raises(TimedOut):
-                await consumer.close()  # nobody says that it has left
+                await consumer.close()  # no UNSUBSCRIBED comes
             await left(conversation, number)
             await consumer.close()
         with pytest.raises(AssertionError, match="ended"):

@@ -142,7 +142,7 @@ def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can_take_
                 assert stuck.policy.deadline == 0.3
                 held = await stuck.receive(5)
                 assert held is not None
-                if kind == "unique":  # there is nobody else: it comes again here
+                if kind == "unique":  # there is no other consumer: it comes again here
                     again = await stuck.receive(5)
                     while again is not None and again.entry != held.entry:
                         await stuck.ack(again)

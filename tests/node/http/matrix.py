@@ -38,7 +38,7 @@ ADMIN = "admin"
 NODE = "admin of everything"
 
 BAD = ("none", "unknown", "expired", "revoked")
-"""Tokens that let nobody in."""
+"""Invalid tokens."""
 TOKENS = (*BAD, "elsewhere", "produce", "consume", "admin", "root")
 """``elsewhere`` is another tenant's admin, the next three have one right in ``acme``."""
 

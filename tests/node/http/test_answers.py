@@ -1,4 +1,4 @@
-"""Answers that nobody reads: each connection holds little, and all of them together no more than is allowed."""
+"""Unread answers: each connection holds little memory, and all of them together no more than the limit."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_while_answers_are_not_read_others_are_refused_by_name(small: HttpNode, 
         stored = http.post(f"{path}/messages", json={"messages": [{"value": "a"}] * 10_000})
         assert (stored.status_code, stored.json()["code"]) == (503, "limit")
         assert http.get(f"{path}/ends").json()["shards"][0]["entry_next"] == 1  # refused before it was stored
-        assert http.get("/v1/topics").status_code == 200  # small ones go on
+        assert http.get("/v1/topics").status_code == 200  # small ones are still answered
     with small.client() as http:
         wait_until(lambda: answers_bytes(http) == 0)
         (message,) = http.post(f"{path}/subscriptions/s/fetch?wait=10").json()["messages"]

@@ -1,4 +1,4 @@
-"""Subscriptions read over HTTP: fetched, settled, held between requests, handed on when nobody comes back."""
+"""Subscriptions over HTTP: fetched, settled, held between requests, released when the client stays away."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_the_order_and_the_gift_agree_on_loss_and_repeats(pipe: Declaration) -> 
 
 @each_pipe
 def test_the_room_a_pipe_needs_is_one_of_its_settings(pipe: Declaration) -> None:
-    """Those that hold something back or tell by memory: dedup by id, and continuous where nobody asks again."""
+    """Pipes with a bounded memory: dedup by id, and continuous without requests for missing messages."""
     bounded = pipe.name == "dedup" or "gaps=false" in pipe.name
     assert (pipe.room is not None) == bounded
     if pipe.room is not None:

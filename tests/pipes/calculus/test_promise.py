@@ -336,7 +336,7 @@ def test_a_pipe_that_needs_at_least_once_is_broken_exactly_without_it(route: Rou
 
 
 def arrivals(random: Random, messages: int, channel: Channel, *, resends: bool) -> list[int]:
-    """Indices as they arrive: a message a tick, a late copy 9 ticks later, a re-send after 100 ticks."""
+    """Indices as they arrive: one message per tick, a late copy 9 ticks later, a re-send after 100 ticks."""
     came: list[tuple[float, int]] = []
     for index in range(messages):
         tick, confirmed = float(index), False

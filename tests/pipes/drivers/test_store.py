@@ -69,7 +69,7 @@ def test_a_killed_receiver_loses_nothing_that_was_confirmed_to_the_sender(tmp_pa
             confirmed = sender.stats.confirmed
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-            await sender.abort()  # so that nobody sends anything again
+            await sender.abort()  # so that no sender sends anything again
         async with tcp.listen(ROUTE, store=tmp_path) as receiver:
             assert await read(receiver, confirmed) == numbers(0, confirmed)
 

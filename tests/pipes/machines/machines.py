@@ -110,7 +110,7 @@ class Case:
 
 
 PASSIVE: Rows = {Event.SETTLE: (), Event.FAIL: (), Event.WAKE: ()}
-"""A receiver that waits for nobody."""
+"""A receiver that does not wait for settlements."""
 
 
 def sender_case(name: str, make: Make, rows: Rows) -> Case:

@@ -23,7 +23,7 @@ def over_bytes(packets: list[Packet]) -> list[Packet]:
 
 
 def exchange(sender: Machine, receiver: Machine, sent: Effects, now: float = 0.0) -> list[Any]:
-    """Carries packets both ways, as bytes, until nobody has any; returns the deliveries."""
+    """Carries packets both ways, as bytes, until there are none; returns the deliveries."""
     got = []
     forward = sent.packets
     while forward:
@@ -200,7 +200,7 @@ def test_a_relay_that_confirms_on_arrival_loses_its_messages_in_a_crash() -> Non
     first = relay("resend_many", "resend_many")
     effects = first.step(Arrive(sender.step(Submit([b"a"]), 0.0).packets), 0.1)
     sender.step(Arrive([packet for packet in effects.packets if packet.kind == Kind.CONFIRM]), 0.2)
-    assert sender.unconfirmed == 0  # so nobody has it when the relay crashes now
+    assert sender.unconfirmed == 0  # so no side has it when the relay crashes now
 
 
 def test_a_message_that_the_next_pipe_has_no_room_for_is_not_confirmed_and_comes_again() -> None:

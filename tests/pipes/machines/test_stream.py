@@ -19,7 +19,7 @@ def passed(effects: Effects) -> list[bytes]:
 
 
 def talk(receiver: Machine, *others: Machine, now: float = 0.0) -> list[bytes]:
-    """Lets a receiver and its storages speak until nobody has more to say; returns the messages passed on."""
+    """Exchanges packets of a receiver and its storages until there are none; returns the deliveries."""
     got = []
     effects = receiver.step(WAKE, now)
     while effects.packets:

@@ -148,7 +148,7 @@ def test_a_mark_that_cannot_be_written_costs_nothing() -> None:
     write(refill, 0)
     refill.write_statuses()
     disk.fail_next("write", errno.ENOSPC)
-    refill.sync()  # what it speaks of is durable
+    refill.sync()  # its segments are durable
     check(disk, 0)
     write(refill, 1)
     save(refill)

@@ -289,7 +289,7 @@ def test_a_topic_that_a_pattern_found_later_and_that_was_deleted_brings_nothing(
         post(client, f"{topic}-a", 4)
         assert numbers(read.next()) == ([] if ends else [4])
         offset = read.offset
-        post(client, f"{topic}-b", 5)  # created again, which the next run of a query that is to end tells
+        post(client, f"{topic}-b", 5)  # created again, which the next run of the query reports
         rows = read.next()
         assert [row["value"] for row in rows] == ([] if ends else [None, b"5"])
         assert (read.offset == offset) is ends
@@ -306,7 +306,7 @@ def test_a_subscription_keeps_where_a_stream_from_latest_began(
         assert places(read.offset) == places(first)
         assert numbers(read.next()) == [3]
         assert client.admin.show_subscription(topic, "kept").unsettled == 1
-        read.next()  # asking for more tells that the batch before is done with
+        read.next()  # a request for more means that the batch before is complete
         assert client.admin.show_subscription(topic, "kept").unsettled == 0
         checkpoint = read.offset
     client.admin.delete_subscription(topic, "kept")
@@ -327,7 +327,7 @@ def test_a_query_says_where_it_starts_if_its_subscription_exists(
     warning = f"topic {topic} is read from entries [4], where subscription s stands; start would be [7]"
     assert caplog.messages == [warning]
     with stream(shared_url, read.offset, topic=topic, subscription="s", start="7") as read:
-        read.next()  # a checkpoint says where it goes on, without a word
+        read.next()  # a checkpoint names the position, without a log line
     with stream(shared_url, topic=topic, subscription="new", start="7"):
         pass
     assert caplog.messages == [warning]

@@ -81,7 +81,7 @@ def check_one_frame_lost(disk: MemoryDisk, rows: list[Row], place: FramePlace) -
     if place.path == log_files(disk)[-1]:
         assert marked(log) == admitted(left)
         assert log.report.new_incarnation == (lost_row is rows[-1])
-    else:  # what was admitted stands in the head of the last file
+    else:  # the admitted segments are in the head of the last file
         assert marked(log) == admitted(rows)
         assert not log.report.new_incarnation
     check_goes_on(disk, log, left, span=None if lost_row is None else lost_row)

@@ -278,7 +278,7 @@ def test_the_cache_of_old_segments_is_bounded() -> None:
 
 
 def append_block(log: ShardLog, number: int, at_us: int = 1) -> bytes:
-    """One segment of a block of its own."""
+    """One segment of a separate block."""
     block = number.to_bytes(16, "big")
     log.append(block=block, segment=0, count=1, origin_crc=0, stored_at_us=at_us, body=b"b" * 100)
     return block

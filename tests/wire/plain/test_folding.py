@@ -91,7 +91,7 @@ def test_a_bomb_is_refused_before_it_unfolds(codec: str) -> None:
 
 
 def folded_by_a_note(batch: pa.RecordBatch) -> bytes:
-    """A message as Arrow 0.17 wrote it: what tells that it is compressed stands among its own metadata."""
+    """A message as Arrow 0.17 wrote it: its metadata says that it is compressed."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", metadata_version=pa.ipc.MetadataVersion.V4)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
