@@ -24,7 +24,16 @@ from enum import Enum, auto
 from typing import Final
 
 from headpond.model.errors import BadFrame, HeadpondError, NodeStopping, ProtocolError, VersionUnsupported
-from headpond.wire.control.codec import PROTOCOL_VERSION, Misfit, decode_control, encode_control, read_misfit
+from headpond.wire.control.codec import (
+    CLIENT_MESSAGES,
+    CONTROL_TYPES,
+    NODE_MESSAGES,
+    PROTOCOL_VERSION,
+    Misfit,
+    decode_control,
+    encode_control,
+    read_misfit,
+)
 from headpond.wire.control.greeting import Error, Hello, Welcome
 from headpond.wire.control.operation import Control
 from headpond.wire.control.staging import STAGE_FRAME_BYTES_MAX
@@ -43,18 +52,7 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
     FrameType.TITLE: TITLE_BYTES_MAX,
     FrameType.SEGMENT: SEGMENT_BYTES_MAX,
     FrameType.SNAPSHOT: SEGMENT_BYTES_MAX,
-    FrameType.PING: CONTROL_BYTES_MAX,
-    FrameType.PONG: CONTROL_BYTES_MAX,
-    FrameType.REQUEST: CONTROL_BYTES_MAX,
-    FrameType.HOLE: CONTROL_BYTES_MAX,
-    FrameType.BLOCK_END: CONTROL_BYTES_MAX,
-    FrameType.SUBSCRIBE: CONTROL_BYTES_MAX,
-    FrameType.UNSUBSCRIBE: CONTROL_BYTES_MAX,
-    FrameType.CREDIT: CONTROL_BYTES_MAX,
-    FrameType.SETTLE: CONTROL_BYTES_MAX,
-    FrameType.EXTEND: CONTROL_BYTES_MAX,
-    FrameType.RENEW: CONTROL_BYTES_MAX,
-    FrameType.GIVE_BACK: CONTROL_BYTES_MAX,
+    **{CONTROL_TYPES[kind]: CONTROL_BYTES_MAX for kind in CLIENT_MESSAGES},
     FrameType.STAGE: STAGE_FRAME_BYTES_MAX,
     FrameType.PEER: FILE_BODY_BYTES_MAX,
 }
@@ -62,17 +60,8 @@ FROM_CLIENT: Final[Mapping[int, int]] = {
 
 FROM_NODE: Final[Mapping[int, int]] = {
     FrameType.SEGMENT: FILE_BODY_BYTES_MAX,
-    FrameType.ERROR: CONTROL_BYTES_MAX,
-    FrameType.PING: CONTROL_BYTES_MAX,
-    FrameType.PONG: CONTROL_BYTES_MAX,
+    **{CONTROL_TYPES[kind]: CONTROL_BYTES_MAX for kind in NODE_MESSAGES},
     FrameType.RESPONSE: RESPONSE_BYTES_MAX,
-    FrameType.ACK: CONTROL_BYTES_MAX,
-    FrameType.SUBSCRIBED: CONTROL_BYTES_MAX,
-    FrameType.UNSUBSCRIBED: CONTROL_BYTES_MAX,
-    FrameType.DELIVER: CONTROL_BYTES_MAX,
-    FrameType.SETTLED: CONTROL_BYTES_MAX,
-    FrameType.LOST: CONTROL_BYTES_MAX,
-    FrameType.FETCHED: CONTROL_BYTES_MAX,
 }
 """Frames that a node may send after WELCOME, with the largest body of each."""
 

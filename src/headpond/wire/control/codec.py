@@ -5,6 +5,7 @@ A new field goes to the end of its struct and has a default, so that an older pe
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -66,31 +67,22 @@ class Response(Control, frozen=True):
     result: Any
 
 
-CONTROL_TYPES: dict[type[Control], FrameType] = {
-    Hello: FrameType.HELLO,
-    Welcome: FrameType.WELCOME,
-    Error: FrameType.ERROR,
-    Ping: FrameType.PING,
-    Pong: FrameType.PONG,
-    Request: FrameType.REQUEST,
-    Response: FrameType.RESPONSE,
-    Ack: FrameType.ACK,
-    Hole: FrameType.HOLE,
-    BlockEnd: FrameType.BLOCK_END,
-    Subscribe: FrameType.SUBSCRIBE,
-    Subscribed: FrameType.SUBSCRIBED,
-    Unsubscribe: FrameType.UNSUBSCRIBE,
-    Unsubscribed: FrameType.UNSUBSCRIBED,
-    Credit: FrameType.CREDIT,
-    Deliver: FrameType.DELIVER,
-    Settle: FrameType.SETTLE,
-    Settled: FrameType.SETTLED,
-    Lost: FrameType.LOST,
-    Extend: FrameType.EXTEND,
-    Renew: FrameType.RENEW,
-    GiveBack: FrameType.GIVE_BACK,
-    Fetched: FrameType.FETCHED,
-}
+_Kinds = tuple[type[Control], ...]
+_CONSUMER_MESSAGES: _Kinds = (Subscribe, Unsubscribe, Credit, Settle, Extend, Renew, GiveBack)
+CLIENT_MESSAGES: _Kinds = (Ping, Pong, Request, Hole, BlockEnd, *_CONSUMER_MESSAGES)
+"""What a client may send after HELLO."""
+_ANSWERS: _Kinds = (Response, Ack, Subscribed, Unsubscribed, Settled, Fetched)
+NODE_MESSAGES: _Kinds = (Error, Ping, Pong, Deliver, Lost, *_ANSWERS)
+"""What a node may send after WELCOME."""
+
+
+def _frame_type(kind: type[Control]) -> FrameType:
+    """The type with the message's name: BLOCK_END for ``BlockEnd``."""
+    return FrameType[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper()]
+
+
+_ALL: set[type[Control]] = {Hello, Welcome, *CLIENT_MESSAGES, *NODE_MESSAGES}
+CONTROL_TYPES = {kind: _frame_type(kind) for kind in sorted(_ALL, key=_frame_type)}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
