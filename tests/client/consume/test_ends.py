@@ -48,7 +48,7 @@ def test_a_first_subscribing_that_was_cut_off_names_no_topic() -> None:
     async def scenario() -> None:
         async with serving() as peer, quick(peer) as client:
             first = await peer.conversation()
-            opening = asyncio.create_task(client.consumer("t", "s", close_timeout=0.01).open())
+            opening = asyncio.create_task(client.consumer("t", "s").open())
             assert (await first.next(Subscribe)).topic_uuid is None
             first.abort()
             ask = await (second := await peer.conversation()).subscribed()
