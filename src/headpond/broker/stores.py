@@ -299,7 +299,7 @@ class Stores:
             if isinstance(write, Batch):
                 self.rounds.suspect(write.path)
         lane.done(write, error)
-        if (table := self._tables.get(lane)) is not None:
+        if not lane.shares and (table := self._tables.get(lane)) is not None:  # logs share, journals do not
             table.compact_if_long()  # only now: the waiters have applied the changes
 
     def readable(self) -> list[Readable]:
