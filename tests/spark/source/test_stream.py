@@ -664,7 +664,7 @@ def test_a_token_that_is_bound_to_a_subscription_reads_with_that_subscription(no
             assert numbers(read.next()) == [1, 2] and read.next() == []
             assert client.admin.show_subscription("orders", "s").unsettled == 0
         with (
-            pytest.raises(NotAllowed, match="as subscription 's' alone"),
+            pytest.raises(NotAllowed, match="only as subscription 's'"),
             stream(node.url, topic="orders", token=bound),
         ):
             pass
