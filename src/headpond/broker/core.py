@@ -290,8 +290,12 @@ class NodeCore:
             if self._producing.answers:
                 self._producing.flush()  # producers are answered before consumers are served
             readable = self.stores.readable()
+            counters = self.context.counters
             for topic, shard, records in readable:
-                self.consuming.on_durable(topic, shard, records)
+                if records:
+                    counters["segments_stored"] += len(records)
+                    counters["messages_stored"] += records[-1].header.end_entry - records[0].header.first_entry
+                    self.consuming.on_durable(topic, shard, records)
             if readable:
                 changed = [topic.name for topic, _, _ in readable]
                 self.peering.source.touched(changed)

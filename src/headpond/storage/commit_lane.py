@@ -52,7 +52,7 @@ class CommitLane:
         shares: bool = False,
         lazy: bool = False,
     ) -> None:
-        """``on_done`` returns whether a failed write takes everything staged behind it with it.
+        """``on_done`` returns whether a failed write also undoes everything that was staged after it.
 
         ``dirty`` collects the lanes that have something to write, in that order. The writes of a lane that
         ``shares`` can share a sync (commit_rounds.py). A ``lazy`` lane writes when a waiter hurries.

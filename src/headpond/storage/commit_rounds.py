@@ -97,8 +97,8 @@ class Checkpoint:
         retired   its room is spare
 
     After a failed sync the system takes bytes for written that are on no disk, and only one of those that sync
-    the file may get the error. So a failure makes the file doubtful in every generation, and a generation
-    retires only when no failure from before its own sync can still be reported.
+    the file may get the error. So a failure makes the file doubtful in every generation. A generation retires
+    only when every write that began before its own sync has reported its end.
     """
 
     name = "a checkpoint of the commit journal"

@@ -218,6 +218,7 @@ def test_a_failed_sync_refuses_what_it_held_and_a_second_try_is_stored() -> None
     sender.shell.wait(1_000_000)
     sender.shell.work_all()
     assert sender.answers() == [AckItem(1, "stored", 1)]
+    assert sender.shell.core.context.counters["messages_stored"] == 2, "a message that failed does not count"
 
 
 def test_a_full_disk_is_reported_and_later_tries_succeed() -> None:

@@ -40,8 +40,8 @@ class Early:
 class Again:
     """It was admitted before; ``Admission.compare`` tells whether it is the same."""
 
-    stored: Stored | None
-    """The first copy; None if only the files have it."""
+    recent: Stored | None
+    """The first copy; None if it is no longer in memory, so that the files must be searched."""
 
 
 class Repeat(NamedTuple):
@@ -99,7 +99,7 @@ class Admission:
         return Again(known.recent.get(segment))
 
     def compare(self, block: bytes, stored: Stored | None, origin_crc: int) -> Repeat | Refused | Conflicting:
-        """What a segment is that was admitted before; ``stored`` is None if no file has the first copy."""
+        """What a segment is that was admitted before: ``stored`` is its first copy, None if no file has it."""
         if stored is None:
             return Repeat(None)
         stored_crc, first_entry, count = stored

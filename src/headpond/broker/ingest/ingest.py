@@ -180,8 +180,8 @@ class Producing(TopicListener):
             self._reject(session, context, frame, full or gap, expected=verdict.expected)
         else:
             self._learn(session, context, frame)
-            if verdict.stored is not None:
-                self._answer_again(session, context, shard, frame, verdict.stored)
+            if verdict.recent is not None:
+                self._answer_again(session, context, shard, frame, verdict.recent)
             else:
                 compare = self._compare(session, context, shard, frame)
                 run(compare, lambda done: None, partial(self._reject, session, context, frame))
@@ -269,8 +269,6 @@ class Producing(TopicListener):
             self._counters["segments_late"] += 1
         if refusal is None:
             answer = AckItem(frame.segment, "stored", first_entry)
-            self._counters["segments_stored"] += 1
-            self._counters["messages_stored"] += count
         else:
             answer = _rejected(frame.segment, refusal)
             self._counters["segments_refused"] += 1

@@ -280,8 +280,7 @@ class PeerSink:
         intake.count("bytes", len(body))
         counters = self._context.counters
         counters["segments_late"] += late
-        counters["segments_stored" if head.count else "segments_refused"] += 1
-        counters["messages_stored"] += head.count
+        counters["segments_refused"] += not head.count
         counters["peer_records_in"] += 1
         counters["peer_bytes_in"] += len(body)
 

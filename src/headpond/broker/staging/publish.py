@@ -205,9 +205,6 @@ class Publisher:
         shard.log.marks.book.tally(item.block, writer, self._catalog.run, now_us, sparse=True)
         crc = item.chunk.origin_crc if item.chunk is not None else 0
         shard.store(item.block, item.segment, count, crc, now_us, segment, topic.schemas)
-        if count:
-            self._counters["segments_stored"] += 1
-            self._counters["messages_stored"] += count
 
 
 def _read_portion(portion: list[StagedSegment], disk: Disk) -> tuple[list[bytes | None], str]:

@@ -1,6 +1,7 @@
 """Subscriptions: which consumer gets which message, when it is redelivered, and how it was settled.
 
 A new kind of subscription is a subclass of ``Subscription`` and one line in ``KINDS`` (journal.py).
+ARCHITECTURE.md lists what else names the kinds.
 
 In reading order::
 

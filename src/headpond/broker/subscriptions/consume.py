@@ -383,8 +383,6 @@ class Consuming(TopicListener):
 
     def on_durable(self, topic: Topic, shard: int, records: list[StoredRecord]) -> None:
         """Records became readable: consumers that have caught up get them at once, others by a read."""
-        if not records:
-            return
         first, end = records[0].header.first_entry, records[-1].header.end_entry
         for subscription in list(self._awake.get(topic.uuid, ())):
             cursor = subscription.cursors[shard]

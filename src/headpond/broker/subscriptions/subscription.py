@@ -165,7 +165,7 @@ class Subscription(ABC):
     single: ClassVar[bool] = False
     """Whether one consumer gets everything."""
     settling_frees: ClassVar[bool] = False
-    """Whether a settlement lets the next entry be offered, also where none was refused."""
+    """Whether each settlement may free another entry: the shell then calls ``offer_cached``."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class BlockMarks:
     admitted: RangeSet = field(default_factory=RangeSet)
     recent: dict[int, Stored] = field(default_factory=dict)
     pending: int = 0
-    """How many of the latest in ``recent`` are not durable: no file has them, so they stay in memory."""
+    """How many of the latest in ``recent`` are not durable. They stay in memory: no file has them yet."""
     ended_us: int | None = None
 
 
@@ -82,7 +82,7 @@ class Marks:
     ) -> tuple[bool, int | None]:
         """Admits a new segment; call ``settle`` when it is durable. ``code`` is the reason of a refusal.
 
-        Returns whether it fills a hole, and the end of the block that it takes back.
+        Returns whether it fills a hole, and, if the block had ended, the time of that end: it is open again.
         """
         known = self._blocks.get(block)
         if known is None:
