@@ -67,7 +67,7 @@ def test_a_token_for_one_producer_sends_under_its_name(cli: Cli, guarded: tuple[
     )
     assert sent.code == 0, sent.err
     other = cli("produce", "orders-bound", stdin=b"1\n", url=node.url, HEADPOND_TOKEN=text)
-    assert other.code == 1 and "'till-1' alone" in other.err
+    assert other.code == 1 and "only as producer 'till-1'" in other.err
 
 
 def test_a_token_that_got_out_is_revoked_by_its_text_which_is_not_shown_again(
