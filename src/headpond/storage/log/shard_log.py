@@ -484,7 +484,7 @@ class ShardLog:
         return self._options.reserve_to(end)
 
     def _leave_file(self, batch: LogBatch) -> None:
-        """A batch begins a new file: the batch also closes the file before it, unless that one has no entries."""
+        """A batch begins a new file, and also closes the one before it, unless that has no entries."""
         view = self._view
         if view.files and view.files[-1].first != batch.first:
             index = FileIndex(view.files[-1].first, view.entry_durable, view.end_offset, list(view.points))
