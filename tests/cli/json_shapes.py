@@ -74,7 +74,7 @@ class ProducedShape(TypedDict):
     spilled: int
     """Safe on this disk, to be delivered later."""
     spill_reasons: dict[str, str]
-    """By code: why a node did not take what was spilled."""
+    """By code: why a node did not take the spilled messages."""
     rejected: int
     seconds: float
 

@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from headpond.model.errors import BadData, BadFrame, DiskFull, HeadpondError
+from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk, is_disk_full
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
@@ -96,16 +97,7 @@ def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
     if disk.exists(NODE_FILE):
         return read_identity(disk)
     identity = NodeIdentity(FORMAT, node, now_us)
-    if disk.exists(f"{NODE_FILE}.new"):  # left by a crash before the rename below
-        disk.remove(f"{NODE_FILE}.new")
-    file = disk.create(f"{NODE_FILE}.new")
-    try:
-        file.write_at(0, [encode(FrameType.RECORD, msgspec.msgpack.encode(identity))])
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(f"{NODE_FILE}.new", NODE_FILE)
-    disk.sync_folder("")
+    write_whole(disk, NODE_FILE, encode(FrameType.RECORD, msgspec.msgpack.encode(identity)), sync=True)
     return identity
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headpond.model.errors import TopicExists, TopicNotFound
 from headpond.storage.log import marks
-from headpond.storage.memory_disk import MemoryDisk
+from headpond.storage.memory_disk import MemoryDisk, Operation
 from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.catalog import CreateTopic, DeleteTopic, OpenTopic, ShowTopic, TopicInfo
 from headpond.wire.control.codec import read_result
@@ -207,31 +207,23 @@ def test_marks_are_kept_over_a_restart() -> None:
     assert again.ask(30) == AckItem(30, "stored", 90)
 
 
-def test_a_failed_sync_refuses_what_it_held_and_a_second_try_is_stored() -> None:
+@pytest.mark.parametrize(
+    ("operation", "error", "code"), [("sync", 5, "storage-failed"), ("write", 28, "disk-full")]
+)
+def test_a_failed_write_is_refused_and_a_second_try_is_stored(
+    operation: Operation, error: int, code: str
+) -> None:
     disk = MemoryDisk()
     sender = Sender(CoreShell(disk, seed=1))
     sender.ask(0)
-    disk.fail_next("sync", 5, path_prefix="topics")
+    disk.fail_next(operation, error, path_prefix="topics")
     answer = sender.ask(1)
-    assert (answer.outcome, answer.code) == ("rejected", "storage-failed")
+    assert (answer.outcome, answer.code) == ("rejected", code)
     sender.send(1)
     sender.shell.wait(1_000_000)
     sender.shell.work_all()
     assert sender.answers() == [AckItem(1, "stored", 1)]
     assert sender.shell.core.context.counters["messages_stored"] == 2, "a message that failed does not count"
-
-
-def test_a_full_disk_is_reported_and_later_tries_succeed() -> None:
-    disk = MemoryDisk()
-    sender = Sender(CoreShell(disk, seed=1))
-    sender.ask(0)
-    disk.fail_next("write", 28, path_prefix="topics")
-    answer = sender.ask(1)
-    assert (answer.outcome, answer.code) == ("rejected", "disk-full")
-    sender.send(1)
-    sender.shell.wait(1_000_000)
-    sender.shell.work_all()
-    assert sender.answers() == [AckItem(1, "stored", 1)]
 
 
 def test_segments_of_a_deleted_topic_are_refused() -> None:

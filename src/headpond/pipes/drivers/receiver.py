@@ -16,6 +16,7 @@ Unread messages are bounded: past that the receiver takes nothing more from its 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ INBOX_BYTES_MAX = 16 * 1024 * 1024
 SETTLE_MAX = 1024
 
 
-class LaneSource:
+class LaneSource(ABC):
     """Where a receiver's lanes come from."""
 
     faults = 0
@@ -45,21 +46,21 @@ class LaneSource:
     """The counts of lanes that made room for others."""
 
     @property
-    def lanes(self) -> Sequence[SenderLane]:
-        raise NotImplementedError
+    @abstractmethod
+    def lanes(self) -> Sequence[SenderLane]: ...
 
-    async def open(self, receiver: PipeReceiver) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def open(self, receiver: PipeReceiver) -> None: ...
 
-    async def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def close(self) -> None: ...
 
-    async def flush(self) -> None:
+    async def flush(self) -> None:  # noqa: B027  (most sources do nothing)
         """Returns when confirmations are as safe as this source can make them; mostly they are on their way."""
 
+    @abstractmethod
     def set_reading(self, reading: bool) -> None:
         """Whether the program has room for more."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Annotated, TypedDict
 
 import msgspec
 from litestar import delete, post
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from headpond.model.bounds import Word
@@ -139,32 +138,49 @@ async def _held(
     return held
 
 
-def _settle_route(verb: str, body: type[SettleBody], about: str) -> HTTPRouteHandler:
-    """The route of one way to settle messages: a method of the consumer that holds them."""
-
-    async def settle(
-        caller: FromCaller,
-        topic: TopicPath,
-        subscription: FromPath[str],
-        data: JSONBody[SettleBody],
-        consumer: ConsumerName = "",
-    ) -> Settled:
-        held = await _held(caller, topic, subscription, consumer, data.positions)
-        method = partial(getattr(held.consumer, verb), **data.options)
-        return {"settled": await held.settle(data.positions, method)}
-
-    settle.__name__, settle.__doc__ = verb, about
-    settle.__annotations__["data"] = JSONBody[body]  # type: ignore[misc, valid-type]  # the framework reads it
-    return post(f"{SUBSCRIPTION}/{verb}", status_code=200, tags=["consuming"])(settle)
+async def _settle(
+    verb: str, caller: Caller, topic: str, subscription: str, data: SettleBody, consumer: str
+) -> Settled:
+    """Settles messages by the method ``verb`` of the consumer that holds them."""
+    held = await _held(caller, topic, subscription, consumer, data.positions)
+    method = partial(getattr(held.consumer, verb), **data.options)
+    return {"settled": await held.settle(data.positions, method)}
 
 
-ack = _settle_route(
-    "ack", SettleBody, "Done: these messages do not come again. Answered when that is on the node's disk."
-)
-skip = _settle_route("skip", SettleBody, "Not wanted: settled like an acknowledgement, and counted apart.")
-nack = _settle_route(
-    "nack", NackBody, "Failed: these messages come again, after `delay` seconds or as the policy says."
-)
+@post(SUBSCRIPTION + "/ack", status_code=200, tags=["consuming"])
+async def ack(
+    caller: FromCaller,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[SettleBody],
+    consumer: ConsumerName = "",
+) -> Settled:
+    """Done: these messages do not come again. Answered when that is on the node's disk."""
+    return await _settle("ack", caller, topic, subscription, data, consumer)
+
+
+@post(SUBSCRIPTION + "/skip", status_code=200, tags=["consuming"])
+async def skip(
+    caller: FromCaller,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[SettleBody],
+    consumer: ConsumerName = "",
+) -> Settled:
+    """Not wanted: settled like an acknowledgement, and counted apart."""
+    return await _settle("skip", caller, topic, subscription, data, consumer)
+
+
+@post(SUBSCRIPTION + "/nack", status_code=200, tags=["consuming"])
+async def nack(
+    caller: FromCaller,
+    topic: TopicPath,
+    subscription: FromPath[str],
+    data: JSONBody[NackBody],
+    consumer: ConsumerName = "",
+) -> Settled:
+    """Failed: these messages come again, after `delay` seconds or as the policy says."""
+    return await _settle("nack", caller, topic, subscription, data, consumer)
 
 
 @post(SUBSCRIPTION + "/extend", status_code=200, tags=["consuming"])
