@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headpond.model.errors import RefillInUse
-from headpond.storage.folder_lock import LOCK_NAME, FolderLock, holder, refill_root, state_folder, take_first
+from headpond.storage.folder_lock import LOCK_NAME, FolderLock, holder, refill_root, state_folder
 
 HOLD = """
 import sys, pathlib
@@ -62,17 +62,12 @@ def test_a_folder_without_a_lock_is_held_by_nobody(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "asking leaves nothing behind"
 
 
-def test_a_second_process_is_named_and_gets_the_next_folder(tmp_path: Path) -> None:
+def test_a_process_that_is_refused_learns_who_holds_the_folder(tmp_path: Path) -> None:
     with hold_elsewhere(tmp_path / "slot") as other:
         try:
             assert holder(tmp_path / "slot") == other.pid
             with pytest.raises(RefillInUse, match=str(other.pid)):
                 FolderLock.take(tmp_path / "slot")
-            name, lock = take_first(tmp_path, ["slot", "slot~2"])
-            assert name == "slot~2"
-            with pytest.raises(RefillInUse):
-                take_first(tmp_path, ["slot", "slot~2"])
-            lock.release()
         finally:
             other.kill()
 
@@ -82,9 +77,8 @@ def test_a_folder_left_by_a_dead_process_is_taken_over(tmp_path: Path) -> None:
         other.kill()
         other.wait()
         assert holder(tmp_path / "slot") is None
-        name, lock = take_first(tmp_path, ["slot", "slot~2"])
-        assert name == "slot" and holder(tmp_path / "slot") == os.getpid()
-        lock.release()
+        with FolderLock.take(tmp_path / "slot"):
+            assert holder(tmp_path / "slot") == os.getpid()
 
 
 def test_asking_for_the_holder_does_not_keep_a_producer_out(tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ class Stores:
         for number, (cursor, shard) in enumerate(zip(subscription.cursors, topic.shards, strict=True)):
             names = (topic.uuid, subscription.name, number)
             cursor.begin()
+            cursor.flag_unrecorded(shard.log.entry_next)
             cursor.skipped.discard(0, shard.log.entry_first)
             # A crash may have come before these were recorded.
             passed = self.subscriptions.pass_compacted(subscription, number, shard.log.compacted)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -53,6 +54,13 @@ def open_error(folder: Path, error: OSError) -> HeadpondError:
     free = f"{room.f_bavail * room.f_frsize:,} bytes and {room.f_favail:,} files are free there"
     hint = f"Free some room (`df {there}`), or move the folder to a larger disk and name it with --data."
     return DiskFull(f"{reason}; {free}", hint=hint)
+
+
+class MeasuredDisk(Disk, Protocol):
+    """A disk whose ``free_bytes`` is the last measurement, so that the loop never waits for it."""
+
+    def measure(self, after_s: float = 0.0) -> None:
+        """Measures the free room, unless the last measurement is younger than ``after_s``."""
 
 
 class NodeDisk(OsDisk):

@@ -13,7 +13,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import cast
 
 from headpond.broker.catalog.topics import TOPICS_FOLDER
@@ -24,7 +24,7 @@ from headpond.broker.session import Session
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
-from headpond.node.data_folder import NodeDisk
+from headpond.node.data_folder import MeasuredDisk
 from headpond.node.links.links import Peers
 from headpond.node.memory_transport import MemoryTransport, connect_in_memory
 from headpond.storage.commit_lane import Committer, Write
@@ -147,15 +147,20 @@ class ClientConnection(asyncio.Protocol):
 
 class Server:
     def __init__(
-        self, disk: NodeDisk, core: NodeCore, settings: Settings, tls: ssl.SSLContext | None = None
+        self,
+        disk: MeasuredDisk,
+        core: NodeCore,
+        settings: Settings,
+        tls: ssl.SSLContext | None = None,
+        threads: Callable[..., Executor] = ThreadPoolExecutor,
     ) -> None:
         self.core = core
         self._tls = tls
         self._disk = disk
         self._settings = settings
         # Two pools, so that slow reads of old data do not delay a sync.
-        self._writers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-write")
-        self._readers = ThreadPoolExecutor(settings.threads, thread_name_prefix="headpond-read")
+        self._writers = threads(settings.threads, thread_name_prefix="headpond-write")
+        self._readers = threads(settings.threads, thread_name_prefix="headpond-read")
         self._connections: dict[int, ClientConnection] = {}
         self._strangers: dict[int, ClientConnection] = {}
         """Connections that may not have sent HELLO yet, oldest first."""

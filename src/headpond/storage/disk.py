@@ -151,3 +151,24 @@ class SalvagedFile:
 def open_salvaged(disk: Disk, path: str, *, writable: bool = False) -> SalvagedFile:
     """Opens a file so that reads return whatever its disk can still read."""
     return SalvagedFile(disk.open(path, writable=writable))
+
+
+class Lock(Protocol):
+    """A folder that this process holds."""
+
+    def release(self) -> None: ...
+
+
+class LockableDisk(Disk, Protocol):
+    """A disk whose folders one process at a time may hold."""
+
+    def lock_folder(self, folder: str) -> Lock:
+        """Locks a folder, created if needed; ``RefillInUse`` names the process that holds it."""
+
+
+def read_whole(disk: Disk, path: str) -> bytes:
+    file = disk.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -74,17 +74,6 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
-
-
-def take_first(root: Path, names: Iterable[str]) -> tuple[str, FolderLock]:
-    """Locks the first folder below ``root`` that no live process uses; ``RefillInUse`` if all are in use."""
-    refused: RefillInUse | None = None
-    for name in names:
-        try:
-            return name, FolderLock.take(root / name)
-        except RefillInUse as error:
-            refused = error
-    raise refused or RefillInUse(f"no folder of {root} was asked for")
 
 
 def holder(folder: Path) -> int | None:

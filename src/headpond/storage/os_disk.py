@@ -91,6 +91,9 @@ class OsDisk:
             self._lock.release()
             self._lock = None
 
+    def lock_folder(self, folder: str) -> FolderLock:
+        return FolderLock.take(self._place(folder))
+
     def _place(self, path: str) -> Path:
         assert not path.startswith("/") and ".." not in path.split("/"), f"not a path below the root: {path!r}"
         return self.root / path

@@ -6,6 +6,7 @@ import pytest
 
 from headpond.broker.subscriptions import consume as consuming
 from headpond.broker.subscriptions.attachment import Attachment
+from headpond.broker.subscriptions.cursor import REACH_MIN, ShardCursor
 from headpond.model.errors import SubscriptionBusy
 from headpond.model.policy import BACKOFF_S
 from headpond.storage.memory_disk import MemoryDisk
@@ -261,7 +262,48 @@ def test_attempts_of_refused_messages_are_kept_over_a_restart() -> None:
     restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us + 20_000)
     (subscription,) = restarted.core.stores.subscriptions.all()
     assert subscription.cursors[0].delivered.of(0) == 2
-    assert Reader(restarted).got() == [(1, 1), (0, 3)], "the backlog first"
+    assert Reader(restarted).got() == [(1, 2), (0, 3)], "the backlog first; it was delivered before the crash"
+
+
+def test_after_a_crash_exactly_what_could_be_delivered_is_flagged() -> None:
+    it = shell()
+    writer = Writer(it)
+    Reader(it)
+    writer.write(REACH_MIN + 10)
+    reach = only_cursor(it).reach
+    assert reach > REACH_MIN
+    crashed = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)
+    more = Writer(crashed)
+    more.segments = writer.segments
+    more.write(reach)
+    attempts = dict(Reader(crashed).got())
+    assert {entry for entry, attempt in attempts.items() if attempt == 2} == set(range(REACH_MIN + 10))
+
+
+def test_after_a_clean_stop_what_no_program_had_is_not_flagged() -> None:
+    it = shell()
+    Writer(it).write(6)
+    reader = Reader(it)
+    reader.settle(acked=[(0, 2)])
+    reader.client.send(Unsubscribe(1, [(0, 2, 4)]))
+    it.work_all()
+    it.core.close()
+    restarted = CoreShell(it.disk, seed=2, settings=PLAIN, now_us=it.now_us)
+    assert Reader(restarted).got() == [(2, 2), (3, 2), (4, 1), (5, 1)]
+
+
+def test_an_offer_waits_until_the_journal_allows_it() -> None:
+    it = shell()
+    writer, reader = Writer(it), Reader(it)
+    only_cursor(it).reach = only_cursor(it).reach_staged = 0  # as if its record were not durable yet
+    writer.write(3)
+    assert reader.entries() == [0, 1, 2], "after the next record"
+    assert only_cursor(it).reach > 3
+
+
+def only_cursor(it: CoreShell) -> ShardCursor:
+    (subscription,) = it.core.stores.subscriptions.all()
+    return subscription.cursors[0]
 
 
 def test_an_invalid_settlement_has_no_effect() -> None:

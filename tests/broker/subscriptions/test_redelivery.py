@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headpond.broker.subscriptions.attachment import Attachment
+from headpond.broker.subscriptions.cursor import UNLIMITED
 from headpond.broker.subscriptions.journal import Subscriptions, records_of
 from headpond.broker.subscriptions.records import Opened
 from headpond.broker.subscriptions.subscription import Offer, Subscription
@@ -75,7 +76,9 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
             self.subscriptions.apply(Subscriptions.decoder.decode(body))
         found = self.subscriptions.get(TOPIC, "s")
         assert found is not None
-        found.cursors[0].begin()
+        cursor = found.cursors[0]
+        cursor.begin()
+        cursor.reach = cursor.reach_staged = UNLIMITED  # test_consume.py tests the reach
         return found
 
     @property

@@ -22,9 +22,10 @@ from headpond.broker.sessions import Sessions
 from headpond.broker.steps import Steps, on_disk, run
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.attachment import CREDIT_BYTES_MAX, Attachment, Confirmation
+from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
 from headpond.broker.subscriptions.journal import records_of, unjournaled_copies
-from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, LastAttached, Missed
+from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, LastAttached, Missed, Reach
 from headpond.broker.subscriptions.subscribe import (
     SubscriptionOpener,
     attach,
@@ -185,6 +186,7 @@ class Consuming(TopicListener):
         del session.subscribing[ask.consumer]
         session.consumers[ask.consumer] = SessionConsumer(topic, subscription, attachment)
         self.apply(subscription)
+        self._extend_reach(subscription)
         yield on_disk(self._lane)
         if attachment not in subscription.attachments or not attachment.connected:
             return  # it left, or was detached, before the subscription was durable
@@ -358,28 +360,49 @@ class Consuming(TopicListener):
         if topic is None:
             return
         ends = [shard.log.entry_durable for shard in topic.shards]
+        reach = [min(end, cursor.reach) for end, cursor in zip(ends, subscription.cursors, strict=True)]
         if subscription.has_returned:
             if subscription.dying:
                 self._dead_letters.bury(subscription, topic)
             subscription.release_refused(ends)
         if subscription.settling_frees:
-            self._send_offers(subscription, subscription.offer_cached(ends))
+            self._send_offers(subscription, subscription.offer_cached(reach))
         receivers = subscription.receivers()
         if not receivers:
             self._awake.get(subscription.topic_uuid, {}).pop(subscription, None)
             return
         self._awake.setdefault(subscription.topic_uuid, {})[subscription] = None
+        self._extend_reach(subscription)
         reading = subscription.fetching
         while not subscription.read_again_us:
             if reading:
                 share = AHEAD_BYTES // max(1, len(self._sessions))
                 if sum(reading.values()) >= share * len(receivers):
                     return
-            if (request := subscription.next_read(receivers, ends, READ_BYTES)) is None:
+            if (request := subscription.next_read(receivers, reach, READ_BYTES)) is None:
                 return
             reading[request.shard] = request.bytes_max
             then = partial(self._fetched, subscription, request)
             self._context.effects.append(Fetch(subscription.topic_uuid, *request, then))
+
+    def _extend_reach(self, subscription: Subscription) -> None:
+        """Before offers get there, the journal lets deliveries go further: after a crash it flags what may have
+        been delivered."""
+        asked: list[tuple[ShardCursor, int]] = []
+        for shard, cursor in enumerate(subscription.cursors):
+            if (end := cursor.extend_reach(self._context.clock_us())) is not None:
+                self._stores.settlements.stage(Reach(subscription.topic_uuid, subscription.name, shard, end))
+                asked.append((cursor, cursor.reach_number))
+        if asked:
+            self._lane.wait(partial(self._reached, subscription, asked))
+
+    def _reached(
+        self, subscription: Subscription, asked: list[tuple[ShardCursor, int]], error: HeadpondError | None
+    ) -> None:
+        for cursor, number in asked:
+            if cursor.reach_number == number:  # there was no seek since
+                cursor.reach = cursor.reach_staged
+        self.pump(subscription)
 
     def on_durable(self, topic: Topic, shard: int, records: list[StoredRecord]) -> None:
         """Records became readable: consumers that have caught up get them at once, others by a read."""

@@ -24,6 +24,11 @@ from headpond.broker.subscriptions.unacked_log import Keyed, UnackedLog, bound_s
 from headpond.model.entry_set import EntrySet, Span
 
 SKIPPED_MAX = 1 << 20
+REACH_MIN, REACH_MAX = 256, 1 << 20
+"""How many entries a ``Reach`` record lets be delivered."""
+UNLIMITED = 2**63
+REACH_US = 1_000_000
+"""If they last for less, the next record is for twice as many; if for more, for half."""
 
 Group = tuple[int, list[Span]]
 """The number of an attempt, and the entries it is for."""
@@ -85,12 +90,18 @@ class DeliveryCounts:
 
 
 class ShardCursor:
-    def __init__(self, cursor: int = 0, run: int = 0) -> None:
+    def __init__(self, cursor: int = 0, run: int = 0, *, journaled: bool = False) -> None:
+        """``journaled``: a record must let entries be offered; else there is no ``reach``."""
+        self._journaled = journaled
         self.dead = EntrySet()
         self.skipped = EntrySet()
         """The settled entries that were skipped; beyond ``SKIPPED_MAX`` the oldest are forgotten."""
         self.attempts_max = 0
         """How often an entry may be delivered before it dies; 0: without a limit."""
+        self.reach_number = 0
+        """Counts what was staged about the reach."""
+        self._reach_step = REACH_MIN
+        self._reached_us = 0
         self._begin_at(cursor, run)
 
     def _begin_at(self, cursor: int, run: int) -> None:
@@ -105,6 +116,11 @@ class ShardCursor:
         """The settled entries at or behind the cursor."""
         self.offered = cursor
         """Nothing at or behind it was offered in this run of the node."""
+        self.reach = cursor if self._journaled else UNLIMITED
+        """Nothing at or behind it is offered: a journal record (``Reach``) must say first that it may be."""
+        self.reach_staged = self.reach
+        """The same by the newest record, which may not be durable yet."""
+        self.reach_number += 1
         self.held = EntrySet()
         self.ready = EntrySet()
         self.unacked_log = UnackedLog()
@@ -157,6 +173,7 @@ class ShardCursor:
     def available(self, start: int, end: int, spans_max: int) -> list[Span]:
         """What of ``[start, end)``, which was read, can be offered, in order; changes nothing."""
         spans = list(islice(self.ready.spans(start, end), spans_max)) if self.ready.bits else []
+        end = min(end, self.reach)
         if start <= self.offered < end and len(spans) < spans_max:
             if self.settled.bits or self.ahead.bits:
                 spans += islice(self._new(end), spans_max - len(spans))
@@ -193,7 +210,7 @@ class ShardCursor:
     def advance(self, start: int, end: int) -> None:
         """Everything in ``[start, end)`` that was available was taken or parked."""
         if start <= self.offered:
-            self.offered = max(self.offered, end)
+            self.offered = max(self.offered, min(end, self.reach))
 
     def _by_attempt(self, spans: list[Span]) -> list[Group]:
         """Cuts spans where the number of earlier deliveries changes; they stay in order."""
@@ -374,9 +391,9 @@ class ShardCursor:
         self.flagged.include(self._not_settled(in_hand))
         return changed
 
-    def flag(self, entry: int) -> None:
-        """A program had this entry."""
-        self.flagged.include(self._not_settled(EntrySet.of([(entry, entry + 1)])))
+    def flag(self, entries: EntrySet) -> None:
+        """A program had these entries."""
+        self.flagged.include(self._not_settled(entries))
 
     def _not_settled(self, entries: EntrySet) -> EntrySet:
         found = entries.copy()
@@ -462,6 +479,23 @@ class ShardCursor:
         self.unacked_log.take_out(self.dying)
         self.ahead = self.unacked_log.entries.copy()
         self.ahead.include(self.dying)
+
+    def extend_reach(self, now_us: int) -> int | None:
+        """The end for the next ``Reach`` record, if it is time for one: before the offers get there."""
+        if self.reach_staged > self.reach or self.offered + self._reach_step // 2 < self.reach:
+            return None
+        quick = now_us - self._reached_us < REACH_US
+        step = self._reach_step * 2 if quick else self._reach_step // 2
+        self._reach_step = min(max(step, REACH_MIN), REACH_MAX)
+        self._reached_us = now_us
+        self.reach_staged = self.offered + self._reach_step
+        self.reach_number += 1
+        return self.reach_staged
+
+    def flag_unrecorded(self, end: int) -> None:
+        """The node opened its journal, and the log is at ``end``: what could be delivered may have been."""
+        self.reach = self.reach_staged = max(self.cursor, min(self.reach, end))
+        self.flag(EntrySet.of([(self.cursor, self.reach)]))
 
     def bury(self, start: int, end: int) -> int:
         """Settles entries as dead; returns how many of them were not settled before."""

@@ -32,6 +32,7 @@ from headpond.broker.subscriptions.records import (
     Opened,
     PassedOver,
     Paused,
+    Reach,
     Removed,
     Returned,
     Settlement,
@@ -157,10 +158,16 @@ class Subscriptions(TableState):
                 subscription.cursors[change.shard],
                 [(due_us, EntrySet.decode(entries)) for due_us, entries in change.by_due_us],
                 [(bound, EntrySet.decode(entries)) for bound, entries in change.by_bound],
+                change.at_us,
             )
         elif isinstance(change, Tallied):
             subscription.cursors[change.shard].tally = change.tally
             subscription.cursors[change.shard].journaled_copies = change.tally.copies
+        elif isinstance(change, Reach):
+            cursor = subscription.cursors[change.shard]
+            cursor.reach = cursor.reach_staged = max(change.end, cursor.cursor)
+            if change.flagged:
+                cursor.flag(EntrySet.decode(change.flagged))
         elif isinstance(change, CopyPlace):
             subscription.copy.floors[change.shard] = change.floor
         elif isinstance(change, CopiesDelivered):
@@ -182,23 +189,25 @@ class Subscriptions(TableState):
         for start, end, deliveries, due_us, bound in change.refused:
             span = [(start, end)]
             cursor.restore_deliveries(EntrySet.of(span), deliveries)
-            self._refuse(cursor, [(due_us, EntrySet.of(span))], [(bound, EntrySet.of(span))])
+            entries = EntrySet.of(span)
+            self._refuse(cursor, [(due_us, entries)], [(bound, entries)], change.at_us)
             subscription.counts.nacked += end - start
         if change.copies is not None:
             cursor.tally.restore_copies(before, change.copies)
             cursor.journaled_copies = change.copies
 
-    def _refuse(self, cursor: ShardCursor, by_due_us: list[Keyed], by_bound: list[Keyed]) -> None:
-        """``by_due_us`` has times of day."""
+    def _refuse(self, cursor: ShardCursor, by_due_us: list[Keyed], by_bound: list[Keyed], at_us: int) -> None:
+        """``by_due_us`` has times of day. No entry waits for longer than it had to when that was written, at
+        ``at_us``: the clock may have been set back since."""
         now_us, clock_us = self._now_us(), self._clock_us()
         due: list[Keyed] = []
         for due_us, entries in by_due_us:
-            wait_us = min(due_us - now_us, round(SECONDS_MAX * 1e6))  # the clock may have been set back
+            wait_us = min(due_us - now_us, due_us - at_us, round(SECONDS_MAX * 1e6))
             due.append((due_step_up(clock_us + wait_us, wait_us) if wait_us > 0 else 0, entries))
         cursor.restore_refused(due, by_bound)
 
     def _open(self, change: Opened) -> None:
-        cursors = [ShardCursor(start, change.run) for start in change.starts]
+        cursors = [ShardCursor(start, change.run, journaled=True) for start in change.starts]
         subscription = make_subscription(change, cursors, partial(self._schemas, change.topic))
         if (before := self.get(change.topic, change.name)) is not None:  # the record is read twice
             subscription.history = before.history
@@ -227,14 +236,23 @@ class Subscriptions(TableState):
     def snapshot(self) -> Iterator[Change]:
         """Every subscription as it is now."""
         for subscription in self.all():
-            yield from _snapshot(subscription, self._now_us() - self._clock_us())
+            yield from _snapshot(subscription, self._now_us(), self._clock_us())
 
 
-def release(subscription: Subscription) -> list[CameBack | Unacked]:
+def release(subscription: Subscription) -> list[CameBack | Unacked | Reach]:
     """The node stops, and the leases of disconnected consumers end: the records of what they held."""
     for attachment in list(subscription.attachments):
         subscription.leave(attachment)
-    return list(records_of(subscription))
+    return [
+        *records_of(subscription),
+        *(_reach(subscription, shard, 0) for shard in range(len(subscription.cursors))),
+    ]
+
+
+def _reach(subscription: Subscription, shard: int, end: int) -> Reach:
+    """The record of a shard whose deliveries before now are all known."""
+    flagged = subscription.cursors[shard].flagged
+    return Reach(subscription.topic_uuid, subscription.name, shard, end, flagged.encode() if flagged else b"")
 
 
 def unjournaled_copies(subscription: Subscription) -> Iterator[CopiesDelivered]:
@@ -284,7 +302,7 @@ def _replay_returned(cursor: ShardCursor, returned: list[Returned]) -> None:
         cursor.restore_deliveries(entries, deliveries)
 
 
-def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Change]:
+def _snapshot(subscription: Subscription, now_us: int, clock_us: int) -> Iterator[Change]:
     topic, name = subscription.topic_uuid, subscription.name
     starts = [cursor.cursor for cursor in subscription.cursors]
     kind, mode, created_at_us = subscription.kind, subscription.mode, subscription.created_at_us
@@ -301,10 +319,11 @@ def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Chan
         yield from came_back(topic, name, shard, cursor.delivered.sets.items())
         log = cursor.unacked_log
         for part in log.entries.parts(UNACKED_MAX):
-            due = [(us and us + clock_to_day_us, each.encode()) for us, each in log.by_due_us(part)]
+            due = [(us and us - clock_us + now_us, each.encode()) for us, each in log.by_due_us(part)]
             bounds = [(bound, each.encode()) for bound, each in log.by_bound(part)]
-            yield Unacked(topic, name, shard, due, bounds)
+            yield Unacked(topic, name, shard, due, bounds, now_us)
         yield Tallied(topic, name, shard, cursor.tally)
+        yield _reach(subscription, shard, cursor.reach_staged)
     counts = subscription.counts
     totals = (counts.acked, counts.skipped, counts.lost, counts.nacked, counts.buried, counts.redriven)
     yield Totals(topic, name, *totals, subscription.redrives, subscription.copy.generation)
@@ -315,7 +334,7 @@ def _snapshot(subscription: Subscription, clock_to_day_us: int) -> Iterator[Chan
 
 
 def _restore(state: ShardState, policy: Policy) -> ShardCursor:
-    cursor = ShardCursor(state.cursor)
+    cursor = ShardCursor(state.cursor, journaled=True)
     cursor.attempts_max = policy.max_attempts or 0
     cursor.settled = EntrySet.decode(state.settled)
     cursor.dead = EntrySet.decode(state.dead)

@@ -201,6 +201,8 @@ class Settlement(ShardRecord, frozen=True, tag=2):
     """Everything before this entry was acknowledged."""
     copies: CopyTotals | None = None
     """The shard's totals at this time, for the ledger."""
+    at_us: int = 0
+    """Where entries were refused: the time of day then."""
 
 
 class Removed(SubscriptionRecord, frozen=True, tag=3):
@@ -288,6 +290,8 @@ class Unacked(ShardRecord, frozen=True, tag=13):
     """A time of day in µs (0: it has come), and the bitmap of the entries that wait for it."""
     by_bound: list[tuple[int, bytes]]
     """A bound (0: none), and the bitmap of the entries that wait for everything before it."""
+    at_us: int = 0
+    """The time of day when this was written."""
 
 
 class Tallied(ShardRecord, frozen=True, tag=40):
@@ -332,6 +336,14 @@ class CopyPlace(ShardRecord, frozen=True, tag=44):
     floor: int
 
 
+class Reach(ShardRecord, frozen=True, tag=45):
+    """Entries before ``end`` may be delivered from now on: a crash loses the knowledge of which ones were."""
+
+    end: int
+    flagged: bytes = b""
+    """Entries that programs may have had, of a snapshot or a clean stop."""
+
+
 Change = (
     Opened
     | Settlement
@@ -351,6 +363,7 @@ Change = (
     | PassedOver
     | Copied
     | CopyPlace
+    | Reach
 )
 
 RETURNED_MAX = 4096

@@ -576,7 +576,8 @@ class Subscription(ABC):
         cursor = self.cursors[shard]
         cursor.journaled_copies = copies = cursor.tally.copies
         names = (self.topic_uuid, self.name, shard)
-        return Settlement(*names, acked, skipped, [], refused, upto=ask.upto, copies=copies), late
+        at_us = now_us if refused else 0
+        return Settlement(*names, acked, skipped, [], refused, upto=ask.upto, copies=copies, at_us=at_us), late
 
     def ack(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
         """Returns how many of the entries had been settled before."""
@@ -671,7 +672,7 @@ class Subscription(ABC):
         if mine or (before is not None and entry in before and entry not in cursor.held):
             deliveries = cursor.nack(entry, due_us, bound, repeated=repeated)
         else:
-            cursor.flag(entry)
+            cursor.flag(EntrySet.of([(entry, entry + 1)]))
         if deliveries is None:
             self._came_late(shard, 1)
             return None

@@ -185,7 +185,8 @@ def read_reports(paths: list[Path]) -> Iterator[Report]:
 
 def _is_late(path: Path, refill: Refill) -> bool:
     """As far as this machine knows; the next producer asks the node too."""
-    note = LeaseNote(lease_file_of(path.parent))
+    slot = path.parent
+    note = LeaseNote(OsDisk(slot.parent), lease_file_of(slot.name))
     return note.is_late(refill.title.epoch, refill.block, note.last)
 
 

@@ -18,6 +18,9 @@ from headpond.wire.control.greeting import Ping, Pong, Welcome
 
 WRITE_BUFFER_BYTES = 1024 * 1024
 GOODBYE_S = 0.5
+PROGRESS_BYTES = 64 * 1024
+"""An incomplete frame that grows by so much counts as a sign of life. A few bytes do not: they may be the
+answers to pings, taken for the rest of a frame whose size was altered on the way."""
 NO_WELCOME_HINTS = {
     False: "The node may speak TLS alone: then use headponds:// instead of headpond://.",
     True: "The node may ask for a client certificate: HEADPOND_CERT, HEADPOND_KEY or `headpond context add`.",
@@ -53,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._received_at = self._loop.time()
+        self._partial_bytes = 0
         self._pinged_at = 0.0
         self._pings = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -137,8 +141,12 @@ class Connection(asyncio.Protocol):
         transport.writelines(self._side.data_to_send())
 
     def data_received(self, data: bytes) -> None:
-        self._received_at = self._loop.time()
-        for event in self._side.receive(data):
+        events = self._side.receive(data)
+        self._partial_bytes += len(data)
+        if events or self._partial_bytes >= PROGRESS_BYTES:
+            self._received_at = self._loop.time()
+            self._partial_bytes = 0
+        for event in events:
             if self.ended is not None:
                 return
             if isinstance(event, ConnectionFault):

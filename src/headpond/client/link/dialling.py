@@ -128,7 +128,7 @@ class Backoff:
         self,
         min_s: float = DELAY_MIN_S,
         max_s: float = DELAY_MAX_S,
-        random: Callable[[], float] = random.random,
+        random: Callable[[], float] = lambda: random.random(),
     ) -> None:
         self._min_s = min_s
         self._max_s = max_s

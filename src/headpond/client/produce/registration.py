@@ -18,17 +18,18 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from headpond.client.link.link import Link
-from headpond.client.produce.slot import replace_note
-from headpond.model.errors import Fenced, HeadpondError, ProducerBusy
+from headpond.model.errors import BadFrame, Fenced, HeadpondError, ProducerBusy
+from headpond.storage.append import write_whole
+from headpond.storage.disk import Disk, read_whole
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.greeting import Ping
 from headpond.wire.control.producing import CloseProducer, OpenProducer, ProducerOpened
+from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 log = logging.getLogger("headpond.client")
 
@@ -53,13 +54,15 @@ class LeaseRecord(msgspec.Struct, array_like=True):
 
 
 class LeaseNote:
-    def __init__(self, path: Path | None = None) -> None:
-        """``path`` None keeps it in memory: without a refill there are no files to judge."""
+    def __init__(self, disk: Disk | None = None, path: str = "") -> None:
+        """Without a disk it is kept in memory: without a refill there are no files to judge."""
+        self._disk = disk
         self._path = path
         self._record = LeaseRecord()
-        if path is not None:
-            with suppress(OSError, msgspec.MsgspecError):
-                self._record = msgspec.msgpack.decode(path.read_bytes(), type=LeaseRecord)
+        if disk is not None:
+            with suppress(OSError, BadFrame, msgspec.MsgspecError):
+                if (frame := decode_at(read_whole(disk, path), 0, CONTROL_BYTES_MAX)) is not None:
+                    self._record = msgspec.msgpack.decode(frame.body, type=LeaseRecord)
 
     @property
     def last(self) -> int:
@@ -90,8 +93,11 @@ class LeaseNote:
         return epoch > 0 and (not held or epoch < self._record.first)
 
     def _write(self) -> None:
-        if self._path is not None:  # without it, files that are spilled now count as late
-            replace_note(self._path, msgspec.msgpack.encode(self._record))
+        if self._disk is not None:
+            with suppress(OSError):  # without it, files that are spilled now count as late
+                write_whole(
+                    self._disk, self._path, encode(FrameType.RECORD, msgspec.msgpack.encode(self._record))
+                )
 
 
 class ProducerRegistration:
@@ -143,9 +149,9 @@ class ProducerRegistration:
             self._timer.cancel()
             self._timer = None
 
-    def keep_note(self, path: Path) -> None:
+    def keep_note(self, disk: Disk, path: str) -> None:
         """From now on a file notes the held epochs."""
-        self.note = LeaseNote(path)
+        self.note = LeaseNote(disk, path)
         self.single = self.single or (not self._access and self.note.last > 0)
         if self.epoch:
             self.note.granted(self.epoch)

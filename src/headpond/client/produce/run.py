@@ -99,7 +99,7 @@ async def open_run(
         elif slot is not None:
             remembered = slot.cached_topic()
         if slot is not None and name:
-            registration.keep_note(slot.lease_file)
+            registration.keep_note(slot.disk, slot.lease_file)
         for destination in destinations:
             destination.like = remembered
         budget = Budget(options.refill_max)
