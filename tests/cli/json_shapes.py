@@ -14,6 +14,7 @@ from headpond.pipes.lab.run import LabResult
 from headpond.shapes import resources
 from headpond.shapes.convert import ErrorExplained
 from headpond.shapes.message import Row
+from headpond.sim.runner import Repeats, Scoreboard
 from headpond.spark.jobs.archive import ArchiveResult, CompactResult
 from headpond.spark.jobs.audit.audit import AuditResult
 from headpond.spark.jobs.audit.follow import FollowedAudit
@@ -510,6 +511,8 @@ PRINTS: dict[str, Any] = {
     "errors": list[ErrorExplained],
     "errors CODE": ErrorExplained,
     "explain": RouteExplainedShape,
+    "sim run": Scoreboard,
+    "sim meta": Repeats,
     "lab run": LabResult,
     "lab sweep": SweepResult,
     "spark run": Iterator[BatchSample],

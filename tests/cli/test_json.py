@@ -226,6 +226,8 @@ def test_commands_that_need_no_node(run: Run) -> None:
     assert run("errors", "disk-full", name="errors CODE")["retryable"] is True
     run("explain", "resend_many(window=8) | dedup", "--loss", 0.1)
     run("lab run", "--route", "resend", "--messages", 20)
+    assert run("sim run", "--seed", 3)["failures"] == []
+    assert run("sim meta", "--first", 3, "--seeds", 1)["different"] == []
 
 
 def test_a_sweeps_result() -> None:

@@ -1,0 +1,20 @@
+"""The ledger balances: every account adds up, and the log's account says how many messages the log has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from headpond.sim.history import Accounts, History, Read
+from headpond.sim.plan import Plan
+
+
+def check(history: History, plan: Plan) -> Iterator[str]:
+    found = Counter((read.topic, read.node) for read in history.of(Read))
+    for accounts in history.of(Accounts):
+        ledger = accounts.ledger
+        if not ledger.balanced:
+            yield f"{accounts.topic} at {accounts.node}: {ledger}"
+        if ledger.log.messages != found[accounts.topic, accounts.node]:
+            stored, there = ledger.log.messages, found[accounts.topic, accounts.node]
+            yield f"{accounts.topic} at {accounts.node}: {stored} messages by the account, {there} in the log"

@@ -1,0 +1,136 @@
+"""Everything that happened in a run, as the programs saw it; the checkers read nothing else of the clients.
+
+The history stands outside of the world: no fault touches it. A program notes what it does before it does it, so
+a program that is killed in between leaves the note that it may have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headpond.wire.control.ledger import LedgerInfo
+
+Event = TypeVar("Event")
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that a program gave to its producer."""
+
+    topic: str
+    value: bytes
+    key: bytes | None
+    producer: str
+    """The producer of a name on a machine; its processes follow one another."""
+    life: int
+    """Which process of the producer."""
+    number: int
+    """Counts the messages of this process."""
+    at_s: float
+    outcome: str = ""
+    """By the receipt: stored, duplicate, spilled or rejected; empty: no receipt came."""
+    entry: int | None = None
+    shard: int | None = None
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Delivered:
+    """A message that a program got."""
+
+    topic: str
+    subscription: str
+    node: str
+    consumer: str
+    life: int
+    shard: int
+    entry: int
+    value: bytes
+    key: bytes | None
+    attempt: int
+    at_s: float
+    node_starts: int
+    """How often the node had been started when the program got it."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """A program settled a delivery: ``ack``, ``skip`` or ``nack``."""
+
+    delivery: Delivered
+    how: str
+    at_s: float
+    confirmed_s: float | None = None
+    """When the node's disk had it, as ``flush`` said."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that a driver commits as one, under a number that it repeats after a crash."""
+
+    topic: str
+    writer: str
+    number: int
+    rows: list[list[bytes]]
+    """By task."""
+    committed: bool = False
+    """Whether the node said so."""
+
+
+@dataclass(slots=True)
+class Read:
+    """A message found in a topic's log at the end."""
+
+    topic: str
+    node: str
+    shard: int
+    entry: int
+    value: bytes
+    key: bytes | None
+
+
+@dataclass(slots=True)
+class Gone:
+    """Entries that a node says it does not have: damaged, expired, compacted."""
+
+    topic: str
+    node: str
+    shard: int
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The ledger of a topic at the end."""
+
+    topic: str
+    node: str
+    ledger: LedgerInfo
+
+
+@dataclass(slots=True)
+class History:
+    events: list[object] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """The trace: what happened, in order, in words."""
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    """By value: every value is sent once by a program."""
+
+    @property
+    def deliveries(self) -> int:
+        return sum(1 for _ in self.of(Delivered))
+
+    def of(self, kind: type[Event]) -> Iterator[Event]:
+        return (event for event in self.events if isinstance(event, kind))
+
+    def note(self, at_s: float, text: str) -> None:
+        self.lines.append(f"{at_s:10.4f} {text}")
+
+    def add(self, event: object) -> None:
+        self.events.append(event)
+        if isinstance(event, Sent):
+            self.sent[event.value] = event

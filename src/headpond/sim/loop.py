@@ -1,0 +1,193 @@
+"""An event loop without a machine: its clock jumps to the next timer, and every callback belongs to a process.
+
+Client and node code runs on it unchanged. A callback that is scheduled while a process runs belongs to that
+process. A killed process runs no further callback; a stopped one runs them when it is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
+
+BEGIN_S = 1_000.0
+"""The monotonic clock when a run begins."""
+
+
+class Owner(Protocol):
+    """What the loop and the network know of a process."""
+
+    place: str
+    """The machine's name, which is its network address."""
+    killed: bool
+
+    def may_run(self, handle: asyncio.Handle) -> bool: ...
+
+    def work(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+    async def dial(
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]: ...
+
+    def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Any: ...
+
+
+class Deadlock(Exception):
+    """Nothing is ready and no timer is set: what the world waits for cannot come."""
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    def __init__(self) -> None:
+        self.process: Owner | None = None
+        """Whose callback runs now; None: the world's own."""
+        self.callbacks = 0
+        self.faults: list[str] = []
+        """Exceptions that no one handled, which asyncio would log."""
+        self._now_s = BEGIN_S
+        self._ready: deque[tuple[Owner | None, asyncio.Handle]] = deque()
+        self._timers: list[tuple[float, int, Owner | None, asyncio.TimerHandle]] = []
+        self._numbers = 0
+        self._tasks: list[asyncio.Task[Any]] = []
+        """All of them: collecting one of a killed process would run its ``finally`` blocks."""
+        self._closed = False
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Coroutine[Any, Any, Result]) -> Result:  # type: ignore[override]
+        events._set_running_loop(self)
+        try:
+            task = self.create_task(future)
+            while not task.done():
+                self._step()
+            return task.result()
+        finally:
+            events._set_running_loop(None)
+
+    def _step(self) -> None:
+        """Runs one callback; the clock jumps if none is ready."""
+        if not self._ready:
+            self._jump()
+        owner, handle = self._ready.popleft()
+        if handle.cancelled() or (owner is not None and not owner.may_run(handle)):
+            return
+        self.callbacks += 1
+        self.process = owner
+        handle._run()
+        self.process = None
+
+    def _jump(self) -> None:
+        while self._timers:
+            when, _, owner, handle = heapq.heappop(self._timers)
+            if not handle.cancelled():
+                self._now_s = max(self._now_s, when)
+                self._ready.append((owner, handle))
+                return
+        raise Deadlock
+
+    def close(self) -> None:
+        """Ends what still waits; nothing that it does now has an effect."""
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with suppress(BaseException):
+                    task.get_coro().close()
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def is_running(self) -> bool:
+        return not self._closed
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if self.process is None or not self.process.killed:
+            self.faults.append(f"{context.get('message')}: {error!r}")
+
+    # --- scheduling ---------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append((self.process, handle))
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._numbers += 1
+        heapq.heappush(self._timers, (when, self._numbers, self.process, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
+
+    def call_in(
+        self, owner: Owner | None, delay_s: float, callback: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        """Schedules a callback of another process."""
+        before, self.process = self.process, owner
+        try:
+            return self.call_later(delay_s, callback, *args)
+        finally:
+            self.process = before
+
+    def hold(self, owner: Owner, handles: list[asyncio.Handle]) -> None:
+        """Runs the callbacks that a resumed process has missed."""
+        self._ready.extend((owner, handle) for handle in handles)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Result], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Result]:
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks.append(task)
+        return task
+
+    # --- what a process asks its machine for --------------------------------------------------------
+
+    @property
+    def _caller(self) -> Owner:
+        assert self.process is not None, "only a process uses its machine"
+        return self.process
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Result], *args: Any
+    ) -> asyncio.Future[Result]:
+        return self._caller.work(executor, func, *args)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        return await self._caller.dial(protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
+    ) -> Any:
+        return self._caller.listen(protocol_factory, host, port)

@@ -1,0 +1,336 @@
+"""Machines and the processes on them: what can be killed, stopped, cut off from power, and started again.
+
+A process reaches its machine's disk through ``ProcessDisk``, so that a killed process writes nothing, whatever
+its ``finally`` blocks try. Every disk operation and every effect of a node is a *point*: a process can be
+killed before each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from headpond.model.errors import DataLocked, RefillInUse
+from headpond.sim.loop import SimLoop
+from headpond.sim.network import Listener, Network
+from headpond.storage.disk import DiskFile
+from headpond.storage.folder_lock import LOCK_NAME
+from headpond.storage.memory_disk import Keep, MemoryDisk
+
+Result = TypeVar("Result")
+
+EPOCH_US = 1_700_000_000_000_000
+"""The time of day on a machine with a right clock when a run begins."""
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that it would still do happens."""
+
+
+class Machine:
+    """A disk and a clock. They outlive the processes."""
+
+    def __init__(self, loop: SimLoop, network: Network, name: str, seed: str) -> None:
+        self.loop = loop
+        self.network = network
+        self.name = name
+        self.random = random.Random(f"{seed} {name}")
+        self.disk = MemoryDisk(self.random.randrange(1 << 32))
+        self.skew_us = 0
+        """By how much the time of day is wrong; the monotonic clock never is."""
+        self.work_s_max = 0.002
+        """How long a disk's work takes at most."""
+        self.processes: list[Process] = []
+        self.locks: dict[str, Process] = {}
+
+    def start(self, name: str) -> Process:
+        process = Process(self, name, self.random.randrange(1 << 62))
+        self.processes.append(process)
+        return process
+
+    def cut_power(self, keep: Keep) -> None:
+        """Kills every process; connections fall silent instead of ending, and unsynced bytes are lost."""
+        for process in self.processes:
+            process.kill(silently=True)
+        self.disk.crash(keep=keep)
+
+    def now_us(self) -> int:
+        return EPOCH_US + self.skew_us + round(self.loop.time() * 1e6)
+
+
+class Process:
+    def __init__(self, machine: Machine, name: str, seed: int) -> None:
+        self.machine = machine
+        self.loop = machine.loop
+        self.network = machine.network
+        self.place = machine.name
+        self.name = name
+        self.random = random.Random(seed)
+        self.killed = False
+        self.stopped = False
+        self.disk = ProcessDisk(self, machine.disk)
+        self.points: Counter[str] = Counter()
+        self.kill_after: int | None = None
+        """How many points it has left."""
+        self.killed_at = ""
+        self.on_killed: Callable[[], None] = lambda: None
+        self._missed: list[asyncio.Handle] = []
+        self._free_at_s: dict[int, float] = {}
+        """By executor with one thread: when it has done its jobs."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Runs a coroutine in this process."""
+        before, self.loop.process = self.loop.process, self
+        try:
+            return self.loop.create_task(work)
+        finally:
+            self.loop.process = before
+
+    def may_run(self, handle: asyncio.Handle) -> bool:
+        if self.stopped and not self.killed:
+            self._missed.append(handle)
+        return not (self.killed or self.stopped)
+
+    def kill(self, *, silently: bool = False) -> None:
+        """SIGKILL. ``silently``: its peers are not informed that its connections ended (the machine is off)."""
+        if self.killed:
+            return
+        self.killed = True
+        self._missed.clear()
+        for folder, owner in list(self.machine.locks.items()):
+            if owner is self:
+                del self.machine.locks[folder]
+        self.network.process_ended(self, silently=silently)
+        self.on_killed()
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.stopped = True
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on as if no time had passed."""
+        self.stopped = False
+        missed, self._missed = self._missed, []
+        self.loop.hold(self, missed)
+
+    def point(self, label: str) -> None:
+        """A place where the process may be killed."""
+        if self.killed:
+            raise Killed
+        self.points[label] += 1
+        if self.kill_after is not None:
+            self.kill_after -= 1
+            if self.kill_after < 0:
+                self.killed_at = label
+                self.kill()
+                raise Killed
+
+    def disk_at(self, folder: str) -> ProcessDisk:
+        return ProcessDisk(self, self.machine.disk, folder)
+
+    async def dial(
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        return await self.network.dial(self, factory, (host, port))
+
+    def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
+        return self.network.listen(self, factory, (host, port))
+
+    # --- threads ------------------------------------------------------------------------------------
+
+    def work(
+        self, executor: Executor | None, func: Callable[..., Result], *args: Any
+    ) -> asyncio.Future[Result]:
+        """Does a thread's job at some later time, and gives its result later still."""
+        future: asyncio.Future[Result] = self.loop.create_future()
+
+        def run() -> None:
+            result: Result | None = None
+            failure: BaseException | None = None
+            try:
+                result = func(*args)
+            except Killed:
+                return
+            except Exception as error:  # noqa: BLE001  # the waiter gets it
+                failure = error
+            self.loop.call_later(self._delay_s(), finish, result, failure)
+
+        def finish(result: Any, failure: BaseException | None) -> None:
+            if future.done():
+                return
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+
+        self._schedule(executor, run)
+        return future
+
+    def executor(self, threads: int, thread_name_prefix: str = "") -> SimExecutor:
+        return SimExecutor(self)
+
+    def _schedule(self, executor: object, run: Callable[[], None]) -> None:
+        start_s = self.loop.time() + self._delay_s()
+        if executor is not None and getattr(executor, "_max_workers", 0) == 1:
+            start_s = max(start_s, self._free_at_s.get(id(executor), 0.0))
+            self._free_at_s[id(executor)] = start_s
+        self.loop.call_at(start_s, run)
+
+    def submit(self, job: Callable[..., Any], *args: Any) -> None:
+        """A job whose result nobody takes."""
+
+        def run() -> None:
+            with suppress(Killed):
+                job(*args)
+
+        self._schedule(None, run)
+
+    def _delay_s(self) -> float:
+        return self.random.random() * self.machine.work_s_max
+
+
+class SimExecutor(Executor):
+    """The threads of a node."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Nobody takes the result: the job reports to the loop itself."""
+        self._process.submit(fn, *args)
+        return Future()
+
+
+class ProcessDisk:
+    """A folder of the machine's disk as one process has it; the Disk protocol."""
+
+    def __init__(self, process: Process, disk: MemoryDisk, folder: str = "") -> None:
+        self._process = process
+        self._disk = disk
+        self._folder = f"{folder.strip('/')}/" if folder else ""
+
+    def _changing(self, operation: str, path: str) -> str:
+        """The whole path of a file that is changed now."""
+        path = self._folder + path
+        self._process.point(f"disk {operation} {_kind(path)}")
+        return path
+
+    def _path(self, path: str) -> str:
+        if self._process.killed:
+            raise Killed
+        return self._folder + path
+
+    def create(self, path: str) -> ProcessFile:
+        return ProcessFile(self._process, self._disk.create(self._changing("create", path)))
+
+    def open(self, path: str, *, writable: bool = False) -> ProcessFile:
+        return ProcessFile(self._process, self._disk.open(self._path(path), writable=writable))
+
+    def list(self, folder: str) -> list[str]:
+        return self._disk.list(self._path(folder))
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(self._path(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        self._disk.rename(self._changing("rename", path), self._folder + new_path)
+
+    def remove(self, path: str) -> None:
+        self._disk.remove(self._changing("remove", path))
+
+    def remove_tree(self, folder: str) -> None:
+        self._disk.remove_tree(self._changing("remove", folder))
+
+    def sync_folder(self, folder: str) -> None:
+        self._disk.sync_folder(self._changing("sync_folder", folder))
+
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes()
+
+    def measure(self, after_s: float = 0.0) -> None:
+        """Its free room needs no measuring."""
+
+    def lock(self) -> None:
+        owner = self._process.machine.locks.setdefault(self._folder, self._process)
+        if owner is not self._process:
+            raise DataLocked(f"{owner} uses the folder")
+
+    def unlock(self) -> None:
+        self._process.machine.locks.pop(self._folder, None)
+
+    def lock_folder(self, folder: str) -> FolderHeld:
+        path = self._path(folder)
+        owner = self._process.machine.locks.setdefault(path, self._process)
+        if owner is not self._process:
+            raise RefillInUse(f"{owner} uses the folder")
+        if not self._disk.exists(f"{path}/{LOCK_NAME}"):
+            self._disk.create(f"{path}/{LOCK_NAME}").close()
+        return FolderHeld(self._process, path)
+
+
+class FolderHeld:
+    def __init__(self, process: Process, path: str) -> None:
+        self._process = process
+        self._path = path
+
+    def release(self) -> None:
+        if not self._process.killed:
+            self._process.machine.locks.pop(self._path, None)
+
+
+class ProcessFile:
+    """An open file of a process."""
+
+    __slots__ = ("_file", "_process", "path")
+
+    def __init__(self, process: Process, file: DiskFile) -> None:
+        self._process = process
+        self._file = file
+        self.path = file.path
+
+    def _point(self, operation: str) -> None:
+        self._process.point(f"disk {operation} {_kind(self.path)}")
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if self._process.killed:
+            raise Killed
+        return self._file.read_at(offset, size)
+
+    def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
+        self._point("write")
+        return self._file.write_at(offset, parts)
+
+    def preallocate(self, size: int) -> None:
+        self._point("preallocate")
+        self._file.preallocate(size)
+
+    def truncate(self, size: int) -> None:
+        self._point("truncate")
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._point("sync")
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _kind(path: str) -> str:
+    """What a file is: its folder, without the names and numbers that differ from run to run."""
+    head, _, rest = path.partition("/")
+    name = rest.rpartition("/")[2]
+    return f"{head}/*{name[name.rfind('.') :] if '.' in name else ''}" if rest else head

@@ -1,0 +1,83 @@
+"""What a process takes from its machine besides sockets and disk: time and randomness, from the run's seed.
+
+The product calls the standard library (``time.monotonic()``, ``secrets.token_bytes()``). During a run these
+names lead to the process that runs at the moment.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headpond.client.produce import slot
+from headpond.sim.loop import SimLoop
+from headpond.sim.process import EPOCH_US, Process
+
+
+@contextmanager
+def simulated(loop: SimLoop, seed: str) -> Iterator[None]:
+    """Inside, time and randomness are those of the run."""
+    own = random.Random(f"{seed} world")
+
+    def chance() -> random.Random:
+        return loop.process.random if isinstance(loop.process, Process) else own
+
+    def now_us() -> int:
+        if isinstance(loop.process, Process):
+            return loop.process.machine.now_us()
+        return EPOCH_US + round(loop.time() * 1e6)
+
+    def no_sleep(seconds: float) -> None:
+        raise AssertionError("a thread that sleeps stops the whole world")
+
+    calls: list[tuple[Any, str, Callable[..., Any]]] = [
+        (time, "time", lambda: now_us() / 1e6),
+        (time, "time_ns", lambda: now_us() * 1000),
+        (time, "monotonic", loop.time),
+        (time, "monotonic_ns", lambda: round(loop.time() * 1e9)),
+        (time, "sleep", no_sleep),
+        (os, "urandom", lambda size: chance().randbytes(size)),
+        (secrets, "token_bytes", lambda size=32: chance().randbytes(size)),
+        (secrets, "token_hex", lambda size=32: chance().randbytes(size).hex()),
+        (secrets, "randbelow", lambda end: chance().randrange(end)),
+        (random, "random", lambda: chance().random()),
+        (uuid, "uuid4", lambda: uuid.UUID(bytes=chance().randbytes(16), version=4)),
+        (slot, "OsDisk", lambda place: _caller(loop).disk_at(str(place))),
+        (socket, "gethostname", lambda: loop.process.place if loop.process else "world"),
+    ]
+    undo: list[tuple[Any, str, Any]] = []
+    for module, name, call in calls:
+        real = getattr(module, name)
+        shared = [] if module is slot else _aliases(real)
+        for place, alias in [(module, name), *shared]:
+            undo.append((place, alias, real))
+            setattr(place, alias, call)
+    try:
+        yield
+    finally:
+        for place, alias, real in undo:
+            setattr(place, alias, real)
+
+
+def _caller(loop: SimLoop) -> Process:
+    assert isinstance(loop.process, Process), "only a process has a disk"
+    return loop.process
+
+
+def _aliases(real: Any) -> list[tuple[Any, str]]:
+    """Where the product has imported a function by name."""
+    return [
+        (module, alias)
+        for path, module in list(sys.modules.items())
+        if path.startswith("headpond.")
+        for alias, value in list(vars(module).items())
+        if value is real
+    ]
