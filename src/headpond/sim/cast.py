@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
-from headpond.sim.actors.actor import Actor
-from headpond.sim.actors.consumer import ConsumerActor
-from headpond.sim.actors.producer import ProducerActor
-from headpond.sim.actors.writer import DriverActor
+from headpond.sim.actors.actor import Actor, Program
+from headpond.sim.actors.consumer import ConsumerProgram
+from headpond.sim.actors.producer import ProducerProgram
+from headpond.sim.actors.writer import DriverProgram
 from headpond.sim.history import History
 from headpond.sim.loop import SimLoop
 from headpond.sim.network import Network
@@ -24,30 +26,31 @@ class Cast:
         self.history = History()
         self.random = random.Random(f"{plan.seed} faults")
         self.nodes = {name: SimNode(self.machine(name)) for name in plan.nodes}
+        self.tempo = plan.tempo
         self.producers = [
-            ProducerActor(self.machine(each.name), each, self.nodes[each.node].url, self.history, self.seed)
-            for each in plan.producers
+            self._actor(each.name, ProducerProgram, each, self.nodes[each.node].url) for each in plan.producers
         ]
         self.consumers = [
-            ConsumerActor(self.machine(name), name, each, self.nodes[each.node], self.history, self.seed)
+            self._actor(f"{each.name}c{number}", ConsumerProgram, each, self.nodes[each.node])
             for each in plan.subscriptions
-            for name in (f"{each.name}c{number}" for number in range(1, each.consumers + 1))
+            for number in range(1, each.consumers + 1)
         ]
         self.drivers = [
-            DriverActor(
-                self.machine(each.name),
-                self.machine(f"{each.name} tasks"),
+            self._actor(
+                each.name,
+                DriverProgram,
                 each,
                 self.nodes[each.node].url,
-                self.history,
-                self.seed,
+                self.machine(f"{each.name} tasks"),
             )
             for each in plan.writers
         ]
 
-        self.tempo = plan.tempo
-        for actor in self.actors:
-            actor.tempo = plan.tempo
+    def _actor(self, name: str, program: Callable[..., Program], *options: Any) -> Actor:
+        def new(actor: Actor, process: Process, life: int) -> Program:
+            return program(actor, process, life, *options)
+
+        return Actor(self.machine(name), name, self.history, self.seed, new, self.tempo)
 
     def pause_s(self) -> float:
         """How long a partition or a standstill lasts."""

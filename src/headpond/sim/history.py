@@ -20,6 +20,7 @@ class Sent:
     """A message that a program gave to its producer."""
 
     topic: str
+    node: str
     value: bytes
     key: bytes | None
     producer: str
@@ -77,6 +78,8 @@ class Batch:
     """By task."""
     committed: bool = False
     """Whether the node said so."""
+    noted: bool = False
+    """Whether the driver has noted that, and goes on with the next one."""
 
 
 @dataclass(slots=True)

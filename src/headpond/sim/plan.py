@@ -31,6 +31,8 @@ class ProducerPlan:
     registered: bool
     """Whether it has a name at the node; with ``single``, a lease."""
     single: bool
+    keys: float
+    """The share of messages with a key."""
     pause_s: float
     burst: int
     options: dict[str, object] = field(default_factory=dict)
@@ -172,6 +174,7 @@ def _producer(
         refill=chance.random() < 0.6,
         registered=registered,
         single=registered and chance.random() < 0.5,
+        keys=chance.choice([0.0, 0.7, 0.7, 1.0]),
         pause_s=chance.choice([0.3, 1.0]) * burst * tempo,
         burst=burst,
         options=options,

@@ -16,6 +16,7 @@ from headpond.sim.faults import FAULTS
 from headpond.sim.history import Accounts, Gone, Read
 from headpond.sim.loop import BEGIN_S, Deadlock
 from headpond.sim.plan import Plan
+from headpond.sim.process import Machine
 from headpond.sim.surroundings import simulated
 
 LIVENESS_S = 600.0
@@ -124,7 +125,7 @@ class World:
         for sender in senders:
             sender.ending = True
         for consumer in cast.consumers:
-            consumer.refuse = 0.0
+            consumer.calm = True
         await self._wait_for("senders end", lambda: not any(sender.up for sender in senders))
         await self._empty_refills()
         await self._observer.spawn(self._wait_settled())
@@ -139,9 +140,11 @@ class World:
     async def _empty_refills(self) -> None:
         """Producers are started until the refill of each is delivered."""
         over_s = self.cast.loop.time() + LIVENESS_S
-        while left := [producer for producer in self.cast.producers if producer.spilled]:
+        while left := [producer for producer in self.cast.producers if _spilled(producer.machine)]:
             if self.cast.loop.time() > over_s:
-                raise Stuck(f"after healing, not delivered: {[(each.name, each.spilled) for each in left]}")
+                raise Stuck(
+                    f"after healing, not delivered: {[(each.name, _spilled(each.machine)) for each in left]}"
+                )
             for producer in left:
                 producer.start()
             await asyncio.sleep(1.0)
@@ -182,8 +185,9 @@ class World:
                             f"{node.machine.name} holds {node.core.unacked_bytes} unacked bytes"
                         )
             for actor in self.cast.actors:
-                if actor.up and (excess := actor.excess()):
-                    self.excesses.append(f"{actor.name} {excess}")
+                for program in actor.running:
+                    if excess := program.excess():
+                        self.excesses.append(f"{actor.name} {excess}")
 
     def _heal(self) -> None:
         cast = self.cast
@@ -251,3 +255,8 @@ class World:
                             add(Read(topic, node, shard, message.entry, value, message.key))
                     for lost in part.lost:
                         add(Gone(topic, node, *lost))
+
+
+def _spilled(machine: Machine) -> list[str]:
+    """The files in its refill."""
+    return [path for path in machine.disk.paths() if path.endswith(".refill")]

@@ -2,7 +2,7 @@
 
 In reading order::
 
-    actor      A program on its own machine, killed and started again
+    actor      A program on a machine: killed, stopped, started again, or run twice at a time
     producer   It sends
     consumer   It consumes and settles
     writer     A driver and its tasks, which write staged batches as Spark does

@@ -1,10 +1,11 @@
-"""A program on its own machine, killed and started again by the world."""
+"""A program on a machine: killed, stopped, started again, or run twice at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import headpond
 from headpond.client.link.dialling import Backoff
@@ -16,75 +17,113 @@ REST_S = 60.0
 SLOW_MAX = 30.0
 
 
-class Actor(ABC):
-    """A program on its own machine. A killed one is started again with ``start``."""
+class Actor:
+    """Starts the processes of a program, which follow one another; ``twin`` starts one beside another."""
 
-    def __init__(self, machine: Machine, name: str, history: History, seed: str) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        name: str,
+        history: History,
+        seed: str,
+        program: Callable[[Actor, Process, int], Program],
+        tempo: float = 1.0,
+    ) -> None:
         self.machine = machine
         self.name = name
         self.history = history
         self.random = random.Random(f"{seed} {name}")
-        self.life = 0
-        self.tempo = 1.0
+        self.tempo = tempo
+        """By how much a run takes longer than a dense one."""
         self.ending = False
-        """Whether the program should come to its end."""
-        self.process: Process | None = None
-        self.task: asyncio.Task[None] | None = None
+        """Whether the programs should come to their end."""
+        self.calm = False
+        """Whether the programs should do nothing that delays others."""
         self.failure = ""
         """An exception that no user expects."""
+        self.lives = 0
+        self._program = program
+        self._running: list[Program] = []
+
+    @property
+    def running(self) -> list[Program]:
+        """The programs that run, oldest first."""
+        self._running = [program for program in self._running if program.up]
+        return self._running
 
     @property
     def up(self) -> bool:
-        return (
-            self.task is not None
-            and not self.task.done()
-            and self.process is not None
-            and not self.process.killed
-        )
+        return bool(self.running)
+
+    @property
+    def process(self) -> Process | None:
+        """The newest one that runs."""
+        return self.running[-1].process if self.running else None
 
     def start(self) -> None:
-        if self.up:
-            return
-        self.life += 1
-        self.process = self.machine.start(f"{self.name}#{self.life}")
-        self.task = self.process.spawn(self._run())
+        if not self.up:
+            self.twin()
 
-    async def _run(self) -> None:
-        process = self.process
-        assert process is not None
+    def twin(self) -> None:
+        """Starts a process, also beside one that runs."""
+        self.lives += 1
+        process = self.machine.start(f"{self.name}#{self.lives}")
+        program = self._program(self, process, self.lives)
+        program.task = process.spawn(program.main())
+        self._running.append(program)
+
+
+class Program(ABC):
+    """One process of an actor."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, actor: Actor, process: Process, life: int) -> None:
+        self.actor = actor
+        self.process = process
+        self.life = life
+        self.name = actor.name
+        self.history = actor.history
+        self.random = actor.random
+
+    @property
+    def up(self) -> bool:
+        return not self.task.done() and not self.process.killed
+
+    async def main(self) -> None:
         try:
-            await self.program()
+            await self.run()
         except HeadpondError as error:
             self.note(f"ends: {error.code}: {error.message}")
         except Exception as error:
-            self.failure = repr(error)
+            self.actor.failure = repr(error)
             raise
         finally:
-            if not process.killed:
-                process.kill()
+            if not self.process.killed:
+                self.process.kill()
 
     @abstractmethod
-    async def program(self) -> None: ...
-
-    async def rest(self, seconds: float) -> None:
-        """Sleeps, but not past its end."""
-        while seconds > 0 and not self.ending:
-            await asyncio.sleep(min(seconds, REST_S))
-            seconds -= REST_S
+    async def run(self) -> None: ...
 
     def excess(self) -> str:
         """Which limit the client exceeds, if it does."""
         return ""
 
+    async def rest(self, seconds: float) -> None:
+        """Sleeps, but not past its end."""
+        while seconds > 0 and not self.actor.ending:
+            await asyncio.sleep(min(seconds, REST_S))
+            seconds -= REST_S
+
     def slow_s(self, seconds: float) -> float:
         """A time that is longer in a run that lasts for hours."""
-        return seconds * min(self.tempo, SLOW_MAX)
+        return seconds * min(self.actor.tempo, SLOW_MAX)
 
     def now_s(self) -> float:
-        return self.machine.loop.time()
+        return asyncio.get_running_loop().time()
 
     def note(self, text: str) -> None:
-        self.history.note(self.now_s(), f"{self.name}#{self.life} {text}")
+        self.history.note(self.now_s(), f"{self.process} {text}")
 
     def connect(self, url: str) -> headpond.Client:
         return headpond.connect(

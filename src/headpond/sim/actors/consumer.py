@@ -7,43 +7,35 @@ from typing import Any
 
 import headpond
 from headpond.model.errors import SubscriptionBusy
-from headpond.sim.actors.actor import Actor, short
-from headpond.sim.history import Delivered, History, Settled
+from headpond.sim.actors.actor import Actor, Program, short
+from headpond.sim.history import Delivered, Settled
 from headpond.sim.node import SimNode
 from headpond.sim.plan import SubscriptionPlan
-from headpond.sim.process import Machine
+from headpond.sim.process import Process
 
 IDLE_S = 0.5
 """How long a program that has messages in hand waits for another one."""
 
 
-class ConsumerActor(Actor):
+class ConsumerProgram(Program):
     def __init__(
-        self,
-        machine: Machine,
-        name: str,
-        plan: SubscriptionPlan,
-        node: SimNode,
-        history: History,
-        seed: str,
+        self, actor: Actor, process: Process, life: int, plan: SubscriptionPlan, node: SimNode
     ) -> None:
-        super().__init__(machine, name, history, seed)
+        super().__init__(actor, process, life)
         self.plan = plan
         self.node = node
-        self.refuse = plan.refuse
         self._hands: list[tuple[Delivered, Any]] = []
         self._unconfirmed: list[Settled] = []
 
-    async def program(self) -> None:
+    async def run(self) -> None:
         plan = self.plan
-        self._hands, self._unconfirmed = [], []
         async with self.connect(self.node.url) as client:
             consumer = client.consumer(
                 plan.topic,
                 plan.name,
                 kind=plan.kind,
                 mode=plan.mode,
-                name=f"{self.name}#{self.life}",
+                name=str(self.process),
                 policy=plan.policy,
                 credit_bytes=plan.credit_bytes,
                 close_timeout=10.0,
@@ -64,7 +56,7 @@ class ConsumerActor(Actor):
             message = await consumer.receive(self.slow_s(IDLE_S))
             if message is not None:
                 self._hands.append((self._delivered(message), message))
-            elif self.ending and not self._hands:
+            elif self.actor.ending and not self._hands:
                 return
             if self._hands and (message is None or len(self._hands) >= self.plan.hold):
                 await asyncio.sleep(self.random.random() * self.plan.think_s)
@@ -94,7 +86,11 @@ class ConsumerActor(Actor):
     async def _settle(self, consumer: headpond.Consumer) -> None:
         chance = self.random
         delivered, message = self._hands.pop(0 if chance.random() < 0.8 else chance.randrange(len(self._hands)))
-        how = "nack" if chance.random() < self.refuse else chance.choice(["ack"] * 9 + ["skip"])
+        how = (
+            "nack"
+            if chance.random() < (0.0 if self.actor.calm else self.plan.refuse)
+            else chance.choice(["ack"] * 9 + ["skip"])
+        )
         settled = Settled(delivered, how, self.now_s())
         self.history.add(settled)
         self.note(f"{how}s {delivered.shard}/{delivered.entry}")

@@ -8,28 +8,23 @@ from typing import Any
 import headpond
 from headpond.model.errors import HeadpondError
 from headpond.model.receipt import Receipt
-from headpond.sim.actors.actor import Actor, short
-from headpond.sim.history import History, Sent
+from headpond.sim.actors.actor import Actor, Program, short
+from headpond.sim.history import Sent
 from headpond.sim.plan import ProducerPlan
-from headpond.sim.process import Machine
+from headpond.sim.process import Process
 
 MESSAGE_BYTES_MAX = 1000
 """The last message that a producer takes may exceed its limit."""
-KEYS = (None, None, b"a", b"b", b"c", b"d")
+KEYS = (b"a", b"b", b"c", b"d")
 
 
-class ProducerActor(Actor):
-    def __init__(self, machine: Machine, plan: ProducerPlan, url: str, history: History, seed: str) -> None:
-        super().__init__(machine, plan.name, history, seed)
+class ProducerProgram(Program):
+    def __init__(self, actor: Actor, process: Process, life: int, plan: ProducerPlan, url: str) -> None:
+        super().__init__(actor, process, life)
         self.plan = plan
         self.url = url
         self._number = 0
         self._producer: headpond.Producer | None = None
-
-    @property
-    def spilled(self) -> list[str]:
-        """Its files in the refill."""
-        return [path for path in self.machine.disk.paths() if path.endswith(".refill")]
 
     def excess(self) -> str:
         producer, limit = self._producer, self.plan.options.get("memory_max", 64 << 20)
@@ -38,11 +33,10 @@ class ProducerActor(Actor):
             return ""
         return f"holds {producer.stats.memory_bytes} bytes, and memory_max is {limit}"
 
-    async def program(self) -> None:
+    async def run(self) -> None:
         plan = self.plan
-        self._number = 0
         async with self.connect(self.url) as client:
-            producer = client.producer(
+            producer = self._producer = client.producer(
                 plan.topic,
                 plan.name if plan.registered else None,
                 refill="refill" if plan.refill else None,
@@ -51,9 +45,8 @@ class ProducerActor(Actor):
                 close_timeout=20.0,
                 **plan.options,  # type: ignore[arg-type]
             )
-            self._producer = producer
             async with producer:
-                while not self.ending:
+                while not self.actor.ending:
                     await self._burst(producer)
                     await self.rest(self.random.random() * plan.pause_s)
 
@@ -74,11 +67,11 @@ class ProducerActor(Actor):
 
     def _next(self) -> Sent:
         self._number += 1
-        text = f"{self.name}#{self.life}.{self._number}:"
-        value = text.encode() + self.random.randbytes(self.random.choice([0, 5, 40, 200])).hex().encode()
-        sent = Sent(
-            self.plan.topic, value, self.random.choice(KEYS), self.name, self.life, self._number, self.now_s()
-        )
+        plan, chance = self.plan, self.random
+        text = f"{self.process}.{self._number}:"
+        value = text.encode() + chance.randbytes(chance.choice([0, 5, 40, 200])).hex().encode()
+        key = chance.choice(KEYS) if plan.keys and chance.random() < plan.keys else None
+        sent = Sent(plan.topic, plan.node, value, key, self.name, self.life, self._number, self.now_s())
         self.history.add(sent)
         self.note(f"posts {text} key {sent.key!r}")
         return sent

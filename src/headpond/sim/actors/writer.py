@@ -12,35 +12,43 @@ import pyarrow as pa
 
 import headpond
 from headpond.model.errors import HeadpondError
-from headpond.sim.actors.actor import Actor
-from headpond.sim.history import Batch, History
+from headpond.sim.actors.actor import Actor, Program
+from headpond.sim.history import Batch
 from headpond.sim.plan import WriterPlan
-from headpond.sim.process import Machine
+from headpond.sim.process import Machine, Process
 
 TIMEOUT_S = 15.0
 """How long a driver waits for a task, before it starts it again."""
 
 
-class DriverActor(Actor):
+class DriverProgram(Program):
     def __init__(
-        self, machine: Machine, tasks: Machine, plan: WriterPlan, url: str, history: History, seed: str
+        self, actor: Actor, process: Process, life: int, plan: WriterPlan, url: str, tasks: Machine
     ) -> None:
-        super().__init__(machine, plan.name, history, seed)
+        super().__init__(actor, process, life)
         self.plan = plan
         self.url = url
         self._tasks = tasks
-        self._checkpoint = 0
-        """The last batch that the driver has noted as done, on a disk that no fault touches."""
 
-    async def program(self) -> None:
+    async def run(self) -> None:
+        number = self._checkpoint()
         async with self.connect(self.url) as client, client.writer(self.plan.name, timeout=30.0) as writer:
-            while not self.ending:
-                await self._batch(writer, self._checkpoint + 1)
-                self._checkpoint += 1
+            while not self.actor.ending:
+                number += 1
+                batch = self._batch_of(number)
+                await self._commit(writer, batch)
+                batch.noted = True
                 await self.rest(self.random.random() * self.plan.pause_s)
 
-    async def _batch(self, writer: headpond.Writer, number: int) -> None:
-        batch = self._batch_of(number)
+    def _checkpoint(self) -> int:
+        """The last batch that a driver has noted as done, on a disk that no fault touches."""
+        return max((batch.number for batch in self._batches() if batch.noted), default=0)
+
+    def _batches(self) -> list[Batch]:
+        return [batch for batch in self.history.of(Batch) if batch.writer == self.name]
+
+    async def _commit(self, writer: headpond.Writer, batch: Batch) -> None:
+        number = batch.number
         stages = await asyncio.gather(*(self._stage(rows) for rows in batch.rows))
         self.note(f"commits batch {number}")
         done = await writer.commit(number, stages)
@@ -51,8 +59,8 @@ class DriverActor(Actor):
             self.note(f"repeats batch {number}: {(await writer.commit(number, stages)).outcome}")
 
     def _batch_of(self, number: int) -> Batch:
-        for batch in self.history.of(Batch):
-            if (batch.writer, batch.number) == (self.name, number):
+        for batch in self._batches():
+            if batch.number == number:
                 return batch
         rows = [
             [
@@ -84,7 +92,7 @@ class DriverActor(Actor):
         except HeadpondError as error:
             self.note(f"a task failed: {error.code}")
             return
-        self.machine.loop.call_in(self.process, 0.0, _finish, done, stage)
+        self.process.loop.call_in(self.process, 0.0, _finish, done, stage)
 
 
 def _finish(done: asyncio.Future[headpond.Stage], stage: headpond.Stage) -> None:
