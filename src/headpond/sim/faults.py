@@ -11,6 +11,7 @@ from collections.abc import Callable
 from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.node import SimNode
+from headpond.sim.process import Machine
 from headpond.storage.memory_disk import Keep
 
 KEEP: tuple[Keep, ...] = ("none", "all", "some", "some")
@@ -142,16 +143,30 @@ def clock_jump(cast: Cast) -> bool:
 
 
 def sync_fails(cast: Cast) -> bool:
-    node = cast.random.choice(list(cast.nodes.values()))
-    cast.note(f"the next sync of {node.machine.name} fails")
-    node.machine.disk.fail_next("sync", errno.EIO)
+    return _fail_sync(cast, cast.random.choice(list(cast.nodes.values())).machine)
+
+
+def sync_of_client_fails(cast: Cast) -> bool:
+    return _fail_sync(cast, cast.random.choice(cast.actors).machine)
+
+
+def _fail_sync(cast: Cast, machine: Machine) -> bool:
+    cast.note(f"the next sync of {machine.name} fails")
+    machine.disk.fail_next("sync", errno.EIO)
     return True
 
 
 def write_fails(cast: Cast) -> bool:
-    node = cast.random.choice(list(cast.nodes.values()))
-    cast.note(f"the next writes of {node.machine.name} find the disk full")
-    node.machine.disk.fail_next("write", errno.ENOSPC, cast.random.choice([1, 3]))
+    return _fail_writes(cast, cast.random.choice(list(cast.nodes.values())).machine)
+
+
+def write_of_client_fails(cast: Cast) -> bool:
+    return _fail_writes(cast, cast.random.choice(cast.actors).machine)
+
+
+def _fail_writes(cast: Cast, machine: Machine) -> bool:
+    cast.note(f"the next writes of {machine.name} find the disk full")
+    machine.disk.fail_next("write", errno.ENOSPC, cast.random.choice([1, 3]))
     return True
 
 
@@ -171,4 +186,6 @@ FAULTS: dict[str, Callable[[Cast], bool]] = {
     "clock jump": clock_jump,
     "sync fails": sync_fails,
     "write fails": write_fails,
+    "sync of client fails": sync_of_client_fails,
+    "write of client fails": write_of_client_fails,
 }

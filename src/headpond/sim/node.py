@@ -42,6 +42,7 @@ class SimNode:
         self.settings = settings or Settings(
             data="memory",
             listen=f"{machine.name}:{PORT}",
+            threads=1,  # so two busy logs share a round of the commit journal
             journal_compact_bytes=2048,
             log=SMALL_FILES,
             insecure=True,

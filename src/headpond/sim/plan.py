@@ -86,6 +86,11 @@ class Plan:
     tempo: float = 1.0
     """By how much everything takes longer than in a dense run, so that some runs last for hours."""
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether no fault happens: nothing but delays."""
+        return not self.faults and not any(getattr(self.weather, name) for name in WEATHER)
+
 
 TEMPOS = (1.0, 1.0, 30.0, 300.0)
 
@@ -106,6 +111,8 @@ FAULTS = (
     "clock jump",
     "sync fails",
     "write fails",
+    "sync of client fails",
+    "write of client fails",
 )
 
 
@@ -167,11 +174,14 @@ def _producer(
         options["batch_rows"] = 3
     if chance.random() < 0.3:
         options["rotate_after"] = 5.0
+    refill = chance.random() < 0.6
+    if registered and refill and chance.random() < 0.3:
+        options["resume"] = True
     return ProducerPlan(
         name,
         chance.choice(topics).name,
         chance.choice(nodes),
-        refill=chance.random() < 0.6,
+        refill=refill,
         registered=registered,
         single=registered and chance.random() < 0.5,
         keys=chance.choice([0.0, 0.7, 0.7, 1.0]),

@@ -2,19 +2,40 @@
 
 In reading order::
 
-    lost         Nothing acknowledged is lost
-    altered      No message is altered or invented
-    batches      A staged batch is in its topic whole and once, or not at all
-    repeated     No unflagged repeat
-    order        Producer order
-    ledger       The ledger balances
-    returned     Nothing settled comes back
-    undelivered  After healing everything is delivered
+    lost       Nothing acknowledged is lost
+    altered    No message is altered or invented
+    receipts   A receipt is right
+    batches    A staged batch is in its topic whole and once, or not at all
+    repeated   No unflagged repeat
+    order      Producer order
+    keys       A key has one shard
+    ledger     The ledger balances
+    returned   Nothing settled comes back
+    unsettled  After healing everything is settled
+    turns      A resilient subscription gives out messages in turn
+    backoff    A refused message waits
+    apart      A key has one consumer at a time
+    dead       A message dies once
 """
 
 from collections.abc import Callable, Iterator
 
-from headpond.sim.checks import altered, batches, ledger, lost, order, repeated, returned, undelivered
+from headpond.sim.checks import (
+    altered,
+    apart,
+    backoff,
+    batches,
+    dead,
+    keys,
+    ledger,
+    lost,
+    order,
+    receipts,
+    repeated,
+    returned,
+    turns,
+    unsettled,
+)
 from headpond.sim.history import History
 from headpond.sim.plan import Plan
 
@@ -23,10 +44,16 @@ Check = Callable[[History, Plan], Iterator[str]]
 CHECKS: dict[str, Check] = {
     "lost": lost.check,
     "altered": altered.check,
+    "receipts": receipts.check,
     "batches": batches.check,
     "repeated": repeated.check,
     "order": order.check,
+    "keys": keys.check,
     "ledger": ledger.check,
     "returned": returned.check,
-    "undelivered": undelivered.check,
+    "unsettled": unsettled.check,
+    "turns": turns.check,
+    "backoff": backoff.check,
+    "apart": apart.check,
+    "dead": dead.check,
 }

@@ -1,0 +1,15 @@
+"""A receipt is right: the message is at the entry that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headpond.sim.history import History, Read
+from headpond.sim.plan import Plan
+
+
+def check(history: History, plan: Plan) -> Iterator[str]:
+    places = {(read.value, read.shard, read.entry) for read in history.of(Read)}
+    for sent in history.sent.values():
+        if sent.entry is not None and (sent.value, sent.shard, sent.entry) not in places:
+            yield f"{sent.value[:40]!r} is not at {sent.shard}/{sent.entry}, which its receipt names"
