@@ -88,6 +88,9 @@ move: $(READY) ## a consumer moves to the follower of a node that is killed: sen
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
 	@$(BIN)/python -m tests.producer.lives --seeds 10000
 
+planted: $(READY) ## plants a hundred bugs, one at a time, and shows which seed and which check of the simulation catch each
+	@$(BIN)/python -m tests.sim.plant
+
 fmt: $(READY) ## formats and fixes what can be fixed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 

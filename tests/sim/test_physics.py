@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 from headpond.sim.loop import SimLoop
 from headpond.sim.network import Network, Weather
@@ -158,3 +162,13 @@ def test_time_is_that_of_the_machine() -> None:
         assert round(seen[1] - seen[0], 3) == 5.0
 
     Stage().run(scenario)
+
+
+def test_a_module_that_is_imported_during_a_run_has_the_real_clock_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = ModuleType("headpond.imported_late")
+    monkeypatch.setitem(sys.modules, late.__name__, late)
+    with simulated(SimLoop(), "0"):  # type: ignore[abstract]
+        late.monotonic = time.monotonic  # type: ignore[attr-defined]
+    assert late.monotonic is time.monotonic

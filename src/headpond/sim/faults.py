@@ -11,7 +11,7 @@ from collections.abc import Callable
 from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.node import SimNode
-from headpond.sim.process import Machine
+from headpond.sim.process import Machine, Trap
 from headpond.storage.memory_disk import Keep
 
 KEEP: tuple[Keep, ...] = ("none", "all", "some", "some")
@@ -37,10 +37,20 @@ def kill_node(cast: Cast) -> bool:
 
 
 def kill_node_at_a_point(cast: Cast) -> bool:
-    if (node := _node(cast)) is None or node.process is None:
-        return False
-    node.process.kill_after = cast.random.choice([0, 1, 3, 10, 40, 200])
-    cast.note(f"{node.process} is killed after {node.process.kill_after} points")
+    return _set_trap(cast, cast.random.choice(list(cast.nodes.values())).machine, None)
+
+
+def cut_power_at_a_point(cast: Cast) -> bool:
+    return _set_trap(cast, cast.random.choice(list(cast.nodes.values())).machine, cast.random.choice(KEEP))
+
+
+def _set_trap(cast: Cast, machine: Machine, keep: Keep | None) -> bool:
+    """By count in one half of the cases, by kind in the other: so rare points get their share."""
+    if not machine.labels or cast.random.random() < 0.5:
+        machine.trap = Trap("", cast.random.choice([0, 1, 3, 10, 40]), keep)
+    else:
+        machine.trap = Trap(cast.random.choice(sorted(machine.labels)), cast.random.choice([0, 0, 1, 3]), keep)
+    cast.note(f"{machine.name} gets {machine.trap}")
     return True
 
 
@@ -89,10 +99,11 @@ def kill_client(cast: Cast) -> bool:
 
 
 def kill_client_at_a_point(cast: Cast) -> bool:
-    if (actor := _client(cast)) is None or actor.process is None:
-        return False
-    actor.process.kill_after = cast.random.choice([0, 1, 3, 10])
-    return True
+    return _set_trap(cast, cast.random.choice(cast.producers).machine, None)
+
+
+def cut_power_of_client_at_a_point(cast: Cast) -> bool:
+    return _set_trap(cast, cast.random.choice(cast.producers).machine, cast.random.choice(KEEP))
 
 
 def stop_client(cast: Cast) -> bool:
@@ -147,7 +158,7 @@ def sync_fails(cast: Cast) -> bool:
 
 
 def sync_of_client_fails(cast: Cast) -> bool:
-    return _fail_sync(cast, cast.random.choice(cast.actors).machine)
+    return _fail_sync(cast, cast.random.choice(cast.producers).machine)
 
 
 def _fail_sync(cast: Cast, machine: Machine) -> bool:
@@ -161,7 +172,7 @@ def write_fails(cast: Cast) -> bool:
 
 
 def write_of_client_fails(cast: Cast) -> bool:
-    return _fail_writes(cast, cast.random.choice(cast.actors).machine)
+    return _fail_writes(cast, cast.random.choice(cast.producers).machine)
 
 
 def _fail_writes(cast: Cast, machine: Machine) -> bool:
@@ -175,7 +186,9 @@ FAULTS: dict[str, Callable[[Cast], bool]] = {
     "kill node at a point": kill_node_at_a_point,
     "restart node": restart_node,
     "cut power": cut_power,
+    "cut power at a point": cut_power_at_a_point,
     "cut power of client": cut_power_of_client,
+    "cut power of client at a point": cut_power_of_client_at_a_point,
     "stop node": stop_node,
     "kill client": kill_client,
     "kill client at a point": kill_client_at_a_point,

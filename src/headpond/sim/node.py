@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterator
 
 from headpond.broker.core import NodeCore
 from headpond.broker.effects import Commit, Effect
@@ -77,6 +78,16 @@ class SimNode:
             await self._begin(process)
         except OSError:  # the process ends with an error, and its supervisor starts another
             process.kill()
+
+    def excesses(self, credits: dict[str, int]) -> Iterator[str]:
+        """Limits that it exceeds; ``credits`` has by subscription what a consumer grants."""
+        limits, unacked = self.settings.limits, self.core.unacked_bytes
+        if unacked > limits.staged_bytes + limits.window_bytes:
+            yield f"holds {unacked} unacked bytes"
+        for subscription in self.core.stores.subscriptions.all():
+            for each in subscription.attachments:
+                if each.credit_bytes > (granted := credits.get(subscription.name, each.credit_bytes)):
+                    yield f"has {each.credit_bytes} bytes of credit of {each.name}, which grants {granted}"
 
     def compare_recoveries(self) -> None:
         """Recovers a copy of the disk twice; both must find the same."""

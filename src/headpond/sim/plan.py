@@ -100,7 +100,9 @@ FAULTS = (
     "kill node at a point",
     "restart node",
     "cut power",
+    "cut power at a point",
     "cut power of client",
+    "cut power of client at a point",
     "stop node",
     "kill client",
     "kill client at a point",
@@ -146,8 +148,8 @@ def draw(seed: int) -> Plan:
     for name in chance.sample(WEATHER, chance.choice([0, 1, 1, 2])):
         setattr(weather, name, chance.choice([0.001, 0.01, 0.05]) if name not in ("stall", "split") else 0.1)
     weather.stall_s = chance.choice([0.2, 2.0])
-    kinds = chance.sample(FAULTS, chance.randint(0, 4))
-    faults = {name: chance.choice([2.0, 6.0, 20.0]) / tempo for name in kinds}
+    kinds = chance.sample(FAULTS, chance.randint(0, 5))
+    faults = {name: chance.choice([4.0, 12.0, 40.0]) / tempo for name in kinds}
     return Plan(
         seed,
         chance.choice([5.0, 15.0, 30.0]) * tempo,

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
 
 from headpond.model.errors import DataLocked, RefillInUse
 from headpond.sim.loop import SimLoop
@@ -32,6 +33,18 @@ class Killed(BaseException):
     """The process is gone: nothing that it would still do happens."""
 
 
+@dataclass(slots=True)
+class Trap:
+    """Where the next process of a machine ends."""
+
+    label: str
+    """The kind of point; empty: any."""
+    after: int
+    """How many of these points it has left."""
+    keep: Keep | None
+    """What the disk keeps of unsynced bytes if the machine loses its power there; None: the process ends."""
+
+
 class Machine:
     """A disk and a clock. They outlive the processes."""
 
@@ -45,6 +58,9 @@ class Machine:
         """By how much the time of day is wrong; the monotonic clock never is."""
         self.work_s_max = 0.002
         """How long a disk's work takes at most."""
+        self.trap: Trap | None = None
+        self.labels: set[str] = set()
+        """The kinds of points that its processes came to."""
         self.processes: list[Process] = []
         self.locks: dict[str, Process] = {}
 
@@ -128,12 +144,25 @@ class Process:
         if self.killed:
             raise Killed
         self.points[label] += 1
+        self.machine.labels.add(label)
         if self.kill_after is not None:
             self.kill_after -= 1
             if self.kill_after < 0:
-                self.killed_at = label
-                self.kill()
-                raise Killed
+                self._end_at(label, None)
+        trap = self.machine.trap
+        if trap is not None and trap.label in ("", label):
+            trap.after -= 1
+            if trap.after < 0:
+                self.machine.trap = None
+                self._end_at(label, trap.keep)
+
+    def _end_at(self, label: str, keep: Keep | None) -> NoReturn:
+        self.killed_at = label
+        if keep is None:
+            self.kill()
+        else:
+            self.machine.cut_power(keep)
+        raise Killed
 
     def disk_at(self, folder: str) -> ProcessDisk:
         return ProcessDisk(self, self.machine.disk, folder)

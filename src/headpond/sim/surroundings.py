@@ -63,6 +63,9 @@ def simulated(loop: SimLoop, seed: str) -> Iterator[None]:
     try:
         yield
     finally:
+        for module, name, call in calls:  # modules that were imported meanwhile took it by name
+            real = next(real for place, alias, real in undo if (place, alias) == (module, name))
+            undo += [(place, alias, real) for place, alias in _aliases(call)]
         for place, alias, real in undo:
             setattr(place, alias, real)
 

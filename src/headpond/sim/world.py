@@ -98,6 +98,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.excesses: list[str] = []
         """Limits that were exceeded."""
+        self._credits = {each.name: each.credit_bytes for each in plan.subscriptions}
         self._observer = self.cast.machine("observer").start("observer")
 
     async def live(self) -> None:
@@ -134,7 +135,9 @@ class World:
         await self._wait_for("consumers end", lambda: not any(consumer.up for consumer in cast.consumers))
         supervisor.cancel()
         await self._observer.spawn(self._read_all())
-        for node in cast.nodes.values():
+        for name, node in cast.nodes.items():
+            if node.core.unacked_bytes:
+                self.excesses.append(f"{name} holds {node.core.unacked_bytes} unacked bytes at rest")
             await node.stop()
 
     async def _empty_refills(self) -> None:
@@ -179,11 +182,9 @@ class World:
             await asyncio.sleep(self.cast.tempo)
             for node in self.cast.nodes.values():
                 if node.up and node.server is not None:
-                    limits = node.settings.limits
-                    if node.core.unacked_bytes > limits.staged_bytes + limits.window_bytes:
-                        self.excesses.append(
-                            f"{node.machine.name} holds {node.core.unacked_bytes} unacked bytes"
-                        )
+                    self.excesses += [
+                        f"{node.machine.name} {excess}" for excess in node.excesses(self._credits)
+                    ]
             for actor in self.cast.actors:
                 for program in actor.running:
                     if excess := program.excess():
@@ -196,6 +197,7 @@ class World:
         for machine in cast.machines:
             machine.skew_us = 0
             machine.disk.fail_never()
+            machine.trap = None
             for process in machine.processes:
                 process.kill_after = None
                 process.resume()

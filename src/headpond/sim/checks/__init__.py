@@ -13,6 +13,8 @@ In reading order::
     returned   Nothing settled comes back
     unsettled  After healing everything is settled
     turns      A resilient subscription gives out messages in turn
+    lease      A lease has one holder
+    hands      A program gets no message that it has in hand
     backoff    A refused message waits
     apart      A key has one consumer at a time
     dead       A message dies once
@@ -26,7 +28,9 @@ from headpond.sim.checks import (
     backoff,
     batches,
     dead,
+    hands,
     keys,
+    lease,
     ledger,
     lost,
     order,
@@ -53,6 +57,8 @@ CHECKS: dict[str, Check] = {
     "returned": returned.check,
     "unsettled": unsettled.check,
     "turns": turns.check,
+    "lease": lease.check,
+    "hands": hands.check,
     "backoff": backoff.check,
     "apart": apart.check,
     "dead": dead.check,

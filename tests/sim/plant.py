@@ -1,0 +1,152 @@
+"""Shows that the simulator finds bugs: plants each fault of planted.py in a copy of the source, and runs seeds.
+
+::
+
+    python -m tests.sim.plant [--seeds N] [--jobs J] [--only WORDS]
+
+A fault gets the first seeds whose plan has what it needs. Prints one line for each fault: the seed that caught
+it and the check that did. Exits with 1 if a fault was not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from headpond.sim.plan import WEATHER, Plan, draw
+from tests.sim.planted import FAULTS, PlantedFault
+
+SOURCE = Path(__file__).parents[2] / "src"
+SECONDS_MAX = 1200.0
+"""For the seeds of one fault."""
+SOUND_FAILS = "the sound source fails too"
+SEARCH = """
+import sys
+from headpond.sim.plan import draw
+from headpond.sim.runner import run_quietly
+
+for seed in map(int, sys.argv[1:]):
+    print(seed, flush=True)
+    if violations := run_quietly(draw(seed)).violations:
+        sys.exit(violations[0])
+"""
+"""Prints the seeds that it runs, and ends with the first violation."""
+
+
+class Finding(NamedTuple):
+    fault: PlantedFault
+    seed: int
+    violation: str
+    """Empty if no seed caught the fault."""
+
+    @property
+    def check(self) -> str:
+        return self.violation.partition(":")[0]
+
+    @property
+    def caught(self) -> bool:
+        return bool(self.violation) and self.check != SOUND_FAILS
+
+    def __str__(self) -> str:
+        text = f"{self.fault.name:<80} "
+        if not self.violation:
+            return f"{text}NOT CAUGHT"
+        expected = self.check in self.fault.breaks
+        return f"{text}seed {self.seed}, {self.check if expected else self.violation[:200]}"
+
+
+def planted_text(source: str, fault: PlantedFault) -> str:
+    """The source of its file with the fault."""
+    assert source.count(fault.old) == 1, (
+        f"{fault.file}: {fault.old!r} stands there {source.count(fault.old)} times"
+    )
+    return source.replace(fault.old, fault.new)
+
+
+def words_of(plan: Plan) -> set[str]:
+    """What a plan has, in the words of ``PlantedFault.needs``."""
+    words = {*plan.faults, *(name for name in WEATHER if getattr(plan.weather, name))}
+    words |= {"writers"} if plan.writers else set()
+    words |= {"calm"} if plan.is_calm else set()
+    words |= {"shards"} if any(topic.shards > 1 for topic in plan.topics) else set()
+    for producer in plan.producers:
+        words |= {"single"} if producer.single else set()
+        words |= {"refill", *producer.options} if producer.refill else set(producer.options)
+    for each in plan.subscriptions:
+        words |= {each.kind, f"{each.mode} {each.kind}", each.mode}
+        words |= {"several"} if each.consumers > 1 else set()
+        words |= {"dies"} if each.policy.max_attempts and each.refuse else set()
+        words |= {"deadline"} if each.policy.deadline is not None else set()
+        words |= {"refuses"} if each.refuse else set()
+    return words
+
+
+def seeds_for(fault: PlantedFault) -> Iterator[int]:
+    """The seeds whose plans have what it needs, in order."""
+    for seed in count():
+        words = words_of(draw(seed))
+        if all(words & set(need.split("|")) for need in fault.needs):
+            yield seed
+
+
+def find(fault: PlantedFault, seeds: int) -> Finding:
+    """Runs seeds in order, in a fresh process, up to the one that catches the fault."""
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        copy = shutil.copytree(SOURCE, Path(folder) / "src", ignore=shutil.ignore_patterns("spark", "cli"))
+        path = copy / "headpond" / fault.file
+        path.write_text(planted_text(path.read_text(), fault))
+        seed, violation = search(copy, list(islice(seeds_for(fault), seeds)))
+    if violation and search(SOURCE, [seed])[1]:
+        violation = f"{SOUND_FAILS}: {violation}"
+    return Finding(fault, seed, violation)
+
+
+def search(source: Path, seeds: list[int]) -> tuple[int, str]:
+    """The first seed that fails with this source, and how; the last one and nothing if none fails."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", SEARCH, *map(str, seeds)],
+            cwd=source,
+            env={**os.environ, "PYTHONPATH": str(source)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
+    except subprocess.TimeoutExpired as over:
+        ran = over.stdout.decode() if isinstance(over.stdout, bytes) else over.stdout or ""
+        return int(ran.split()[-1]), f"hangs: no result within {SECONDS_MAX:g} s"
+    said = done.stderr.strip().splitlines() or ["it ended without a word"]
+    return int(done.stdout.split()[-1]), said[-1] if done.returncode else ""
+
+
+def findings(faults: list[PlantedFault], seeds: int, jobs: int) -> Iterator[Finding]:
+    with ThreadPoolExecutor(jobs) as pool:  # each thread waits for a process
+        yield from pool.map(find, faults, [seeds] * len(faults))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.plant", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds a fault gets at most")
+    parser.add_argument("--jobs", type=int, default=2, help="how many faults are planted at a time")
+    parser.add_argument("--only", default="", help="faults whose name or file has these words")
+    asked = parser.parse_args()
+    chosen = [fault for fault in FAULTS if asked.only in fault.name or asked.only in fault.file]
+    missed = 0
+    for finding in findings(chosen, asked.seeds, asked.jobs):
+        print(finding, flush=True)
+        missed += not finding.caught
+    print(f"{len(chosen) - missed} of {len(chosen)} planted faults were caught within {asked.seeds} seeds each")
+    return 1 if missed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
