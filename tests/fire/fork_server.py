@@ -1,11 +1,11 @@
-"""Starts ``python -m headpond`` by forking a process that has loaded all modules already.
+"""Starts ``python -m headpond``, or another module, by forking a process that has loaded all of headpond already.
 
 The tests run about 500 commands and nodes, and most of them would spend their time loading Arrow. A forked
 process has its own memory, environment, streams, signals and exit code; only the loading is shared. A test of
 the loading itself starts Python directly.
 
 ``python fork_server.py SOCKET`` serves until its stdin ends, and then kills the processes that it started. A
-connection is a process: the client sends a line of JSON (arguments, environment, folder) with three
+connection is a process: the client sends a line of JSON (module, arguments, environment, folder) with three
 descriptors; the server answers with the process id and, at its end, the exit code, one line each.
 """
 
@@ -23,9 +23,11 @@ import selectors
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 LINE_BYTES_MAX = 1 << 20
+ROOT = str(Path(__file__).parents[2])
 NOT_LOADED = ("headpond.spark", "headpond.console")
 """Not loaded: few processes need Spark, and its modules start threads."""
 
@@ -133,8 +135,9 @@ def main() -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    sys.argv = ["headpond", *request["arguments"]]
-    runpy.run_module("headpond", run_name="__main__", alter_sys=True)
+    sys.path.insert(0, ROOT)
+    sys.argv = [request["module"], *request["arguments"]]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -37,13 +37,21 @@ class Forked:
         environment: Mapping[str, str],
         streams: Sequence[int],
         stdout: int | None = None,
+        *,
+        module: str = "headpond",
+        folder: Path | None = None,
     ) -> None:
         self.stdout = None if stdout is None else os.fdopen(stdout, "rb")
         self.returncode: int | None = None
         self._said = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server, path = server()
         self._said.connect(path)
-        request = {"arguments": list(arguments), "environment": dict(environment), "folder": os.getcwd()}
+        request = {
+            "module": module,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": str(folder or Path.cwd()),
+        }
         line = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(self._said, [line], list(streams))
         self._said.sendall(line[sent:])

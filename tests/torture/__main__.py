@@ -1,0 +1,145 @@
+"""``make torture``: one run, its progress and its scoreboard."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headpond.sim.history import Batch, Delivered, Read, Settled
+from tests.fire.real_node import NODE
+from tests.torture.cast import PARTS, cast
+from tests.torture.checks import judge, merge_batches
+from tests.torture.faults import live
+from tests.torture.journal import load
+from tests.torture.machinery import Troupe
+from tests.torture.observer import Stuck, finish, read_all, watch
+from tests.torture.small_disk import enter_namespace
+
+PROGRESS_S = 5.0
+BROKEN = (sys.executable, str(Path(__file__).with_name("broken_node.py")))
+SHOWN_MAX = 5
+"""Violations of each check that are shown."""
+
+
+@dataclass
+class Scoreboard:
+    """What a run did and found."""
+
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [("minutes", f"{self.seconds / 60:.1f}")]
+        lines += [
+            (name, f"{count:,}") for name, count in (self.counts | dict(sorted(self.faults.items()))).items()
+        ]
+        lines.append(("violations", f"{len(self.violations):,}"))
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name:<{width}}  {text:>12}" for name, text in lines)
+
+
+async def run(folder: Path, parts: list[str], minutes: float, seed: int, broken: str) -> Scoreboard:
+    board, began_s = Scoreboard(), time.monotonic()
+    command = (*BROKEN, broken, "node") if broken else NODE
+    troupes = [Troupe(part, folder, seed, command) for part in cast(parts, seed)]
+    progress = asyncio.create_task(show_progress(troupes, began_s))
+    performing = [asyncio.create_task(perform(troupe, 60 * minutes)) for troupe in troupes]
+    try:
+        await asyncio.wait(performing)
+    finally:
+        progress.cancel()
+        for troupe in troupes:
+            troupe.kill()
+    for troupe, performed in zip(troupes, performing, strict=True):
+        board.faults += troupe.faults
+        board.violations += troupe.violations
+        performed.result()
+    board.violations += count_and_judge(board, folder, troupes)
+    for troupe in troupes:
+        troupe.unmount(folder / "kept" if board.violations else None)
+    board.seconds = time.monotonic() - began_s
+    return board
+
+
+async def perform(troupe: Troupe, seconds: float) -> None:
+    """A part of the run: faults, healing, and everything that is there in the end."""
+    await troupe.start()
+    keeping = [asyncio.create_task(troupe.keep_up(victim)) for victim in troupe.victims]
+    keeping.append(asyncio.create_task(watch(troupe)))
+    try:
+        await live(troupe, seconds)
+        troupe.heal()
+        (troupe.folder / "calm").touch()
+        await finish(troupe)
+    except (Stuck, TimeoutError) as stuck:
+        troupe.violations.append(f"liveness: {troupe.part.name}: {stuck!r}")
+    finally:
+        for task in keeping:
+            task.cancel()
+        for worker in troupe.workers:
+            worker.kill()
+    await read_all(troupe)
+
+
+def count_and_judge(board: Scoreboard, folder: Path, troupes: list[Troupe]) -> list[str]:
+    history = load(folder)
+    merge_batches(history)
+    outcomes = Counter(sent.outcome or "unanswered" for sent in history.sent.values())
+    board.counts = {
+        "messages sent": len(history.sent),
+        **{f"  {outcome}": count for outcome, count in sorted(outcomes.items())},
+        "messages read at the end": sum(1 for _ in history.of(Read)),
+        "deliveries": history.deliveries,
+        "  flagged as repeats": sum(event.attempt > 1 for event in history.of(Delivered)),
+        "settlements": sum(1 for _ in history.of(Settled)),
+        "  confirmed": sum(event.confirmed_s is not None for event in history.of(Settled)),
+        "batches of Spark committed": sum(batch.committed for batch in history.of(Batch)),
+    }
+    return [each for troupe in troupes for each in judge(history, troupe.part, troupe.settled_before_move)]
+
+
+async def show_progress(troupes: list[Troupe], began_s: float) -> None:
+    """One line, written over and over, if somebody looks."""
+    while sys.stderr.isatty():
+        await asyncio.sleep(PROGRESS_S)
+        faults = sum((troupe.faults for troupe in troupes), Counter())
+        sizes = [path.stat().st_size for path in (troupes[0].folder / "journals").glob("*")]
+        done = f"{time.monotonic() - began_s:6.0f} s  {faults.total():,} faults  {sum(sizes) >> 20:,} MiB of journals"
+        print(f"\r{done}", end="", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
+    parser.add_argument("--break", dest="broken", default="", help="break nodes on purpose: see broken_node.py")
+    given = parser.parse_args()
+    enter_namespace("tests.torture")
+    logging.disable(logging.CRITICAL)  # what clients log under faults is no news
+    folder = Path(tempfile.mkdtemp(prefix="headpond-torture-"))
+    board = asyncio.run(run(folder, given.parts.split(","), given.minutes, given.seed, given.broken))
+    print(f"\nseed {given.seed}\n{board}")
+    for _, broken in itertools.groupby(sorted(board.violations), lambda each: each.partition(":")[0]):
+        for violation in itertools.islice(broken, SHOWN_MAX):
+            print(f"VIOLATION: {violation}")
+    if board.violations:
+        print(f"kept: {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if board.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

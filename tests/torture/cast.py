@@ -1,0 +1,150 @@
+"""Who takes part in a run, by part: nodes, topics, links, and the programs that use them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from headpond.model.policy import Policy
+from headpond.sim.plan import KINDS, MODES, SubscriptionPlan
+
+PARTS = ("nodes", "producers", "links", "spark")
+SPARK_PREFIX = b"spark:"
+"""Spark puts it before each value, so that a copy is not taken for its original."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """A program that sends."""
+
+    name: str
+    topic: str
+    nodes: tuple[str, ...]
+    """Where it sends; the second gets copies."""
+    way: str
+    """``send``, ``post`` or ``table``."""
+    keys: bool = True
+    refill: bool = False
+    burst: int = 8
+    pause_s: float = 0.8
+
+
+@dataclass(frozen=True)
+class Taker:
+    """A program that consumes."""
+
+    name: str
+    plan: SubscriptionPlan
+    nodes: tuple[str, ...]
+    reads: str = "one"
+    """``one`` node; ``all`` (copies at several nodes); ``any`` (a service of several addresses); ``moves`` (to
+    the second node, which follows the first)."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A node that copies from another."""
+
+    name: str
+    reader: str
+    source: str
+    subscriptions: tuple[str, ...] = ()
+
+
+@dataclass
+class Part:
+    """Processes that have nothing to do with those of other parts."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    topics: dict[str, int] = field(default_factory=dict)
+    """Shards by name; every node of the part has every topic in the end."""
+    senders: list[Sender] = field(default_factory=list)
+    takers: list[Taker] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    restored: str = ""
+    """The node that is put back to an old copy of its data."""
+    spark: tuple[str, str] | None = None
+    """The topics that Spark copies from and to."""
+
+
+def cast(parts: Collection[str], seed: int) -> list[Part]:
+    chance = random.Random(f"{seed} cast")
+    makers = {"nodes": _nodes, "producers": _producers, "links": _links, "spark": _spark}
+    return [makers[name](chance) for name in PARTS if name in parts]
+
+
+def _subscription(name: str, topic: str, node: str, chance: random.Random, **given: object) -> SubscriptionPlan:
+    options: dict[str, object] = {
+        "kind": "shared",
+        "mode": "non_resilient",
+        "consumers": 1,
+        "policy": Policy(lease=1.0, backoff=0.05, backoff_max=0.5, max_attempts=0),
+        "think_s": chance.choice([0.0, 0.005]),
+        "refuse": chance.choice([0.0, 0.03]),
+        "hold": 1,
+        "credit_bytes": chance.choice([3000, 1 << 20]),
+    }
+    return SubscriptionPlan(name=name, topic=topic, node=node, **options | given)  # type: ignore[arg-type]
+
+
+def _nodes(chance: random.Random) -> Part:
+    """A node with producers of every way to send and subscriptions of every kind and mode."""
+    node, topic = "n1", "work"
+    senders = [
+        Sender("by-send", topic, (node,), "send", keys=False, burst=3),
+        Sender("by-post", topic, (node,), "post"),
+        Sender("by-table", topic, (node,), "table", refill=True),
+        Sender("plain-table", "plain", (node,), "table", keys=False),
+    ]
+    takers = []
+    for kind, mode in itertools.product(KINDS, MODES):
+        hold = 1 if mode == "resilient" else chance.choice([1, 5])
+        plan = _subscription(f"{kind}.{mode}", topic, node, chance, kind=kind, mode=mode, hold=hold)
+        count = 1 if kind == "unique" else chance.choice([1, 2])
+        takers += [Taker(f"{plan.name}.{number}", plan, (node,)) for number in range(count)]
+    dying = Policy(max_attempts=2, backoff=0.01)
+    takers.append(
+        Taker("audit", _subscription("audit", topic, node, chance, policy=dying, refuse=0.2), (node,))
+    )
+    return Part("nodes", (node,), {topic: 4, "plain": 1}, senders, takers)
+
+
+def _producers(chance: random.Random) -> Part:
+    """Two nodes that get copies from the same producers, a reader of both and a reader of either."""
+    nodes, topic = ("n2", "n3"), "copied"
+    senders = [
+        Sender("to-both", topic, nodes, "post", refill=True),
+        Sender("tables-to-both", topic, nodes, "table", refill=True),
+    ]
+    takers = [
+        Taker(name, _subscription(name, topic, "n2", chance, kind="unique"), nodes, reads)
+        for name, reads in (("of-both", "all"), ("of-either", "any"))
+    ]
+    return Part("producers", nodes, {topic: 1}, senders, takers)
+
+
+def _links(chance: random.Random) -> Part:
+    """Three nodes that follow each other over two ways each; a consumer moves from one to its follower."""
+    nodes, topic = ("n4", "n5", "n6"), "linked"
+    mesh, ring = list(itertools.permutations(nodes, 2)), list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
+    links = [
+        Link(f"{reader}-from-{source}-{way}", reader, source, ("*",) if (source, reader) == nodes[:2] else ())
+        for source, reader in chance.choice([mesh, ring])
+        for way in (1, 2)
+    ]
+    senders = [
+        Sender("till-1", topic, ("n4",), "post"),
+        Sender("till-2", topic, ("n6",), "table"),
+        Sender("till-3", topic, ("n4",), "table", refill=True),
+    ]
+    takers = [Taker("billing", _subscription("billing", topic, "n4", chance), ("n4", "n5"), "moves")]
+    return Part("links", nodes, {topic: 2}, senders, takers, links, restored="n6")
+
+
+def _spark(chance: random.Random) -> Part:
+    """A query that copies a topic through a shuffle."""
+    senders = [Sender("to-spark", "in", ("n7",), "table", burst=20, pause_s=1.0)]
+    return Part("spark", ("n7",), {"in": 2, "out": 4}, senders, spark=("in", "out"))

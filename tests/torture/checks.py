@@ -1,0 +1,223 @@
+"""Judges what journals and logs say: the simulator's checks at each node, and what is promised between nodes.
+
+The simulator's checks judge what one node has and delivered. A message that was sent to several nodes, or that
+links copy, must be at each of them: each node is judged as if it were alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from headpond.sim.checks import CHECKS
+from headpond.sim.history import Accounts, Batch, Delivered, History, Read, Sent, Settled
+from headpond.sim.plan import Plan, draw
+from tests.torture.cast import SPARK_PREFIX, Part, Taker
+
+TRANSIT = 0.25
+"""A message may be on its way to a program for a quarter of the time that a simulation allows."""
+
+
+def judge(history: History, part: Part, settled_before_move: int = 0) -> list[str]:
+    """All broken promises of a part, each with the name of its check."""
+    broken = [f"{name}: {each}" for name, check in BETWEEN.items() for each in check(history, part)]
+    broken += [f"moved: {each}" for each in check_move(history, part, settled_before_move)]
+    for node in part.nodes:
+        seen, plan = at_node(history, part, node)
+        for name, check in CHECKS.items():
+            if (name, node) != (
+                "order",
+                part.restored,
+            ):  # its peers fill in what it lost behind what it got since
+                broken += [f"{name} at {node}: {each}" for each in check(seen, plan)]
+    return broken
+
+
+def at_node(history: History, part: Part, node: str) -> tuple[History, Plan]:
+    """The history as one node shows it, and the plan that it is judged by."""
+    alone = {taker.plan.name: taker for taker in part.takers if taker.reads in ("one", "moves")}
+    plan = replace(
+        draw(0),
+        nodes=(node,),
+        topics=(),
+        producers=(),
+        writers=(),
+        subscriptions=tuple({t.plan.name: t.plan for t in alone.values() if t.reads == "one"}.values()),
+        tempo=TRANSIT,
+    )
+    seen = History()
+    for event in history.events:
+        if (isinstance(event, Sent) and event.topic in part.topics) or (
+            isinstance(event, Batch) and part.spark is not None
+        ):
+            seen.add(event)
+        elif isinstance(event, Delivered | Settled):
+            delivery = event.delivery if isinstance(event, Settled) else event
+            if delivery.node == node and delivery.subscription in alone:
+                seen.add(event)
+        elif getattr(event, "node", "") == node:
+            seen.add(event)
+    return seen, plan
+
+
+def merge_batches(history: History) -> None:
+    """A batch that a driver repeats after a crash is one: its last rows count."""
+    batches: dict[tuple[str, int], Batch] = {}
+    for batch in history.of(Batch):
+        before = batches.get((batch.writer, batch.number))
+        batch.committed |= before is not None and before.committed
+        batches[batch.writer, batch.number] = batch
+    others = [event for event in history.events if not isinstance(event, Batch)]
+    history.events = [*others, *batches.values()]
+
+
+def _first_time(history: History, taker: Taker) -> Iterator[Delivered]:
+    """Every message of a subscription when it was delivered first."""
+    seen = set()
+    for event in history.of(Delivered):
+        if event.subscription == taker.plan.name and (event.shard, event.entry) not in seen:
+            seen.add((event.shard, event.entry))
+            yield event
+
+
+def check_turn(history: History, part: Part) -> Iterator[str]:
+    """A resilient subscription delivers a message after the one before; with ``key_shared``, within its key."""
+    for taker in {taker.plan.name: taker for taker in part.takers}.values():
+        if taker.plan.mode != "resilient":
+            continue
+        last: dict[tuple[int, bytes | None], Delivered] = {}
+        for event in _first_time(history, taker):
+            lane = (event.shard, event.key if taker.plan.kind == "key_shared" else None)
+            if lane in last and last[lane].entry > event.entry:
+                yield f"{taker.plan.name}: {event.shard}/{event.entry} came after {last[lane].entry}"
+            last[lane] = event
+
+
+def check_again(history: History, part: Part) -> Iterator[str]:
+    """A process never gets a message again whose settlement the node has confirmed to it."""
+    confirmed: dict[tuple[str, int, bytes], float] = {}
+    for settled in history.of(Settled):
+        if settled.confirmed_s is not None and settled.how != "nack":
+            d = settled.delivery
+            confirmed[d.consumer, d.life, d.value] = settled.confirmed_s
+    for event in history.of(Delivered):
+        at_s = confirmed.get((event.consumer, event.life, event.value))
+        if event.topic in part.topics and at_s is not None and event.at_s > at_s:
+            what = f"{event.consumer}#{event.life} {event.shard}/{event.entry}"
+            yield f"{what} was settled at {at_s:.3f} and came at {event.at_s:.3f}"
+
+
+def check_receipts(history: History, part: Part) -> Iterator[str]:
+    """A receipt says where the message is."""
+    first = {sender.name: sender.nodes[0] for sender in part.senders}
+    found = {(read.node, read.topic, read.shard, read.entry): read.value for read in history.of(Read)}
+    for sent in history.sent.values():
+        if sent.topic in part.topics and sent.outcome == "stored" and sent.entry is not None:
+            node = first[sent.producer]
+            if (
+                node != part.restored
+                and found.get((node, sent.topic, sent.shard or 0, sent.entry)) != sent.value
+            ):
+                yield f"{sent.value[:40]!r} is not at {node} {sent.shard}/{sent.entry}"
+
+
+def check_answers(history: History, part: Part) -> Iterator[str]:
+    """A producer that can reach its node, or its refill, in the end is refused only for lack of room."""
+    for sent in history.sent.values():
+        if sent.topic in part.topics and sent.outcome in ("refused", "rejected") and sent.error not in REFUSALS:
+            yield f"{sent.value[:40]!r}: {sent.error}"
+
+
+REFUSALS = ("buffer-full", "disk-full", "closed", "timed-out", "storage-failed")
+
+
+def check_alike(history: History, part: Part) -> Iterator[str]:
+    """All nodes of a part have the same messages."""
+    found = {node: set[tuple[str, bytes]]() for node in part.nodes}
+    for read in history.of(Read):
+        if read.node in found and read.topic in part.topics:
+            found[read.node].add((read.topic, read.value))
+    everything = set().union(*found.values())
+    for node, there in found.items():
+        if missing := everything - there:
+            yield f"{node} lacks {len(missing)}, such as {min(missing)}"
+
+
+def check_accounts(history: History, part: Part) -> Iterator[str]:
+    """The ledger of a producer says how many messages of it the log has."""
+    senders = {sender.name for sender in part.senders}
+    found: Counter[tuple[str, str, str]] = Counter()
+    for read in history.of(Read):
+        if read.topic in part.topics and read.value in history.sent:
+            found[read.node, read.topic, history.sent[read.value].producer] += 1
+    for accounts in history.of(Accounts):
+        for account in accounts.ledger.producers:
+            there = found[accounts.node, accounts.topic, account.producer]
+            if accounts.topic in part.topics and account.producer in senders and account.messages != there:
+                where = f"{account.producer} in {accounts.topic} at {accounts.node}"
+                yield f"{where}: {account.messages} by the ledger, {there} in the log"
+
+
+def check_several(history: History, part: Part) -> Iterator[str]:
+    """A process that reads several nodes gets every message, and only refused ones twice."""
+    for taker in (taker for taker in part.takers if taker.reads in ("all", "any")):
+        got: Counter[tuple[int, bytes]] = Counter()
+        for event in history.of(Delivered):
+            if event.consumer == taker.name:
+                got[event.life, event.value] += 1
+        refused: Counter[tuple[int, bytes]] = Counter()
+        for settled in history.of(Settled):
+            if settled.delivery.consumer == taker.name and settled.how == "nack":
+                refused[settled.delivery.life, settled.delivery.value] += 1
+        for (life, value), count in got.items():
+            if count > 1 + refused[life, value]:
+                yield f"{taker.name}#{life} got {value[:40]!r} {count} times, not {1 + refused[life, value]}"
+        values = {value for _, value in got}
+        for read in history.of(Read):
+            if read.topic == taker.plan.topic and read.value not in values:
+                yield f"{taker.name} never got {read.value[:40]!r}"
+
+
+def check_move(history: History, part: Part, settled_before: int) -> Iterator[str]:
+    """A consumer that moves to the follower gets the rest there, and repeats are flagged."""
+    for taker in (taker for taker in part.takers if taker.reads == "moves"):
+        old, new = taker.nodes
+        at: dict[str, dict[bytes, list[Delivered]]] = {node: defaultdict(list) for node in taker.nodes}
+        for event in history.of(Delivered):
+            if event.subscription == taker.plan.name:
+                at[event.node][event.value].append(event)
+        settled = {
+            each.delivery.value
+            for each in history.of(Settled)
+            if each.delivery.node == old and each.how != "nack"
+        }
+        stored = {read.value for read in history.of(Read) if (read.node, read.topic) == (new, taker.plan.topic)}
+        for value in stored - settled - at[new].keys():
+            yield f"{value[:40]!r} was settled at {old} by no program, and did not come at {new}"
+        for value in at[old].keys() & at[new].keys():
+            if any(event.attempt == 1 for event in at[new][value]):
+                yield f"{value[:40]!r} was delivered at {old}, and at {new} as attempt 1"
+        if len(at[new]) > len(stored) - settled_before:
+            yield f"{len(at[new])} of {len(stored)} came at {new}, whose copy had {settled_before} settled"
+
+
+def check_spark(history: History, part: Part) -> Iterator[str]:
+    """Spark has written every message of its source once, and nothing else."""
+    if part.spark is not None:
+        source, sink = (Counter(r.value for r in history.of(Read) if r.topic == topic) for topic in part.spark)
+        wanted = Counter({SPARK_PREFIX + value: count for value, count in source.items()})
+        for value in (wanted - sink) | (sink - wanted):
+            yield f"{value[:40]!r} is {sink[value]} times in {part.spark[1]}"
+
+
+BETWEEN: dict[str, Callable[[History, Part], Iterator[str]]] = {
+    "receipts": check_receipts,
+    "answers": check_answers,
+    "turn": check_turn,
+    "again": check_again,
+    "alike": check_alike,
+    "accounts": check_accounts,
+    "several": check_several,
+    "spark": check_spark,
+}

@@ -1,0 +1,266 @@
+"""What happens to processes and connections. Each fault is a coroutine that ends when it is over, healed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.torture.cast import Taker
+from tests.torture.machinery import LOOK_S, Troupe, Victim
+from tests.torture.observer import alike, wait_until
+
+PAUSES_S = (0.3, 1.0, 3.0)
+"""How long a standstill lasts."""
+AT_A_TIME = 2
+ZOMBIE, ZOMBIE_S_MAX = "in-write.zombie", 120.0
+POINTS = ("planning", "in-write", "staged", "before-commit", "after-commit")
+SURVIVED = (
+    *(f"{point}.{fate}" for point in ("in-write", "staged") for fate in ("raise", "kill")),
+    "staged.twice",
+    *(f"{point}.node" for point in POINTS),
+)
+"""Where a batch of Spark fails, and how: a task raises, is killed, or stages twice; the node is killed."""
+DEADLY = (ZOMBIE, *(f"{point}.driver" for point in POINTS), *(f"{p}.both" for p in POINTS if p != "in-write"))
+"""A task outlives its driver; the driver, or driver and node, are killed."""
+
+One = TypeVar("One")
+
+
+def _some(troupe: Troupe, running: list[One]) -> One:
+    return troupe.chance.choice(running)
+
+
+async def _pause(troupe: Troupe) -> None:
+    await asyncio.sleep(troupe.chance.choice(PAUSES_S))
+
+
+async def _kill(victim: Victim) -> bool:
+    was_up = victim.up
+    await asyncio.to_thread(victim.kill)
+    return was_up
+
+
+async def kill_node(troupe: Troupe) -> bool:
+    return await _kill(_some(troupe, [*troupe.nodes.values()]))
+
+
+async def kill_program(troupe: Troupe) -> bool:
+    return await _kill(_some(troupe, troupe.workers))
+
+
+async def _stop(troupe: Troupe, victim: Victim) -> bool:
+    process = victim.process
+    if process is None or not victim.up:
+        return False
+    process.send_signal(signal.SIGSTOP)
+    try:
+        await _pause(troupe)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    return True
+
+
+async def stop_node(troupe: Troupe) -> bool:
+    return await _stop(troupe, _some(troupe, [*troupe.nodes.values()]))
+
+
+async def stop_program(troupe: Troupe) -> bool:
+    return await _stop(troupe, _some(troupe, troupe.workers))
+
+
+async def cut(troupe: Troupe) -> bool:
+    _some(troupe, troupe.proxies).cut()
+    return True
+
+
+async def stall(troupe: Troupe) -> bool:
+    return await _hold(troupe, there=True, back=True)
+
+
+async def one_way(troupe: Troupe) -> bool:
+    there = troupe.chance.random() < 0.5
+    return await _hold(troupe, there=there, back=not there)
+
+
+async def _hold(troupe: Troupe, *, there: bool, back: bool) -> bool:
+    proxy = _some(troupe, troupe.proxies)
+    proxy.hold(there=there, back=back)
+    try:
+        await _pause(troupe)
+    finally:
+        proxy.release()
+    return True
+
+
+async def full_disk(troupe: Troupe) -> bool:
+    victim = _some(troupe, [each for each in troupe.victims if each.disk is not None])
+    disk, process = victim.disk, victim.process
+    if disk is None or process is None or not victim.up:
+        return False
+    try:
+        disk.fill(process.pid, troupe.chance)
+        await _pause(troupe)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            disk.free(process.pid)
+    return True
+
+
+FAULTS: dict[str, Callable[[Troupe], Awaitable[bool]]] = {
+    "nodes killed": kill_node,
+    "programs killed": kill_program,
+    "nodes stopped": stop_node,
+    "programs stopped": stop_program,
+    "connections cut": cut,
+    "connections stalled": stall,
+    "connections stalled one way": one_way,
+    "disks full": full_disk,
+}
+
+
+async def trouble(troupe: Troupe, rest_s: float = 1.5) -> None:
+    """Random faults, some at a time, each class in turn; when cancelled, those that happen end first."""
+    happening: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            for name in troupe.chance.sample(sorted(FAULTS), len(FAULTS)):
+                await asyncio.sleep(troupe.chance.uniform(0.1, rest_s))
+                while len(happening) >= AT_A_TIME:
+                    await asyncio.wait(happening, return_when=asyncio.FIRST_COMPLETED)
+                task = asyncio.create_task(_happen(troupe, name))
+                happening.add(task)
+                task.add_done_callback(happening.discard)
+    finally:
+        if happening:
+            await asyncio.wait(happening)
+
+
+async def _happen(troupe: Troupe, name: str) -> None:
+    if await FAULTS[name](troupe):
+        troupe.faults[name] += 1
+
+
+# --- the course of a part -----------------------------------------------------------------------------
+
+
+async def live(troupe: Troupe, seconds: float) -> None:
+    """The time with faults; a part with links is also put back to an old copy, and its consumer moves."""
+    if troupe.part.links:
+        copy = await _copy(troupe)
+        steps: list[Callable[[], Awaitable[None]]] = [lambda: _restore(troupe, copy), lambda: _move(troupe)]
+        steps += [steps[0]] * int(seconds // 180)
+        for step in steps:
+            await _for(seconds / (len(steps) + 1), trouble(troupe))
+            await step()
+        await _for(seconds / (len(steps) + 1), trouble(troupe))
+    elif troupe.part.spark is not None:
+        await _for(seconds, trouble(troupe, rest_s=15.0), _burn_fuses(troupe))
+    else:
+        await _for(seconds, trouble(troupe))
+
+
+async def _for(seconds: float, *works: Coroutine[Any, Any, None]) -> None:
+    tasks = [asyncio.create_task(work) for work in works]
+    await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _copy(troupe: Troupe) -> Path:
+    """An early copy of a node's data: its topic and its links."""
+    node = troupe.nodes[troupe.part.restored]
+    async with node.held:
+        await asyncio.to_thread(node.kill)
+        copy = troupe.folder / f"copy-{node.name}"
+        shutil.copytree(node.real.data, copy)
+    return copy
+
+
+async def _restore(troupe: Troupe, copy: Path) -> None:
+    """Puts a node back to the old copy, when its peers have all of its messages; they send them back."""
+    node = troupe.nodes[troupe.part.restored]
+    pauses = [troupe.folder / f"pause.{topic}" for topic in troupe.part.topics]
+    for pause in pauses:
+        pause.touch()
+    marks = [troupe.folder / f"{sender.name}.paused" for sender in troupe.part.senders]
+    for mark in marks:
+        mark.unlink(missing_ok=True)
+    await wait_until("senders paused", lambda: _missing(marks))
+    for topic in troupe.part.topics:
+        await alike(troupe, topic)
+    async with node.held:
+        await asyncio.to_thread(node.kill)
+        shutil.rmtree(node.real.data)
+        shutil.copytree(copy, node.real.data)
+        troupe.faults["nodes put back to an old copy"] += 1
+    for pause in pauses:
+        pause.unlink()
+
+
+async def _missing(paths: list[Path]) -> list[Path]:
+    return [path for path in paths if not path.exists()]
+
+
+async def _move(troupe: Troupe) -> None:
+    """Kills a node under its consumer; the consumer continues at the follower, which has a copy."""
+    (worker,) = [each for each in troupe.workers if isinstance(each.plan, Taker)]
+    assert isinstance(worker.plan, Taker)
+    subscription = (worker.plan.plan.topic, worker.plan.plan.name)
+    before, after = (troupe.nodes[name] for name in worker.plan.nodes)
+
+    async def nothing_copied() -> bool:
+        async with after.connect() as client:
+            return not (await client.admin.show_subscription(*subscription)).settled
+
+    await wait_until("settlements copied", nothing_copied)
+    async with before.held, worker.held:
+        await asyncio.to_thread(before.kill)
+        await asyncio.to_thread(worker.kill)
+        async with after.connect() as client:
+            copy = await client.admin.show_subscription(*subscription)
+            assert copy.passive, copy
+            await client.admin.promote(*subscription)
+        (troupe.folder / "moved").touch()
+        troupe.settled_before_move = copy.settled
+        troupe.faults["consumers moved"] += 1
+        await asyncio.sleep(1.0)  # for a while there is the follower alone
+
+
+async def _burn_fuses(troupe: Troupe) -> None:
+    """Every batch of Spark fails somewhere, each point and fate in turn."""
+    path = troupe.folder
+    try:
+        while True:
+            fuses = [troupe.chance.sample(each, len(each)) for each in (SURVIVED, DEADLY)]
+            for fuse in (fuse for pair in zip(*fuses, strict=True) for fuse in pair):
+                path = troupe.folder / "fuses" / fuse
+                path.touch()
+                while path.exists():
+                    await asyncio.sleep(LOOK_S)
+                troupe.faults[f"Spark: {fuse}"] += 1
+                if fuse == ZOMBIE:
+                    await _end_zombie(troupe)
+    finally:
+        path.unlink(missing_ok=True)
+        (troupe.folder / "zombie.go").touch()
+
+
+async def _end_zombie(troupe: Troupe) -> None:
+    """Releases the task that outlived its driver, after the next driver has written the rows."""
+    journals = troupe.folder / "journals"
+    before = len(list(journals.glob("spark.*")))
+    while len(list(journals.glob("spark.*"))) < before + 2:
+        await asyncio.sleep(LOOK_S)
+    go, done = troupe.folder / "zombie.go", troupe.folder / "zombie.done"
+    go.touch()
+    await wait_until("zombie done", lambda: _missing([done]), ZOMBIE_S_MAX)
+    go.unlink()
+    done.unlink()

@@ -1,0 +1,170 @@
+"""After healing: everything is delivered within a time, and then all logs and ledgers are read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from headpond.client.produce.refill_send import send_slot
+from headpond.model.errors import HeadpondError, SubscriptionNotFound
+from headpond.producer.refill.folder import files, slots
+from headpond.sim.history import Accounts, Gone, Read, Sent
+from headpond.storage.os_disk import OsDisk
+from headpond.wire.control.consuming import SubscriptionInfo
+from tests.torture.cast import Sender, Taker
+from tests.torture.journal import Journal, load
+from tests.torture.machinery import Node, Troupe
+
+LIVENESS_S = 90.0
+LOOK_S = 0.5
+WATCH_S = 3.0
+
+
+class Stuck(Exception):
+    """Something that should have happened after healing did not."""
+
+
+async def wait_until(what: str, left: Callable[[], Awaitable[object]], seconds: float = LIVENESS_S) -> None:
+    """Returns when nothing is left."""
+    over_s = asyncio.get_running_loop().time() + seconds
+    last: object = "no answer"
+    while True:
+        try:
+            last = await asyncio.wait_for(left(), seconds)
+        except (HeadpondError, OSError, TimeoutError) as error:
+            last = error
+        if not last:
+            return
+        if asyncio.get_running_loop().time() > over_s:
+            raise Stuck(f"not {what}: {last}")
+        await asyncio.sleep(LOOK_S)
+
+
+async def ends(node: Node, topic: str) -> int:
+    """How many entries a topic has at a node."""
+    async with node.connect() as client:
+        return sum(shard.entry_next for shard in (await client.admin.show_topic(topic)).shard_list)
+
+
+async def alike(troupe: Troupe, topic: str) -> None:
+    """Returns when every node of the part has every message that one of them has stored."""
+    sent = [each for sender in troupe.part.senders for each in load(troupe.folder, sender.name).of(Sent)]
+    stored = sum(each.outcome in ("stored", "duplicate") for each in sent if each.topic == topic)
+
+    async def left() -> object:
+        counts = [await ends(node, topic) for node in troupe.nodes.values()]
+        return "" if min(counts) == max(counts) >= stored else f"{counts}, and {stored} are stored"
+
+    await wait_until(f"{topic} alike at {', '.join(troupe.nodes)}", left)
+
+
+async def finish(troupe: Troupe) -> None:
+    """Senders end, links and Spark copy everything, and consumers settle it."""
+    senders = [worker for worker in troupe.workers if isinstance(worker.plan, Sender)]
+    takers = [worker for worker in troupe.workers if worker not in senders]
+    for sender in senders:
+        sender.end()
+    await asyncio.wait_for(asyncio.gather(*(sender.ended() for sender in senders)), LIVENESS_S)
+    for sender in senders:
+        await _empty_refill(sender.folder / "refill")
+    if troupe.part.links:
+        for topic in troupe.part.topics:
+            await alike(troupe, topic)
+    if troupe.part.spark is not None:
+        await _wait_for_spark(troupe, *troupe.part.spark)
+    await wait_until("everything settled", lambda: _unsettled(troupe))
+    for taker in takers:
+        taker.end()
+    await asyncio.wait_for(asyncio.gather(*(taker.ended() for taker in takers)), LIVENESS_S)
+
+
+async def _empty_refill(root: Path) -> None:
+    """Delivers what producers have left behind, as ``headpond refill send`` does."""
+    if not root.exists():
+        return
+    disk = OsDisk(root)
+    for slot in slots(disk):
+        if files(disk, slot):
+            await send_slot(root, slot, token=None, timeout_s=LIVENESS_S)
+        if left := files(disk, slot):
+            raise Stuck(f"left in {root}: {left}")
+
+
+async def _wait_for_spark(troupe: Troupe, source: str, sink: str) -> None:
+    (node,) = troupe.nodes.values()
+
+    async def left() -> int:
+        return await ends(node, source) - await ends(node, sink)
+
+    await wait_until(f"{source} copied to {sink} by Spark", left)
+    assert troupe.driver is not None
+    troupe.driver.ending = True
+    troupe.driver.kill()
+
+
+async def _unsettled(troupe: Troupe) -> list[str]:
+    left = []
+    for taker in troupe.part.takers:
+        nodes = taker.nodes[1:] if taker.reads == "moves" else taker.nodes
+        infos = [await _subscription(troupe.nodes[name], taker) for name in nodes]
+        open_ = [info for info in infos if info is None or info.unsettled]
+        if len(open_) > (1 if taker.reads == "any" else 0):
+            left.append(f"{taker.name} at {nodes}: {open_}")
+    return left
+
+
+async def _subscription(node: Node, taker: Taker) -> SubscriptionInfo | None:
+    """None if the node does not know it: a reader of either node may have used the other alone."""
+    async with node.connect() as client:
+        try:
+            return await client.admin.show_subscription(taker.plan.topic, taker.plan.name)
+        except SubscriptionNotFound:
+            return None
+
+
+async def watch(troupe: Troupe) -> None:
+    """Meanwhile: at every moment ledgers balance, and no message number has two contents."""
+    while True:
+        await asyncio.sleep(WATCH_S)
+        for node in troupe.nodes.values():
+            with contextlib.suppress(HeadpondError, OSError, TimeoutError):
+                await asyncio.wait_for(_look(troupe, node), WATCH_S)
+
+
+async def _look(troupe: Troupe, node: Node) -> None:
+    async with node.connect() as client:
+        for topic in troupe.part.topics:
+            ledger = await client.admin.ledger(topic)
+            if not ledger.balanced:
+                troupe.violations.append(f"ledger: {topic} at {node.name} meanwhile: {ledger}")
+        counters = (await client.admin.show_node())["counters"]
+        for name in ("peer_conflicts", "segments_rejected_conflict"):
+            if counters.get(name):
+                troupe.violations.append(f"conflict: {node.name} counts {counters[name]} {name}")
+
+
+async def read_all(troupe: Troupe) -> None:
+    """Notes everything that the nodes have."""
+    for name, node in troupe.nodes.items():
+        journal = Journal(troupe.folder / "journals" / f"observer.{name}.jsonl")
+        async with node.connect() as client:
+            for topic in [info.topic.rpartition("/")[2] for info in await client.admin.list_topics()]:
+                journal.add(Accounts, topic=topic, node=name, ledger=await client.admin.ledger(topic))
+                async with client.reader(topic) as reader:
+                    for shard, end in enumerate(await reader.ends()):
+                        async for part in reader.read(shard, 0, end.entry_next):
+                            for batch in part.batches:
+                                for message in batch.messages():
+                                    journal.add(
+                                        Read,
+                                        topic=topic,
+                                        node=name,
+                                        shard=shard,
+                                        entry=message.entry,
+                                        value=message.value,
+                                        key=message.key,
+                                    )
+                            for lost in part.lost:
+                                journal.add(Gone, topic=topic, node=name, **lost._asdict())
