@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes cuts kill torture-producer torture-spark ledger lives fmt install clean retention cluster
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes cuts torture lives fmt install clean retention cluster
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,27 +51,11 @@ cuts: $(READY) ## the power goes off, the disk fails, everywhere: the tests of t
 	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py \
 	  tests/fire/test_subscription_world.py --timeout 1200
 
-kill: $(READY) ## kills a node fifty times under load and balances the books
-	@$(BIN)/python -m tests.fire.kill_node --cycles 50
-
-torture-producer: $(READY) ## a million messages to two nodes while they and their producer are killed in turn
-	@$(BIN)/python -m tests.fire.kill_producer
-
-torture-readers: $(READY) ## two nodes killed in turn under a producer and a reader of both; then a reader of either
-	@$(BIN)/python -m tests.fire.kill_several
-	@$(BIN)/python -m tests.fire.kill_several --list
+torture: $(READY) ## ten minutes of real nodes, producers, consumers, links and Spark: killed, stopped, cut, out of room; then every promise
+	@$(BIN)/python -m tests.torture $(TORTURE)
 
 retention: $(READY) ## what soft and hard time to live, max_bytes and a message's own ttl delete, told by a real node
 	@$(BIN)/python examples/retention.py
-
-ledger: $(READY) ## the ledger before and after a kill under load: both tables, and whether they balance
-	@$(BIN)/python -m tests.fire.ledger_crash
-
-ring: $(READY) ## three nodes that follow each other, killed, cut off and put back to an old copy: what each has in the end
-	@$(BIN)/python -m tests.fire.ring
-
-torture-spark: $(READY) ## Spark's driver, its tasks and the node killed between stage, commit and checkpoint
-	@$(BIN)/python -m tests.fire.kill_spark
 
 cluster: $(READY) ## Spark's own cluster on this machine: a worker killed, tasks run twice, workers that lack packages, and the counts
 	@$(BIN)/python -m tests.fire.cluster
@@ -81,9 +65,6 @@ fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; no
 
 fuzz-frames: $(READY) ## 20,000 altered frames of every kind against a node, beside a healthy producer and consumer
 	@$(BIN)/python -m tests.fire.fuzz_frames --frames 20000
-
-move: $(READY) ## a consumer moves to the follower of a node that is killed: sent, settled, repeated, lost
-	@$(BIN)/python -m tests.fire.move_consumer
 
 lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
 	@$(BIN)/python -m tests.producer.lives --seeds 10000

@@ -1,4 +1,4 @@
-"""Starts ``python -m headpond``, or another module, by forking a process that has loaded all of headpond already.
+"""Starts ``python -m headpond``, or another module, by forking a process that has loaded all of headpond.
 
 The tests run about 500 commands and nodes, and most of them would spend their time loading Arrow. A forked
 process has its own memory, environment, streams, signals and exit code; only the loading is shared. A test of

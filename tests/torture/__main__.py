@@ -115,8 +115,10 @@ async def show_progress(troupes: list[Troupe], began_s: float) -> None:
         await asyncio.sleep(PROGRESS_S)
         faults = sum((troupe.faults for troupe in troupes), Counter())
         sizes = [path.stat().st_size for path in (troupes[0].folder / "journals").glob("*")]
-        done = f"{time.monotonic() - began_s:6.0f} s  {faults.total():,} faults  {sum(sizes) >> 20:,} MiB of journals"
-        print(f"\r{done}", end="", file=sys.stderr, flush=True)
+        text = (
+            f"{time.monotonic() - began_s:6.0f} s  {faults.total():,} faults  journals {sum(sizes) >> 20:,} MiB"
+        )
+        print(f"\r{text}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> int:

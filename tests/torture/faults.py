@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.torture.cast import Taker
-from tests.torture.machinery import LOOK_S, Troupe, Victim
+from tests.torture.machinery import Troupe, Victim
 from tests.torture.observer import alike, wait_until
 
 PAUSES_S = (0.3, 1.0, 3.0)
 """How long a standstill lasts."""
 AT_A_TIME = 2
-ZOMBIE, ZOMBIE_S_MAX = "in-write.zombie", 120.0
+ZOMBIE = "in-write.zombie"
+FUSE_S_MAX = 300.0
 POINTS = ("planning", "in-write", "staged", "before-commit", "after-commit")
 SURVIVED = (
     *(f"{point}.{fate}" for point in ("in-write", "staged") for fate in ("raise", "kill")),
@@ -193,7 +194,7 @@ async def _restore(troupe: Troupe, copy: Path) -> None:
     marks = [troupe.folder / f"{sender.name}.paused" for sender in troupe.part.senders]
     for mark in marks:
         mark.unlink(missing_ok=True)
-    await wait_until("senders paused", lambda: _missing(marks))
+    await wait_until("senders paused", lambda: [mark for mark in marks if not mark.exists()])
     for topic in troupe.part.topics:
         await alike(troupe, topic)
     async with node.held:
@@ -203,10 +204,6 @@ async def _restore(troupe: Troupe, copy: Path) -> None:
         troupe.faults["nodes put back to an old copy"] += 1
     for pause in pauses:
         pause.unlink()
-
-
-async def _missing(paths: list[Path]) -> list[Path]:
-    return [path for path in paths if not path.exists()]
 
 
 async def _move(troupe: Troupe) -> None:
@@ -235,32 +232,30 @@ async def _move(troupe: Troupe) -> None:
 
 
 async def _burn_fuses(troupe: Troupe) -> None:
-    """Every batch of Spark fails somewhere, each point and fate in turn."""
-    path = troupe.folder
+    """Batches of Spark fail, each point and fate in turn, with a batch that succeeds after each."""
+    go, done = troupe.folder / "zombie.go", troupe.folder / "zombie.done"
     try:
         while True:
             fuses = [troupe.chance.sample(each, len(each)) for each in (SURVIVED, DEADLY)]
             for fuse in (fuse for pair in zip(*fuses, strict=True) for fuse in pair):
-                path = troupe.folder / "fuses" / fuse
-                path.touch()
-                while path.exists():
-                    await asyncio.sleep(LOOK_S)
-                troupe.faults[f"Spark: {fuse}"] += 1
-                if fuse == ZOMBIE:
-                    await _end_zombie(troupe)
+                await _burn(troupe, fuse)
+                if fuse == ZOMBIE:  # the next driver has written the rows
+                    go.touch()
+                    await wait_until("zombie done", lambda: not done.exists(), FUSE_S_MAX)
+                    go.unlink()
+                    done.unlink()
     finally:
-        path.unlink(missing_ok=True)
-        (troupe.folder / "zombie.go").touch()
+        for path in (troupe.folder / "fuses").iterdir():
+            path.unlink()
+        go.touch()
 
 
-async def _end_zombie(troupe: Troupe) -> None:
-    """Releases the task that outlived its driver, after the next driver has written the rows."""
-    journals = troupe.folder / "journals"
-    before = len(list(journals.glob("spark.*")))
-    while len(list(journals.glob("spark.*"))) < before + 2:
-        await asyncio.sleep(LOOK_S)
-    go, done = troupe.folder / "zombie.go", troupe.folder / "zombie.done"
-    go.touch()
-    await wait_until("zombie done", lambda: _missing([done]), ZOMBIE_S_MAX)
-    go.unlink()
-    done.unlink()
+async def _burn(troupe: Troupe, fuse: str) -> None:
+    def committed() -> int:
+        return sum(path.read_bytes().count(b"\n") > 1 for path in (troupe.folder / "journals").glob("spark.*"))
+
+    before, path = committed(), troupe.folder / "fuses" / fuse
+    path.touch()
+    await wait_until(f"{fuse} burnt", path.exists, FUSE_S_MAX)
+    troupe.faults[f"Spark: {fuse}"] += 1
+    await wait_until(f"a batch after {fuse}", lambda: committed() == before, FUSE_S_MAX)

@@ -36,7 +36,6 @@ commit_journal_bytes = 1048576
 free_bytes_min = 1
 """
 """A short run rotates and compacts; a full disk is really full."""
-LOOK_S = 0.2
 END_S_MAX = 20.0
 
 
@@ -47,7 +46,6 @@ class Victim(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.starts = 0
         self.held = asyncio.Lock()
         """Held while it must not be started."""
         self.ending = False
@@ -74,10 +72,6 @@ class Victim(ABC):
         self.ending = True
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-
-    async def ended(self) -> None:
-        while self.up:
-            await asyncio.sleep(LOOK_S)
 
     def failure(self) -> str:
         """Why it ended, if no fault ended it."""
@@ -122,6 +116,7 @@ class Worker(Victim):
         self.disk = disk if disk.mounted else None  # a limit of its files would also stop its journal
         kind = "sender" if isinstance(plan, Sender) else "taker"
         self._process: Forked | None = None
+        self._lives = 0
         self._errors = folder / f"{plan.name}.err"
         self._arguments = [kind, str(folder), msgspec.json.encode(plan).decode(), *urls]
 
@@ -130,14 +125,14 @@ class Worker(Victim):
         return self._process
 
     async def start(self) -> None:
-        self.starts += 1
+        self._lives += 1
         nothing, errors = (
             os.open(os.devnull, os.O_RDWR),
             os.open(self._errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT),
         )
         environment = {**os.environ, "HEADPOND_STATE": str(self.folder)}
         self._process = Forked(
-            [*self._arguments, str(self.starts)],
+            [*self._arguments, str(self._lives)],
             environment,
             (nothing, os.dup(errors), errors),
             module="tests.torture.program",
@@ -165,17 +160,20 @@ class Driver(Victim):
         return self._process
 
     async def start(self) -> None:
-        self.starts += 1
+        self._process = self._launch()
+        (self.folder / "driver.pid").write_text(str(self._process.pid))
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (self.folder / "driver.log").open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env=environment,
                 start_new_session=True,
             )
-        (self.folder / "driver.pid").write_text(str(self._process.pid))
 
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from headpond.client.produce.refill_send import send_slot
@@ -26,13 +26,15 @@ class Stuck(Exception):
     """Something that should have happened after healing did not."""
 
 
-async def wait_until(what: str, left: Callable[[], Awaitable[object]], seconds: float = LIVENESS_S) -> None:
-    """Returns when nothing is left."""
+async def wait_until(what: str, left: Callable[[], object], seconds: float = LIVENESS_S) -> None:
+    """Returns when nothing is left; ``left`` may be a coroutine function."""
     over_s = asyncio.get_running_loop().time() + seconds
     last: object = "no answer"
     while True:
         try:
-            last = await asyncio.wait_for(left(), seconds)
+            last = left()
+            if isinstance(last, Coroutine):
+                last = await asyncio.wait_for(last, seconds)
         except (HeadpondError, OSError, TimeoutError) as error:
             last = error
         if not last:
@@ -66,7 +68,7 @@ async def finish(troupe: Troupe) -> None:
     takers = [worker for worker in troupe.workers if worker not in senders]
     for sender in senders:
         sender.end()
-    await asyncio.wait_for(asyncio.gather(*(sender.ended() for sender in senders)), LIVENESS_S)
+    await wait_until("senders ended", lambda: [sender.name for sender in senders if sender.up])
     for sender in senders:
         await _empty_refill(sender.folder / "refill")
     if troupe.part.links:
@@ -77,13 +79,11 @@ async def finish(troupe: Troupe) -> None:
     await wait_until("everything settled", lambda: _unsettled(troupe))
     for taker in takers:
         taker.end()
-    await asyncio.wait_for(asyncio.gather(*(taker.ended() for taker in takers)), LIVENESS_S)
+    await wait_until("takers ended", lambda: [taker.name for taker in takers if taker.up])
 
 
 async def _empty_refill(root: Path) -> None:
     """Delivers what producers have left behind, as ``headpond refill send`` does."""
-    if not root.exists():
-        return
     disk = OsDisk(root)
     for slot in slots(disk):
         if files(disk, slot):

@@ -134,6 +134,7 @@ class Producing(Program):
         note = self.journal.add(
             Sent,
             topic=sender.topic,
+            node=sender.nodes[0],
             value=value,
             key=key,
             producer=self.name,

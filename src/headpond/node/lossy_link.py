@@ -42,8 +42,6 @@ class LossyLink:
     """About how long a connection lasts."""
     seed: int = 0
     harm: Harm = field(default_factory=Harm)
-    down: bool = False
-    """Whether it refuses connections now."""
     _chance: random.Random = field(init=False)
     _server: asyncio.Server | None = None
     _open: set[asyncio.Task[None]] = field(default_factory=set)
@@ -67,24 +65,13 @@ class LossyLink:
         assert self._server is not None
         return f"headpond://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def sever(self) -> None:
-        """Cuts all connections, and refuses new ones until ``mend``."""
-        self.down = True
-        for task in list(self._open):
-            task.cancel()
-
-    def mend(self) -> None:
-        self.down = False
-
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
         try:
-            if self.down:
-                return
             await self._carry(reader, writer)
-        except asyncio.CancelledError:  # severed: nothing awaits this task
+        except asyncio.CancelledError:  # closed: nothing awaits this task
             pass
         finally:
             self._open.discard(task)
