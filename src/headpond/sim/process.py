@@ -86,6 +86,8 @@ class Process:
         self.network = machine.network
         self.place = machine.name
         self.name = name
+        self.number = len(machine.processes) + 1
+        """Its process id."""
         self.random = random.Random(seed)
         self.killed = False
         self.stopped = False
