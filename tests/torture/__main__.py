@@ -126,11 +126,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
+    parser.add_argument("--folder", help="where files go meanwhile, and stay if a promise is broken")
     parser.add_argument("--break", dest="broken", default="", help="break nodes on purpose: see broken_node.py")
     given = parser.parse_args()
     enter_namespace("tests.torture")
     logging.disable(logging.CRITICAL)  # what clients log under faults is no news
-    folder = Path(tempfile.mkdtemp(prefix="headpond-torture-"))
+    folder = Path(tempfile.mkdtemp(prefix="headpond-torture-", dir=given.folder))
     board = asyncio.run(run(folder, given.parts.split(","), given.minutes, given.seed, given.broken))
     print(f"\nseed {given.seed}\n{board}")
     for _, broken in itertools.groupby(sorted(board.violations), lambda each: each.partition(":")[0]):

@@ -126,14 +126,11 @@ class Worker(Victim):
 
     async def start(self) -> None:
         self._lives += 1
-        nothing, errors = (
-            os.open(os.devnull, os.O_RDWR),
-            os.open(self._errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-        )
-        environment = {**os.environ, "HEADPOND_STATE": str(self.folder)}
+        nothing = os.open(os.devnull, os.O_RDWR)
+        errors = os.open(self._errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._process = Forked(
             [*self._arguments, str(self._lives)],
-            environment,
+            {**os.environ, "HEADPOND_STATE": str(self.folder)},
             (nothing, os.dup(errors), errors),
             module="tests.torture.program",
             folder=self.folder,
