@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import itertools
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from tests.torture.faults import live
 from tests.torture.journal import load
 from tests.torture.machinery import Troupe
 from tests.torture.observer import Stuck, finish, read_all, watch
-from tests.torture.small_disk import enter_namespace
+from tests.torture.small_disk import INSIDE, enter_namespace
 
 PROGRESS_S = 5.0
 BROKEN = (sys.executable, str(Path(__file__).with_name("broken_node.py")))
@@ -133,7 +134,8 @@ def main() -> int:
     logging.disable(logging.CRITICAL)  # what clients log under faults is no news
     folder = Path(tempfile.mkdtemp(prefix="headpond-torture-", dir=given.folder))
     board = asyncio.run(run(folder, given.parts.split(","), given.minutes, given.seed, given.broken))
-    print(f"\nseed {given.seed}\n{board}")
+    full = "a small file system" if INSIDE in os.environ else "RLIMIT_FSIZE"
+    print(f"\nseed {given.seed}; disks are full by {full}\n{board}")
     for _, broken in itertools.groupby(sorted(board.violations), lambda each: each.partition(":")[0]):
         for violation in itertools.islice(broken, SHOWN_MAX):
             print(f"VIOLATION: {violation}")

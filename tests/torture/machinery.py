@@ -216,7 +216,7 @@ class Troupe:
             self.driver = Driver(self.folder, await self._proxy("spark", part.nodes[0]), part.spark)
 
     async def _proxy(self, user: str, node: str) -> str:
-        proxy = Proxy(f"{user} to {node}", self.nodes[node].real.address)
+        proxy = Proxy(user, self.nodes[node].real.address)
         self.proxies.append(proxy)
         return await proxy.start()
 
