@@ -128,7 +128,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
     parser.add_argument("--folder", help="where files go meanwhile, and stay if a promise is broken")
-    parser.add_argument("--break", dest="broken", default="", help="break nodes on purpose: see broken_node.py")
+    parser.add_argument(
+        "--break",
+        dest="broken",
+        default="",
+        choices=("messages", "settlements"),
+        help="let nodes confirm before they write",
+    )
     given = parser.parse_args()
     enter_namespace("tests.torture")
     logging.disable(logging.CRITICAL)  # what clients log under faults is no news

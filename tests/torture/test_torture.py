@@ -49,6 +49,6 @@ def test_spark_writes_every_row_once_under_every_fault(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_node_that_acknowledges_before_it_writes_is_noticed(tmp_path: Path) -> None:
-    code, text, _ = torture(tmp_path, "--minutes", "0.2", "--parts", "nodes", "--break", "durable")
+    code, text, _ = torture(tmp_path, "--minutes", "0.3", "--parts", "nodes", "--break", "messages")
     assert code == 1
     assert "VIOLATION: lost at n1" in text
