@@ -220,7 +220,7 @@ STORAGE = [
         "storage/log/shard_log.py",
         "return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first)",
         "return SealedFile(last, view.end_offset, view.entry_durable + 1, self.entry_first)",
-        ("ledger", "recovered", "lost"),
+        ("damage", "ledger", "recovered", "lost"),
         ("restart node",),
     ),
     PlantedFault(
@@ -238,10 +238,10 @@ STORAGE = [
         ("unsettled", "lost", "batches"),
     ),
     PlantedFault(
-        "Compacting a journal drops the records that wait for the disk",
+        "The snapshot of a journal lacks its first record",
         "storage/journal.py",
-        "        for body in bodies:\n            self._stage(batch, body)\n\n    def _newest",
-        "\n    def _newest",
+        "        for body in snapshot:\n",
+        "        for body in list(snapshot)[1:]:\n",
         ("lost", "liveness", "unhandled"),
         ("kill node|cut power|restart node",),
     ),
@@ -261,6 +261,7 @@ BROKER = [
         "            return Early(expected)",
         "            return ADMIT",
         ("order", "ledger", "lost"),
+        ("sync fails|write fails", "batch_rows"),
     ),
     PlantedFault(
         "A segment is acknowledged before it is durable",

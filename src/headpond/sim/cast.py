@@ -21,6 +21,7 @@ from headpond.sim.process import Machine, Process
 class Cast:
     def __init__(self, plan: Plan) -> None:
         self.seed = str(plan.seed)
+        self.disk_s = plan.disk_s
         self.loop = SimLoop()  # type: ignore[abstract]  # it has what the product uses
         self.network = Network(self.loop, self.seed)
         self.history = History()
@@ -57,7 +58,7 @@ class Cast:
         return self.random.choice([0.5, 4.0, 20.0]) * min(self.tempo, 10.0)
 
     def machine(self, name: str) -> Machine:
-        return Machine(self.loop, self.network, name, self.seed)
+        return Machine(self.loop, self.network, name, self.seed, self.disk_s)
 
     @property
     def actors(self) -> list[Actor]:

@@ -16,6 +16,8 @@ from headpond.storage.memory_disk import Keep
 
 KEEP: tuple[Keep, ...] = ("none", "all", "some", "some")
 """What a power cut keeps of unsynced bytes."""
+FOLDERS = ("", "", "topics/")
+"""Where writes and syncs fail: anywhere, or in logs alone."""
 
 
 def _node(cast: Cast) -> SimNode | None:
@@ -162,8 +164,9 @@ def sync_of_client_fails(cast: Cast) -> bool:
 
 
 def _fail_sync(cast: Cast, machine: Machine) -> bool:
-    cast.note(f"the next sync of {machine.name} fails")
-    machine.disk.fail_next("sync", errno.EIO)
+    where = cast.random.choice(FOLDERS)
+    cast.note(f"the next sync of {machine.name} fails below /{where}")
+    machine.disk.fail_next("sync", errno.EIO, path_prefix=where)
     return True
 
 
@@ -176,8 +179,9 @@ def write_of_client_fails(cast: Cast) -> bool:
 
 
 def _fail_writes(cast: Cast, machine: Machine) -> bool:
-    cast.note(f"the next writes of {machine.name} find the disk full")
-    machine.disk.fail_next("write", errno.ENOSPC, cast.random.choice([1, 3]))
+    where = cast.random.choice(FOLDERS)
+    cast.note(f"the next writes of {machine.name} below /{where} find the disk full")
+    machine.disk.fail_next("write", errno.ENOSPC, cast.random.choice([1, 3]), where)
     return True
 
 

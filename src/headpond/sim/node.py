@@ -16,7 +16,7 @@ from headpond.storage.disk import Disk
 
 PORT = 7411
 SMALL_FILES = LogSettings(
-    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=16 * 1024
+    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=4096
 )
 """A short run rotates and compacts."""
 

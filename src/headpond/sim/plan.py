@@ -83,6 +83,8 @@ class Plan:
     weather: Weather
     faults: dict[str, float]
     """Faults per minute, by name (sim/faults.py)."""
+    disk_s: float = 0.002
+    """How long the work of a disk takes at most."""
     tempo: float = 1.0
     """By how much everything takes longer than in a dense run, so that some runs last for hours."""
 
@@ -160,7 +162,8 @@ def draw(seed: int) -> Plan:
         writers,
         weather,
         faults,
-        tempo,
+        disk_s=chance.choice([0.002, 0.02, 0.2, 0.2]),
+        tempo=tempo,
     )
 
 

@@ -48,7 +48,9 @@ class Trap:
 class Machine:
     """A disk and a clock. They outlive the processes."""
 
-    def __init__(self, loop: SimLoop, network: Network, name: str, seed: str) -> None:
+    def __init__(
+        self, loop: SimLoop, network: Network, name: str, seed: str, work_s_max: float = 0.002
+    ) -> None:
         self.loop = loop
         self.network = network
         self.name = name
@@ -56,7 +58,7 @@ class Machine:
         self.disk = MemoryDisk(self.random.randrange(1 << 32))
         self.skew_us = 0
         """By how much the time of day is wrong; the monotonic clock never is."""
-        self.work_s_max = 0.002
+        self.work_s_max = work_s_max
         """How long a disk's work takes at most."""
         self.trap: Trap | None = None
         self.labels: set[str] = set()

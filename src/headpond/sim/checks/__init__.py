@@ -3,6 +3,7 @@
 In reading order::
 
     lost       Nothing acknowledged is lost
+    damage     No damage without a cause
     altered    No message is altered or invented
     receipts   A receipt is right
     batches    A staged batch is in its topic whole and once, or not at all
@@ -27,6 +28,7 @@ from headpond.sim.checks import (
     apart,
     backoff,
     batches,
+    damage,
     dead,
     hands,
     keys,
@@ -47,6 +49,7 @@ Check = Callable[[History, Plan], Iterator[str]]
 
 CHECKS: dict[str, Check] = {
     "lost": lost.check,
+    "damage": damage.check,
     "altered": altered.check,
     "receipts": receipts.check,
     "batches": batches.check,
