@@ -84,6 +84,10 @@ class Intake:
     def count(self, name: str, by: int = 1) -> None:
         self.outcome[name] = self.outcome.get(name, 0) + by
 
+    def written(self, error: HeadpondError | None) -> None:
+        """The write of one of them has ended."""
+        self.fault = self.fault or error
+
 
 class PeerSink:
     def __init__(
@@ -181,6 +185,8 @@ class PeerSink:
         intake.blocks = ask.blocks if intake.begun else {**intake.blocks, **ask.blocks}
         intake.begun = len(intake.blocks) > HEADS_MAX
         found = yield from self._look_up(topic, ask)
+        if shard.log.entry_durable < shard.log.entry_next:  # a segment counts as known once it is written
+            yield on_disk(shard.lane)
         verdicts = [_judge(shard, head, found, state=topic.is_state) for head in ask.heads]
         if conflicts := verdicts.count(CONFLICTING):
             self._conflict(topic, ask.shard, ask.heads[verdicts.index(CONFLICTING)], conflicts)
@@ -248,6 +254,7 @@ class PeerSink:
             return
         if verdict == KNOWN:
             intake.count("duplicates")
+            shard.lane.wait(intake.written)
             return
         body = record[RECORD_HEADER_BYTES:]
         try:
@@ -273,7 +280,7 @@ class PeerSink:
             book.declare(head.block, head.segment)
         late = head.segment < expected and not named.sparse
         shard.store(head.block, head.segment, head.count, head.origin_crc, now_us, body, topic.schemas)
-        shard.lane.mark()
+        shard.lane.wait(intake.written)
         intake.count("late", late)
         intake.count("records")
         intake.count("messages", head.count)
@@ -291,10 +298,10 @@ class PeerSink:
         if not ask.node or (ask.place.last is not None and ask.place.last.refusal):
             raise BadRequest("a position needs the node's name, and a last record that was not refused")
         self._intakes[session.connection][topic.uuid, ask.shard] = Intake(intake.blocks, begun=True)
-        if intake.fault is not None:
-            raise intake.fault
         log, own_end = shard.log, shard.log.entry_next
         yield on_disk(shard.lane)
+        if intake.fault is not None:  # also if a write failed before this request came
+            raise intake.fault
         place = (topic.uuid, ask.node, ask.shard, ask.place, log.incarnation_at(own_end), own_end)
         self._progress.note(PlaceNoted(*place, self._context.now_us()))
         return msgspec.convert(intake.outcome, Admitted)

@@ -195,14 +195,16 @@ class InHand:
     def spans(self, unconfirmed: Iterable[Settle] = ()) -> list[tuple[int, int, int]] | None:
         """(shard, start, end) of the entries in hand; None (all) if these are too many ranges for one frame.
 
-        Refused entries whose refusal the node may not know were in hand, too.
+        Entries whose settlement the node may not know were in hand, too: the connection may be lost again
+        before the node gets it.
         """
         by_shard: dict[int, RangeSet] = {}
         for each in (self._now, self._before):
             _add(each, by_shard)
         for settle in unconfirmed:
-            for entry, _ in settle.nacked:
-                by_shard.setdefault(settle.shard, RangeSet()).add(entry, entry + 1)
+            refused = ((entry, entry + 1) for entry, _ in settle.nacked)
+            for start, end in (*settle.acked, *settle.skipped, *refused):
+                by_shard.setdefault(settle.shard, RangeSet()).add(start, end)
         spans = [(shard, start, end) for shard, entries in by_shard.items() for start, end in entries]
         return spans if len(spans) <= IN_HAND_MAX else None
 

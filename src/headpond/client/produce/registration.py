@@ -93,11 +93,11 @@ class LeaseNote:
         return epoch > 0 and (not held or epoch < self._record.first)
 
     def _write(self) -> None:
-        """Synced, before a file of the epoch is spilled: after a power cut that file is not late."""
         if self._disk is not None:
-            data = encode(FrameType.RECORD, msgspec.msgpack.encode(self._record))
             with suppress(OSError):  # without it, files that are spilled now count as late
-                write_whole(self._disk, self._path, data, sync=True)
+                write_whole(
+                    self._disk, self._path, encode(FrameType.RECORD, msgspec.msgpack.encode(self._record))
+                )
 
 
 class ProducerRegistration:
