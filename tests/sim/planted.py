@@ -220,7 +220,7 @@ STORAGE = [
         "storage/log/shard_log.py",
         "return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first)",
         "return SealedFile(last, view.end_offset, view.entry_durable + 1, self.entry_first)",
-        ("damage", "ledger", "recovered", "lost"),
+        ("ledger", "recovered", "lost"),
         ("restart node",),
     ),
     PlantedFault(
@@ -238,10 +238,10 @@ STORAGE = [
         ("unsettled", "lost", "batches"),
     ),
     PlantedFault(
-        "The snapshot of a journal lacks its first record",
+        "Compacting a journal drops the records that wait for the disk",
         "storage/journal.py",
-        "        for body in snapshot:\n",
-        "        for body in list(snapshot)[1:]:\n",
+        "        for body in bodies:\n            self._stage(batch, body)\n\n    def _newest",
+        "\n    def _newest",
         ("lost", "liveness", "unhandled"),
         ("kill node|cut power|restart node",),
     ),
@@ -261,7 +261,6 @@ BROKER = [
         "            return Early(expected)",
         "            return ADMIT",
         ("order", "ledger", "lost"),
-        ("sync fails|write fails", "batch_rows"),
     ),
     PlantedFault(
         "A segment is acknowledged before it is durable",

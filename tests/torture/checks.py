@@ -44,6 +44,9 @@ def at_node(history: History, part: Part, node: str) -> tuple[History, Plan]:
         topics=(),
         producers=(),
         writers=(),
+        readers=(),
+        admins=(),
+        links=(),
         subscriptions=tuple(taker.plan for taker in alone.values() if taker.reads == "one"),
         faults=dict.fromkeys(FAULTS, 1.0),
         tempo=TRANSIT,
@@ -57,7 +60,10 @@ def at_node(history: History, part: Part, node: str) -> tuple[History, Plan]:
             delivery = event.delivery if isinstance(event, Settled) else event
             if delivery.node == node and delivery.subscription in alone:
                 seen.add(event)
-        elif (isinstance(event, Batch) and event.topic in part.topics) or getattr(event, "node", "") == node:
+        elif isinstance(event, Batch):
+            if event.topic in part.topics:
+                seen.add(replace(event, node=node))
+        elif getattr(event, "node", "") == node:
             seen.add(event)
     return seen, plan
 

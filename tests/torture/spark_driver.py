@@ -128,8 +128,7 @@ class BurningSink(StreamSink):
             return
         journal = Journal(self.folder / "journals" / f"spark.{time.monotonic_ns()}.jsonl")
         rows = [message.values for message in staged]
-        fields = {"topic": self.topic, "node": NODE, "writer": staged[0].writer, "number": batchId}
-        note = journal.add(Batch, **fields, rows=rows)
+        note = journal.add(Batch, topic=self.topic, node="", writer=staged[0].writer, number=batchId, rows=rows)
         burn(self.folder, "before-commit")
         super().commit(messages, batchId)
         journal.change(note, committed=True)

@@ -12,8 +12,10 @@ In reading order::
     node          A node of the world: the real server and core
     plan          Who takes part and which faults happen, drawn from a seed
     history       What programs did and saw
-    actors        The programs: producers, consumers, drivers with tasks
+    actors        The programs: producers, consumers, drivers with tasks, readers, administrators
     cast          All of them, and what lies between them
+    observer      It prepares the nodes, and reads the logs in the end
+    damage        A copy of a disk with a flipped bit
     faults        What happens to machines and processes
     checks        The promises, one file each
     world         One run: faults, healing, checks

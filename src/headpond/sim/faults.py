@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
+from headpond.sim.damage import damage_copy
+from headpond.sim.history import Restored
 from headpond.sim.node import SimNode
 from headpond.sim.process import Machine, Trap
-from headpond.storage.memory_disk import Keep
+from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 
 KEEP: tuple[Keep, ...] = ("none", "all", "some", "some")
 """What a power cut keeps of unsynced bytes."""
-FOLDERS = ("", "", "topics/")
-"""Where writes and syncs fail: anywhere, or in logs alone."""
 
 
 def _node(cast: Cast) -> SimNode | None:
@@ -39,19 +39,19 @@ def kill_node(cast: Cast) -> bool:
 
 
 def kill_node_at_a_point(cast: Cast) -> bool:
-    return _set_trap(cast, cast.random.choice(list(cast.nodes.values())).machine, None)
+    return _set_trap(cast, _machine_of_node(cast), None)
 
 
 def cut_power_at_a_point(cast: Cast) -> bool:
-    return _set_trap(cast, cast.random.choice(list(cast.nodes.values())).machine, cast.random.choice(KEEP))
+    return _set_trap(cast, _machine_of_node(cast), cast.random.choice(KEEP))
 
 
 def _set_trap(cast: Cast, machine: Machine, keep: Keep | None) -> bool:
     """By count in one half of the cases, by kind in the other: so rare points get their share."""
-    if not machine.labels or cast.random.random() < 0.5:
+    if not machine.points or cast.random.random() < 0.5:
         machine.trap = Trap("", cast.random.choice([0, 1, 3, 10, 40]), keep)
     else:
-        machine.trap = Trap(cast.random.choice(sorted(machine.labels)), cast.random.choice([0, 0, 1, 3]), keep)
+        machine.trap = Trap(cast.random.choice(sorted(machine.points)), cast.random.choice([0, 0, 1, 3]), keep)
     cast.note(f"{machine.name} gets {machine.trap}")
     return True
 
@@ -119,6 +119,34 @@ def stop_client(cast: Cast) -> bool:
     return True
 
 
+def twin(cast: Cast) -> bool:
+    """A second process of the same name runs on the same machine."""
+    if (actor := _single(cast)) is None:
+        return False
+    cast.note(f"{actor.name} runs twice")
+    actor.twin()
+    return True
+
+
+def zombie(cast: Cast) -> bool:
+    """A process stands still, another takes its place, and the first wakes up."""
+    if (actor := _single(cast)) is None:
+        return False
+    process = actor.running[0].process
+    pause_s = cast.pause_s()
+    cast.note(f"{process} stands still for {pause_s} s, and another takes its place")
+    process.stop()
+    actor.twin()
+    cast.loop.call_in(None, pause_s, process.resume)
+    return True
+
+
+def _single(cast: Cast) -> Actor | None:
+    """An actor with one process."""
+    running = [actor for actor in cast.actors if len(actor.running) == 1]
+    return cast.random.choice(running) if running else None
+
+
 def partition(cast: Cast) -> bool:
     return _cut(cast, both=True)
 
@@ -156,32 +184,72 @@ def clock_jump(cast: Cast) -> bool:
 
 
 def sync_fails(cast: Cast) -> bool:
-    return _fail_sync(cast, cast.random.choice(list(cast.nodes.values())).machine)
-
-
-def sync_of_client_fails(cast: Cast) -> bool:
-    return _fail_sync(cast, cast.random.choice(cast.producers).machine)
-
-
-def _fail_sync(cast: Cast, machine: Machine) -> bool:
-    where = cast.random.choice(FOLDERS)
-    cast.note(f"the next sync of {machine.name} fails below /{where}")
-    machine.disk.fail_next("sync", errno.EIO, path_prefix=where)
-    return True
+    return _fail(cast, _machine_of_node(cast), "sync", errno.EIO)
 
 
 def write_fails(cast: Cast) -> bool:
-    return _fail_writes(cast, cast.random.choice(list(cast.nodes.values())).machine)
+    return _fail(cast, _machine_of_node(cast), "write", errno.ENOSPC)
+
+
+def read_fails(cast: Cast) -> bool:
+    return _fail(cast, _machine_of_node(cast), "read", errno.EIO)
+
+
+def sync_of_client_fails(cast: Cast) -> bool:
+    return _fail(cast, cast.random.choice(cast.producers).machine, "sync", errno.EIO)
 
 
 def write_of_client_fails(cast: Cast) -> bool:
-    return _fail_writes(cast, cast.random.choice(cast.producers).machine)
+    return _fail(cast, cast.random.choice(cast.producers).machine, "write", errno.ENOSPC)
 
 
-def _fail_writes(cast: Cast, machine: Machine) -> bool:
-    where = cast.random.choice(FOLDERS)
-    cast.note(f"the next writes of {machine.name} below /{where} find the disk full")
-    machine.disk.fail_next("write", errno.ENOSPC, cast.random.choice([1, 3]), where)
+def _machine_of_node(cast: Cast) -> Machine:
+    return cast.random.choice(list(cast.nodes.values())).machine
+
+
+def _fail(cast: Cast, machine: Machine, operation: Operation, error: int) -> bool:
+    if machine.disk.failing:
+        return False
+    times = 1 if operation == "read" else cast.random.choice([1, 1, 3])  # a sector that fails twice is damaged
+    cast.note(f"the next {operation} of {machine.name} fails ({times})")
+    machine.disk.fail_next(operation, error, times)
+    return True
+
+
+def disk_full(cast: Cast) -> bool:
+    """A disk has little room for some time."""
+    disk = _machine_of_node(cast).disk if cast.random.random() < 0.5 else cast.random.choice(cast.machines).disk
+    pause_s = cast.pause_s()
+    disk.capacity_bytes = disk.used_bytes() + cast.random.choice([0, 3000])
+    cast.note(f"a disk has room for {disk.free_bytes()} bytes for {pause_s} s")
+    cast.loop.call_in(None, pause_s, _give_room, disk)
+    return True
+
+
+def _give_room(disk: MemoryDisk) -> None:
+    disk.capacity_bytes = None
+
+
+def damage(cast: Cast) -> bool:
+    """A bit flips in a copy of a node's disk, and a node opens the copy (sim/damage.py)."""
+    kind = damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random)
+    cast.damage[kind] += 1
+    return bool(kind)
+
+
+def old_backup(cast: Cast) -> bool:
+    """A node that only follows another one is put back to an old copy of its folder."""
+    if (name := cast.follower) is None:
+        return False
+    node = cast.nodes[name]
+    if name not in cast.backups or cast.random.random() < 0.3:
+        if node.up:
+            cast.backups[name] = node.machine.disk.copy()
+        return False
+    cast.note(f"{name} is put back to an old copy of its folder")
+    cast.history.add(Restored(name))
+    node.machine.cut_power("none")
+    node.machine.disk = cast.backups[name].copy()
     return True
 
 
@@ -191,12 +259,14 @@ FAULTS: dict[str, Callable[[Cast], bool]] = {
     "restart node": restart_node,
     "cut power": cut_power,
     "cut power at a point": cut_power_at_a_point,
-    "cut power of client": cut_power_of_client,
     "cut power of client at a point": cut_power_of_client_at_a_point,
+    "cut power of client": cut_power_of_client,
     "stop node": stop_node,
     "kill client": kill_client,
     "kill client at a point": kill_client_at_a_point,
     "stop client": stop_client,
+    "twin": twin,
+    "zombie": zombie,
     "partition": partition,
     "one-way partition": one_way_partition,
     "reset connection": reset_connection,
@@ -205,4 +275,8 @@ FAULTS: dict[str, Callable[[Cast], bool]] = {
     "write fails": write_fails,
     "sync of client fails": sync_of_client_fails,
     "write of client fails": write_of_client_fails,
+    "read fails": read_fails,
+    "disk full": disk_full,
+    "damage": damage,
+    "old backup": old_backup,
 }

@@ -30,6 +30,8 @@ class Sent:
     number: int
     """Counts the messages of this process."""
     at_s: float
+    token: str = ""
+    """The id of the token of its process."""
     outcome: str = ""
     """By the receipt: stored, duplicate, spilled or rejected; empty: no receipt came."""
     entry: int | None = None
@@ -72,6 +74,7 @@ class Batch:
     """Rows that a driver commits as one, under a number that it repeats after a crash."""
 
     topic: str
+    node: str
     writer: str
     number: int
     rows: list[list[bytes]]
@@ -80,6 +83,51 @@ class Batch:
     """Whether the node said so."""
     noted: bool = False
     """Whether the driver has noted that, and goes on with the next one."""
+
+
+@dataclass(slots=True)
+class Seek:
+    """An administrator moved a subscription to its begin."""
+
+    subscription: str
+    at_s: float
+    done_s: float | None = None
+
+
+@dataclass(slots=True)
+class Revoked:
+    """An administrator revoked a token."""
+
+    token: str
+    done_s: float | None = None
+
+
+@dataclass(slots=True)
+class Restored:
+    """A node was put back to an old copy of its folder."""
+
+    node: str
+
+
+@dataclass(slots=True)
+class Broken:
+    """A program saw by itself that a promise is broken."""
+
+    what: str
+
+
+@dataclass(slots=True)
+class Seen:
+    """A message that a reader got during the run."""
+
+    topic: str
+    node: str
+    shard: int
+    entry: int
+    value: bytes
+    key: bytes | None
+    reader: str
+    at_s: float
 
 
 @dataclass(slots=True)
@@ -126,6 +174,16 @@ class History:
     @property
     def deliveries(self) -> int:
         return sum(1 for _ in self.of(Delivered))
+
+    @property
+    def restored(self) -> set[str]:
+        """Nodes that were put back to an old copy."""
+        return {event.node for event in self.of(Restored)}
+
+    @property
+    def begun_again(self) -> set[str]:
+        """Subscriptions that were moved to their begin."""
+        return {event.subscription for event in self.of(Seek)}
 
     def of(self, kind: type[Event]) -> Iterator[Event]:
         return (event for event in self.events if isinstance(event, kind))

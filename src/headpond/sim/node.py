@@ -16,7 +16,7 @@ from headpond.storage.disk import Disk
 
 PORT = 7411
 SMALL_FILES = LogSettings(
-    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=4096
+    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=16 * 1024
 )
 """A short run rotates and compacts."""
 
@@ -33,7 +33,7 @@ class SimServer(Server):
 
 def _label(effect: Effect) -> str:
     if isinstance(effect, Commit):
-        return f"commit {effect.lane.name.partition('/')[0]}"
+        return f"commit {'a log' if effect.lane.name.startswith('topic ') else effect.lane.name}"
     return type(effect).__name__.lower()
 
 
@@ -92,11 +92,12 @@ class SimNode:
     def compare_recoveries(self) -> None:
         """Recovers a copy of the disk twice; both must find the same."""
         disk = self.machine.disk.copy()
-        once, twice = _digest(self._open(disk)), _digest(self._open(disk))
+        once, twice = _digest(self.open_core(disk)), _digest(self.open_core(disk))
         if once != twice:
             self.recoveries.append(f"{self.machine.name}: {once} and then {twice}")
 
-    def _open(self, disk: Disk) -> NodeCore:
+    def open_core(self, disk: Disk) -> NodeCore:
+        """Recovers a disk without serving it."""
         return NodeCore(
             disk,
             self.settings,

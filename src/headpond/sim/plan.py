@@ -1,17 +1,18 @@
 """The plan of a run: who takes part, and which faults happen how often. The seed decides.
 
 Each seed gets few kinds of faults with high rates rather than all of them (swarm testing): some faults hide
-others.
+others. Each part of a plan is drawn from its own source, so that a new option changes few seeds.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headpond.model.policy import Policy
 from headpond.sim.network import Weather
 
+TRANSIT_S = 40.0
 KINDS = ("unique", "shared", "failover", "key_shared")
 MODES = ("resilient", "non_resilient")
 
@@ -20,6 +21,20 @@ MODES = ("resilient", "non_resilient")
 class TopicPlan:
     name: str
     shards: int
+    kind: str = "plain"
+    """``plain``, ``typed`` or ``state``"""
+    soft_ttl: float | None = None
+
+
+@dataclass(frozen=True)
+class LinkPlan:
+    """``node`` copies all topics from ``other``, and to it if ``both``."""
+
+    node: str
+    other: str
+    both: bool
+    subscriptions: bool
+    """Whether subscriptions of the other node follow, as passive copies."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,25 @@ class WriterPlan:
 
 
 @dataclass(frozen=True)
+class ReaderPlan:
+    """A program that reads a topic by position, as Spark's source does."""
+
+    name: str
+    topic: str
+    node: str
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class AdminPlan:
+    name: str
+    node: str
+    pause_s: float
+    works: tuple[str, ...]
+    """What it does (sim/actors/admin.py)."""
+
+
+@dataclass(frozen=True)
 class Plan:
     seed: int
     seconds: float
@@ -80,35 +114,54 @@ class Plan:
     producers: tuple[ProducerPlan, ...]
     subscriptions: tuple[SubscriptionPlan, ...]
     writers: tuple[WriterPlan, ...]
+    readers: tuple[ReaderPlan, ...]
+    admins: tuple[AdminPlan, ...]
+    links: tuple[LinkPlan, ...]
+    tokens: bool
+    """Whether the nodes ask for tokens."""
     weather: Weather
     faults: dict[str, float]
     """Faults per minute, by name (sim/faults.py)."""
-    disk_s: float = 0.002
-    """How long the work of a disk takes at most."""
     tempo: float = 1.0
     """By how much everything takes longer than in a dense run, so that some runs last for hours."""
 
     @property
     def is_calm(self) -> bool:
-        """Whether no fault happens: nothing but delays."""
-        return not self.faults and not any(getattr(self.weather, name) for name in WEATHER)
+        """Whether nothing disturbs programs, except delays."""
+        weather = any(getattr(self.weather, name) for name in WEATHER)
+        return not (self.faults or self.admins or weather)
+
+    @property
+    def transit_s(self) -> float:
+        """For so long a message may be in transit, or wait in a client that stands still."""
+        return TRANSIT_S * min(self.tempo, 10.0)
+
+    def topic(self, name: str) -> TopicPlan:
+        """The plan of a topic, or of the topic of a dead-letter topic."""
+        known = {topic.name: topic for topic in self.topics}
+        return known.get(name.removesuffix(".dead"), TopicPlan(name, 1))
 
 
 TEMPOS = (1.0, 1.0, 30.0, 300.0)
-
+LINKED_TEMPOS = (1.0, 10.0)
+"""A link asks for news many times a second."""
+SLOW_MAX = 30.0
 WEATHER = ("stall", "split", "flip", "cut", "reset")
+WORKS = ("pause", "seek", "compact", "create and delete", "new token", "alter")
 FAULTS = (
     "kill node",
     "kill node at a point",
     "restart node",
     "cut power",
-    "cut power at a point",
     "cut power of client",
+    "cut power at a point",
     "cut power of client at a point",
     "stop node",
     "kill client",
     "kill client at a point",
     "stop client",
+    "twin",
+    "zombie",
     "partition",
     "one-way partition",
     "reset connection",
@@ -117,26 +170,122 @@ FAULTS = (
     "write fails",
     "sync of client fails",
     "write of client fails",
+    "read fails",
+    "disk full",
+    "damage",
+    "old backup",
 )
 
 
 def draw(seed: int) -> Plan:
     chance = random.Random(f"{seed} plan")
-    tempo = chance.choice(TEMPOS)
-    nodes = ("n1",)
-    topics = tuple(
-        TopicPlan(f"t{number}", chance.choice([1, 2, 4])) for number in range(1, chance.choice([1, 1, 2]) + 1)
+    linked = chance.random() < 0.2
+    tempo = chance.choice(LINKED_TEMPOS if linked else TEMPOS)
+    nodes = ("n1", "n2") if linked else ("n1",)
+    both = linked and chance.random() < 0.4
+    senders_at = nodes if both else nodes[:1]
+    topics = _topics(random.Random(f"{seed} topics"), tempo, linked=linked)
+    names = tuple(topic.name for topic in topics)
+    return Plan(
+        seed,
+        chance.choice([5.0, 15.0, 30.0]) * tempo,
+        nodes,
+        topics,
+        _producers(random.Random(f"{seed} producers"), topics, senders_at, tempo),
+        _subscriptions(random.Random(f"{seed} subscriptions"), names, nodes, min(tempo, SLOW_MAX)),
+        _writers(random.Random(f"{seed} writers"), topics, senders_at, tempo),
+        _readers(random.Random(f"{seed} readers"), names, nodes, tempo),
+        _admins(random.Random(f"{seed} admins"), nodes, tempo),
+        (LinkPlan("n2", "n1", both, chance.random() < 0.5),) if linked else (),
+        chance.random() < 0.2,
+        _weather(random.Random(f"{seed} weather")),
+        _faults(random.Random(f"{seed} kinds of faults"), tempo),
+        tempo,
     )
-    producers = tuple(
-        _producer(chance, f"p{number}", topics, nodes, tempo) for number in range(1, chance.randint(1, 3) + 1)
-    )
-    subscriptions = tuple(
-        _subscription(chance, f"s{number}", topics, nodes) for number in range(1, chance.randint(1, 3) + 1)
-    )
-    writers = tuple(
+
+
+def _topics(chance: random.Random, tempo: float, *, linked: bool) -> tuple[TopicPlan, ...]:
+    def one(name: str) -> TopicPlan:
+        plain = TopicPlan(name, chance.choice([1, 2, 4]))
+        other = chance.choice(["plain", "plain", "plain", "typed", "state", "expiring"])
+        if other == "expiring":
+            return plain if linked else replace(plain, soft_ttl=3.0 * tempo)
+        return replace(plain, kind="plain" if linked and other == "state" else other)
+
+    return tuple(one(f"t{number}") for number in range(1, chance.choice([1, 1, 2]) + 1))
+
+
+def _producers(
+    chance: random.Random, topics: tuple[TopicPlan, ...], nodes: tuple[str, ...], tempo: float
+) -> tuple[ProducerPlan, ...]:
+    def one(name: str) -> ProducerPlan:
+        topic = chance.choice(topics)
+        registered = chance.random() < 0.5
+        burst = chance.choice([1, 3, 10])
+        options: dict[str, object] = {"spill_after": chance.choice([0.2, 2.0])}
+        refill = chance.random() < 0.6
+        if registered and refill and chance.random() < 0.3:
+            options["resume"] = True
+        if chance.random() < 0.3:
+            options["memory_max"] = 20_000
+        if chance.random() < 0.3:
+            options["batch_rows"] = 3
+        if chance.random() < 0.3:
+            options["rotate_after"] = 5.0
+        return ProducerPlan(
+            name,
+            topic.name,
+            chance.choice(nodes),
+            refill=refill,
+            registered=registered,
+            single=registered and chance.random() < 0.5,
+            keys=1.0 if topic.kind == "state" else chance.choice([0.0, 0.7, 0.7, 1.0]),
+            pause_s=chance.choice([0.3, 1.0]) * burst * tempo,
+            burst=burst,
+            options=options,
+        )
+
+    return tuple(one(f"p{number}") for number in range(1, chance.randint(1, 3) + 1))
+
+
+def _subscriptions(
+    chance: random.Random, topics: tuple[str, ...], nodes: tuple[str, ...], slow: float
+) -> tuple[SubscriptionPlan, ...]:
+    def one(name: str) -> SubscriptionPlan:
+        kind, mode = chance.choice(KINDS), chance.choice(MODES)
+        resilient = mode == "resilient"
+        return SubscriptionPlan(
+            name,
+            chance.choice(topics),
+            chance.choice(nodes),
+            kind,
+            mode,
+            consumers=chance.randint(1, 3),
+            policy=Policy(
+                lease=chance.choice([0.5, 2.0]) * slow,
+                backoff=chance.choice([0.01, 0.3]),
+                backoff_max=1.0,
+                deadline=chance.choice([None, None, 1.5 * slow]),
+                max_attempts=0 if resilient else chance.choice([0, 0, 4]),
+                failover_after=chance.choice([1, 3]),
+            ),
+            think_s=chance.choice([0.0, 0.01, 0.2]),
+            refuse=chance.choice([0.0, 0.0, 0.1, 0.3]),
+            hold=1 if resilient else chance.choice([1, 1, 5]),
+            credit_bytes=chance.choice([400, 3000, 1 << 20]),
+        )
+
+    return tuple(one(f"s{number}") for number in range(1, chance.randint(1, 3) + 1))
+
+
+def _writers(
+    chance: random.Random, topics: tuple[TopicPlan, ...], nodes: tuple[str, ...], tempo: float
+) -> tuple[WriterPlan, ...]:
+    plain = [topic.name for topic in topics if topic.kind == "plain"]
+    return tuple(
         WriterPlan(
             f"w{number}",
-            chance.choice(topics).name,
+            chance.choice(plain),
             chance.choice(nodes),
             tasks=chance.randint(1, 3),
             rows=chance.choice([1, 10]),
@@ -145,79 +294,39 @@ def draw(seed: int) -> Plan:
             lost_tasks=chance.choice([0.0, 0.2]),
         )
         for number in range(1, chance.choice([0, 0, 1, 2]) + 1)
+        if plain
     )
+
+
+def _readers(
+    chance: random.Random, topics: tuple[str, ...], nodes: tuple[str, ...], tempo: float
+) -> tuple[ReaderPlan, ...]:
+    return tuple(
+        ReaderPlan(f"r{number}", chance.choice(topics), chance.choice(nodes), chance.choice([0.5, 3.0]) * tempo)
+        for number in range(1, chance.choice([0, 0, 1]) + 1)
+    )
+
+
+def _admins(chance: random.Random, nodes: tuple[str, ...], tempo: float) -> tuple[AdminPlan, ...]:
+    return tuple(
+        AdminPlan(
+            f"a{number}",
+            chance.choice(nodes),
+            chance.choice([2.0, 6.0]) * tempo,
+            tuple(chance.sample(WORKS, chance.randint(1, 3))),
+        )
+        for number in range(1, chance.choice([0, 0, 1]) + 1)
+    )
+
+
+def _weather(chance: random.Random) -> Weather:
     weather = Weather(delay_s=chance.choice([0.0005, 0.005, 0.05]))
     for name in chance.sample(WEATHER, chance.choice([0, 1, 1, 2])):
         setattr(weather, name, chance.choice([0.001, 0.01, 0.05]) if name not in ("stall", "split") else 0.1)
     weather.stall_s = chance.choice([0.2, 2.0])
+    return weather
+
+
+def _faults(chance: random.Random, tempo: float) -> dict[str, float]:
     kinds = chance.sample(FAULTS, chance.randint(0, 5))
-    faults = {name: chance.choice([4.0, 12.0, 40.0]) / tempo for name in kinds}
-    return Plan(
-        seed,
-        chance.choice([5.0, 15.0, 30.0]) * tempo,
-        nodes,
-        topics,
-        producers,
-        subscriptions,
-        writers,
-        weather,
-        faults,
-        disk_s=chance.choice([0.002, 0.02, 0.2, 0.2]),
-        tempo=tempo,
-    )
-
-
-def _producer(
-    chance: random.Random, name: str, topics: tuple[TopicPlan, ...], nodes: tuple[str, ...], tempo: float
-) -> ProducerPlan:
-    registered = chance.random() < 0.5
-    burst = chance.choice([1, 3, 10])
-    options: dict[str, object] = {"spill_after": chance.choice([0.2, 2.0])}
-    if chance.random() < 0.3:
-        options["memory_max"] = 20_000
-    if chance.random() < 0.3:
-        options["batch_rows"] = 3
-    if chance.random() < 0.3:
-        options["rotate_after"] = 5.0
-    refill = chance.random() < 0.6
-    if registered and refill and chance.random() < 0.3:
-        options["resume"] = True
-    return ProducerPlan(
-        name,
-        chance.choice(topics).name,
-        chance.choice(nodes),
-        refill=refill,
-        registered=registered,
-        single=registered and chance.random() < 0.5,
-        keys=chance.choice([0.0, 0.7, 0.7, 1.0]),
-        pause_s=chance.choice([0.3, 1.0]) * burst * tempo,
-        burst=burst,
-        options=options,
-    )
-
-
-def _subscription(
-    chance: random.Random, name: str, topics: tuple[TopicPlan, ...], nodes: tuple[str, ...]
-) -> SubscriptionPlan:
-    kind, mode = chance.choice(KINDS), chance.choice(MODES)
-    resilient = mode == "resilient"
-    return SubscriptionPlan(
-        name,
-        chance.choice(topics).name,
-        chance.choice(nodes),
-        kind,
-        mode,
-        consumers=chance.randint(1, 3),
-        policy=Policy(
-            lease=chance.choice([0.5, 2.0]),
-            backoff=chance.choice([0.01, 0.3]),
-            backoff_max=1.0,
-            deadline=chance.choice([None, None, 1.5]),
-            max_attempts=0 if resilient else chance.choice([0, 0, 4]),
-            failover_after=chance.choice([1, 3]),
-        ),
-        think_s=chance.choice([0.0, 0.01, 0.2]),
-        refuse=chance.choice([0.0, 0.0, 0.1, 0.3]),
-        hold=1 if resilient else chance.choice([1, 1, 5]),
-        credit_bytes=chance.choice([400, 3000, 1 << 20]),
-    )
+    return {name: chance.choice([4.0, 12.0, 40.0]) / tempo for name in kinds}

@@ -48,9 +48,7 @@ class Trap:
 class Machine:
     """A disk and a clock. They outlive the processes."""
 
-    def __init__(
-        self, loop: SimLoop, network: Network, name: str, seed: str, work_s_max: float = 0.002
-    ) -> None:
+    def __init__(self, loop: SimLoop, network: Network, name: str, seed: str) -> None:
         self.loop = loop
         self.network = network
         self.name = name
@@ -58,11 +56,11 @@ class Machine:
         self.disk = MemoryDisk(self.random.randrange(1 << 32))
         self.skew_us = 0
         """By how much the time of day is wrong; the monotonic clock never is."""
-        self.work_s_max = work_s_max
+        self.work_s_max = 0.002
         """How long a disk's work takes at most."""
         self.trap: Trap | None = None
-        self.labels: set[str] = set()
-        """The kinds of points that its processes came to."""
+        self.points: Counter[str] = Counter()
+        """How often its processes came to each kind of point."""
         self.processes: list[Process] = []
         self.locks: dict[str, Process] = {}
 
@@ -88,13 +86,10 @@ class Process:
         self.network = machine.network
         self.place = machine.name
         self.name = name
-        self.number = len(machine.processes) + 1
-        """Its process id."""
         self.random = random.Random(seed)
         self.killed = False
         self.stopped = False
         self.disk = ProcessDisk(self, machine.disk)
-        self.points: Counter[str] = Counter()
         self.kill_after: int | None = None
         """How many points it has left."""
         self.killed_at = ""
@@ -147,8 +142,7 @@ class Process:
         """A place where the process may be killed."""
         if self.killed:
             raise Killed
-        self.points[label] += 1
-        self.machine.labels.add(label)
+        self.machine.points[label] += 1
         if self.kill_after is not None:
             self.kill_after -= 1
             if self.kill_after < 0:
@@ -255,7 +249,7 @@ class ProcessDisk:
     def _changing(self, operation: str, path: str) -> str:
         """The whole path of a file that is changed now."""
         path = self._folder + path
-        self._process.point(f"disk {operation} {_kind(path)}")
+        self._process.point(f"disk {operation} {kind_of(path)}")
         return path
 
     def _path(self, path: str) -> str:
@@ -332,7 +326,7 @@ class ProcessFile:
         self.path = file.path
 
     def _point(self, operation: str) -> None:
-        self._process.point(f"disk {operation} {_kind(self.path)}")
+        self._process.point(f"disk {operation} {kind_of(self.path)}")
 
     def size(self) -> int:
         return self._file.size()
@@ -362,8 +356,8 @@ class ProcessFile:
         self._file.close()
 
 
-def _kind(path: str) -> str:
+def kind_of(path: str) -> str:
     """What a file is: its folder, without the names and numbers that differ from run to run."""
     head, _, rest = path.partition("/")
-    name = rest.rpartition("/")[2]
-    return f"{head}/*{name[name.rfind('.') :] if '.' in name else ''}" if rest else head
+    suffix = rest.rpartition(".")[2]
+    return f"{head}/*{f'.{suffix}' if suffix.isalpha() and suffix != rest else ''}" if rest else head

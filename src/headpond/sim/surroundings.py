@@ -44,7 +44,6 @@ def simulated(loop: SimLoop, seed: str) -> Iterator[None]:
         (time, "monotonic", loop.time),
         (time, "monotonic_ns", lambda: round(loop.time() * 1e9)),
         (time, "sleep", no_sleep),
-        (os, "getpid", lambda: _caller(loop).number),
         (os, "urandom", lambda size: chance().randbytes(size)),
         (secrets, "token_bytes", lambda size=32: chance().randbytes(size)),
         (secrets, "token_hex", lambda size=32: chance().randbytes(size).hex()),

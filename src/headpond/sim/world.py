@@ -8,23 +8,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import headpond
-from headpond.model.errors import HeadpondError
 from headpond.sim.cast import Cast
 from headpond.sim.checks import CHECKS
 from headpond.sim.faults import FAULTS
-from headpond.sim.history import Accounts, Gone, Read
 from headpond.sim.loop import BEGIN_S, Deadlock
+from headpond.sim.node import SimNode
+from headpond.sim.observer import LIVENESS_S, Observer, Stuck
 from headpond.sim.plan import Plan
-from headpond.sim.process import Machine
+from headpond.sim.process import Machine, Trap
 from headpond.sim.surroundings import simulated
 
-LIVENESS_S = 600.0
-"""After healing everything is delivered within so long."""
 TWINS = 0.2
 """The share of starts at which a copy of the disk is recovered twice."""
-LOOK_S = 2.0
-"""How often the observer looks whether it is."""
 
 
 @dataclass
@@ -44,10 +39,6 @@ class Outcome:
     deliveries: int = 0
     seconds: float = 0.0
     """Of simulated time."""
-
-
-class Stuck(Exception):
-    """What should have happened after healing did not."""
 
 
 def run(plan: Plan) -> Outcome:
@@ -84,10 +75,9 @@ def _run(world: World) -> Outcome:
     outcome.deliveries = cast.history.deliveries
     outcome.seconds = cast.loop.time() - BEGIN_S
     outcome.faults = world.faults + cast.network.counts
-    for process in cast.processes:
-        outcome.points.update(process.points)
-        if process.killed_at:
-            outcome.kills[process.killed_at] += 1
+    for machine in cast.machines:
+        outcome.points.update(machine.points)
+        outcome.kills.update(process.killed_at for process in machine.processes if process.killed_at)
     return outcome
 
 
@@ -99,13 +89,14 @@ class World:
         self.excesses: list[str] = []
         """Limits that were exceeded."""
         self._credits = {each.name: each.credit_bytes for each in plan.subscriptions}
-        self._observer = self.cast.machine("observer").start("observer")
+        self._observer = Observer(self.cast, plan)
+        self._here = self.cast.machine("observer").start("observer")
 
     async def live(self) -> None:
         cast, plan = self.cast, self.plan
         for node in cast.nodes.values():
-            await node.start()
-        await self._observer.spawn(self._create_topics())
+            await self._first_start(node)
+        await self._here.spawn(self._observer.prepare())
         cast.network.weather = plan.weather
         for actor in cast.actors:
             actor.start()
@@ -119,22 +110,32 @@ class World:
         await self._finish(supervisor)
         watch.cancel()
 
+    async def _first_start(self, node: SimNode) -> None:
+        """A node may be killed while it makes its folder."""
+        if "kill node at a point" in self.plan.faults:
+            node.machine.trap = Trap("", self.cast.random.randrange(80), None)
+            node.start()
+            await asyncio.sleep(1.0)
+            node.machine.trap = None
+        if not node.up:
+            await node.start()
+
     async def _finish(self, supervisor: asyncio.Task[None]) -> None:
         """Without faults: senders end, consumers get everything, and the observer reads the logs."""
         cast = self.cast
-        senders = [*cast.producers, *cast.drivers]
+        senders = [*cast.producers, *cast.drivers, *cast.admins, *cast.readers]
         for sender in senders:
             sender.ending = True
         for consumer in cast.consumers:
             consumer.calm = True
         await self._wait_for("senders end", lambda: not any(sender.up for sender in senders))
         await self._empty_refills()
-        await self._observer.spawn(self._wait_settled())
+        await self._here.spawn(self._observer.wait_settled())
         for consumer in cast.consumers:
             consumer.ending = True
         await self._wait_for("consumers end", lambda: not any(consumer.up for consumer in cast.consumers))
         supervisor.cancel()
-        await self._observer.spawn(self._read_all())
+        await self._here.spawn(self._observer.read_all())
         for name, node in cast.nodes.items():
             if node.core.unacked_bytes:
                 self.excesses.append(f"{name} holds {node.core.unacked_bytes} unacked bytes at rest")
@@ -196,19 +197,12 @@ class World:
         cast.network.heal()
         for machine in cast.machines:
             machine.skew_us = 0
-            machine.disk.fail_never()
             machine.trap = None
+            machine.disk.fail_never()
+            machine.disk.capacity_bytes = None
             for process in machine.processes:
                 process.kill_after = None
                 process.resume()
-
-    # --- the observer -------------------------------------------------------------------------------
-
-    async def _create_topics(self) -> None:
-        for node in self.cast.nodes.values():
-            async with headpond.connect(node.url) as client:
-                for topic in self.plan.topics:
-                    await client.admin.create_topic(topic.name, shards=topic.shards)
 
     async def _wait_for(self, what: str, done: Callable[[], bool]) -> None:
         over_s = self.cast.loop.time() + LIVENESS_S
@@ -216,47 +210,6 @@ class World:
             if self.cast.loop.time() > over_s:
                 raise Stuck(f"after healing, not: {what}")
             await asyncio.sleep(0.2)
-
-    async def _wait_settled(self) -> None:
-        """Returns when every subscription has settled everything."""
-        over_s = self.cast.loop.time() + LIVENESS_S
-        while left := await self._unsettled():
-            if self.cast.loop.time() > over_s:
-                raise Stuck(f"after healing, not settled: {left}")
-            await asyncio.sleep(LOOK_S)
-
-    async def _unsettled(self) -> list[str]:
-        left = []
-        for plan in self.plan.subscriptions:
-            try:
-                async with headpond.connect(self.cast.nodes[plan.node].url) as client:
-                    info = await client.admin.show_subscription(plan.topic, plan.name)
-            except HeadpondError as error:
-                left.append(f"{plan.name}: {error.message}")
-            else:
-                if info.unsettled:
-                    left.append(f"{plan.kind} {plan.mode} {plan.name}: {info}")
-        return left
-
-    async def _read_all(self) -> None:
-        for name, node in self.cast.nodes.items():
-            async with headpond.connect(node.url) as client:
-                for info in await client.admin.list_topics():
-                    topic = info.topic.rpartition("/")[2]
-                    await self._read(client, name, topic)
-                    self.cast.history.add(Accounts(topic, name, await client.admin.ledger(topic)))
-
-    async def _read(self, client: headpond.Client, node: str, topic: str) -> None:
-        add = self.cast.history.add
-        async with client.reader(topic) as reader:
-            for shard, ends in enumerate(await reader.ends()):
-                async for part in reader.read(shard, 0, ends.entry_next):
-                    for batch in part.batches:
-                        for message in batch.messages():
-                            value = bytes(message.value or b"")
-                            add(Read(topic, node, shard, message.entry, value, message.key))
-                    for lost in part.lost:
-                        add(Gone(topic, node, *lost))
 
 
 def _spilled(machine: Machine) -> list[str]:

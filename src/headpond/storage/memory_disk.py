@@ -206,7 +206,7 @@ class MemoryDisk:
         with self._lock:
             if self.capacity_bytes is None:
                 return 1 << 40
-            return max(0, self.capacity_bytes - self._used_bytes())
+            return max(0, self.capacity_bytes - self.used_bytes())
 
     # --- faults on request --------------------------------------------------------------------------
 
@@ -239,6 +239,11 @@ class MemoryDisk:
         A failing write leaves a part of its bytes; a failing sync loses the bytes that it should make durable.
         """
         self._faults.append(_Fault(operation, error, count, path_prefix, after))
+
+    @property
+    def failing(self) -> bool:
+        """Whether a requested fault is still to come."""
+        return bool(self._faults)
 
     def fail_never(self) -> None:
         """Clears all requested faults."""
@@ -308,14 +313,15 @@ class MemoryDisk:
             raise _error(errno.ENOENT, path)
         return node
 
-    def _used_bytes(self) -> int:
+    def used_bytes(self) -> int:
+        """The size of all files."""
         return sum(node.size for node in self._names.values())
 
     def room_for(self, node: FileImage, end: int) -> int:
         """How far a file may reach that wants to reach ``end``."""
         if self.capacity_bytes is None or end <= node.size:
             return end
-        return min(end, node.size + max(0, self.capacity_bytes - self._used_bytes()))
+        return min(end, node.size + max(0, self.capacity_bytes - self.used_bytes()))
 
 
 class MemoryFile:

@@ -11,11 +11,9 @@ import headpond
 from headpond import sync
 from headpond.client.link.dialling import Backoff
 from headpond.client.produce.refill_send import send_slot
-from headpond.client.produce.registration import LeaseNote
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Fenced, ProducerBusy, ProducerMismatch, TopicNotFound
 from headpond.producer.refill.folder import files, slots
-from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.producing import OpenProducer
 from tests.fire.raw_client import RawClient
@@ -303,12 +301,3 @@ def test_the_blocking_twin_has_it_too(shared_url: str, topic: str) -> None:
         one.admin.create_tenant(f"{topic}-tenant", settings={"max_bytes": "1MiB"})
         assert f"{topic}-tenant" in [each.place for each in one.admin.list_tenants()]
         one.admin.delete_tenant(f"{topic}-tenant")
-
-
-def test_a_power_cut_does_not_make_the_files_of_an_instance_late() -> None:
-    disk = MemoryDisk()
-    LeaseNote(disk, "slot/lease").granted(1)
-    disk.crash(keep="none")
-    note = LeaseNote(disk, "slot/lease")
-    note.granted(2)
-    assert not note.is_late(1, b"block", held=2)

@@ -13,6 +13,8 @@ from headpond.model.errors import HeadpondError
 from headpond.sim.history import History
 from headpond.sim.process import Machine, Process
 
+Tokens = dict[str, tuple[str, str]]
+
 REST_S = 60.0
 SLOW_MAX = 30.0
 
@@ -27,12 +29,15 @@ class Actor:
         history: History,
         seed: str,
         program: Callable[[Actor, Process, int], Program],
+        tokens: Tokens,
         tempo: float = 1.0,
     ) -> None:
         self.machine = machine
         self.name = name
         self.history = history
         self.random = random.Random(f"{seed} {name}")
+        self.tokens = tokens
+        """By the name of a program: the id and the secret of its token; empty if nodes ask for none."""
         self.tempo = tempo
         """By how much a run takes longer than a dense one."""
         self.ending = False
@@ -125,9 +130,16 @@ class Program(ABC):
     def note(self, text: str) -> None:
         self.history.note(self.now_s(), f"{self.process} {text}")
 
+    @property
+    def token(self) -> str:
+        """The id of its token."""
+        return self.actor.tokens.get(self.name, ("", ""))[0]
+
     def connect(self, url: str) -> headpond.Client:
+        tokens = self.actor.tokens
         return headpond.connect(
             url,
+            token=tokens[self.name][1] if tokens else None,
             wait=False,
             connect_timeout=2.0,
             ping_after=self.slow_s(1.0),
@@ -135,6 +147,12 @@ class Program(ABC):
             request_timeout=10.0,
             backoff=Backoff(0.02, 1.0, self.random.random),
         )
+
+
+def value_of(message: headpond.Message) -> bytes:
+    """The value that a program sent; typed topics have it in a column."""
+    value = message.value
+    return value["text"] if isinstance(value, dict) else bytes(value or b"")
 
 
 def short(value: bytes) -> str:

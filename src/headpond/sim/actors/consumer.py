@@ -7,7 +7,7 @@ from typing import Any
 
 import headpond
 from headpond.model.errors import SubscriptionBusy
-from headpond.sim.actors.actor import Actor, Program, short
+from headpond.sim.actors.actor import Actor, Program, short, value_of
 from headpond.sim.history import Delivered, Settled
 from headpond.sim.node import SimNode
 from headpond.sim.plan import SubscriptionPlan
@@ -71,7 +71,7 @@ class ConsumerProgram(Program):
             self.life,
             message.origin.shard,
             message.entry,
-            bytes(message.value or b""),
+            value_of(message),
             message.key,
             message.attempt,
             self.now_s(),

@@ -19,11 +19,15 @@ KEYS = (b"a", b"b", b"c", b"d")
 
 
 class ProducerProgram(Program):
-    def __init__(self, actor: Actor, process: Process, life: int, plan: ProducerPlan, url: str) -> None:
+    def __init__(
+        self, actor: Actor, process: Process, life: int, plan: ProducerPlan, url: str, typed: bool
+    ) -> None:
         super().__init__(actor, process, life)
         self.plan = plan
         self.url = url
+        self.typed = typed
         self._number = 0
+        self._token = ""
         self._producer: headpond.Producer | None = None
 
     def excess(self) -> str:
@@ -35,6 +39,7 @@ class ProducerProgram(Program):
 
     async def run(self) -> None:
         plan = self.plan
+        self._token = self.token
         async with self.connect(self.url) as client:
             producer = self._producer = client.producer(
                 plan.topic,
@@ -55,7 +60,8 @@ class ProducerProgram(Program):
         for _ in range(self.random.randint(1, self.plan.burst)):
             sent = self._next()
             try:
-                promises.append((sent, producer.post(sent.value, key=sent.key)))
+                value: Any = {"text": sent.value} if self.typed else sent.value
+                promises.append((sent, producer.post(value, key=sent.key)))
             except HeadpondError as error:
                 sent.outcome, sent.error = "refused", error.code
                 if error.code != "buffer-full":
@@ -71,7 +77,9 @@ class ProducerProgram(Program):
         text = f"{self.process}.{self._number}:"
         value = text.encode() + chance.randbytes(chance.choice([0, 5, 40, 200])).hex().encode()
         key = chance.choice(KEYS) if plan.keys and chance.random() < plan.keys else None
-        sent = Sent(plan.topic, plan.node, value, key, self.name, self.life, self._number, self.now_s())
+        sent = Sent(
+            plan.topic, plan.node, value, key, self.name, self.life, self._number, self.now_s(), self._token
+        )
         self.history.add(sent)
         self.note(f"posts {text} key {sent.key!r}")
         return sent

@@ -69,7 +69,7 @@ class DriverProgram(Program):
             ]
             for task in range(1, self.plan.tasks + 1)
         ]
-        batch = Batch(self.plan.topic, self.name, number, rows)
+        batch = Batch(self.plan.topic, self.plan.node, self.name, number, rows)
         self.history.add(batch)
         return batch
 

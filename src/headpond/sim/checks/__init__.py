@@ -2,8 +2,8 @@
 
 In reading order::
 
+    reported   What programs saw themselves
     lost       Nothing acknowledged is lost
-    damage     No damage without a cause
     altered    No message is altered or invented
     receipts   A receipt is right
     batches    A staged batch is in its topic whole and once, or not at all
@@ -19,6 +19,8 @@ In reading order::
     backoff    A refused message waits
     apart      A key has one consumer at a time
     dead       A message dies once
+    copied     A link copies everything
+    revoked    A revoked token stores nothing
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from headpond.sim.checks import (
     apart,
     backoff,
     batches,
-    damage,
+    copied,
     dead,
     hands,
     keys,
@@ -38,7 +40,9 @@ from headpond.sim.checks import (
     order,
     receipts,
     repeated,
+    reported,
     returned,
+    revoked,
     turns,
     unsettled,
 )
@@ -48,8 +52,8 @@ from headpond.sim.plan import Plan
 Check = Callable[[History, Plan], Iterator[str]]
 
 CHECKS: dict[str, Check] = {
+    "reported": reported.check,
     "lost": lost.check,
-    "damage": damage.check,
     "altered": altered.check,
     "receipts": receipts.check,
     "batches": batches.check,
@@ -65,4 +69,6 @@ CHECKS: dict[str, Check] = {
     "backoff": backoff.check,
     "apart": apart.check,
     "dead": dead.check,
+    "copied": copied.check,
+    "revoked": revoked.check,
 }

@@ -1,4 +1,4 @@
-"""A program gets no message that it has in hand, unless a deadline is set or it refuses messages."""
+"""A program gets no message that it has in hand, unless a deadline may have passed or it stepped back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from headpond.sim.plan import Plan
 
 
 def check(history: History, plan: Plan) -> Iterator[str]:
-    patient = {each.name for each in plan.subscriptions if each.policy.deadline is None and not each.refuse}
+    again, restored = history.begun_again, history.restored
+    patient = {
+        each.name
+        for each in plan.subscriptions
+        if each.policy.deadline is None and each.kind != "failover"
+        if each.name not in again and each.node not in restored
+    }
     hands: set[tuple[str, str, int, int, int]] = set()
     for event in history.events:
         if isinstance(event, Settled):

@@ -16,6 +16,8 @@ from headpond.sim.plan import Plan, SubscriptionPlan
 def check(history: History, plan: Plan) -> Iterator[str]:
     for each in plan.subscriptions:
         leased = each.mode == "resilient" and each.kind in ("unique", "failover")
+        if each.name in history.begun_again or each.node in history.restored:
+            continue
         if leased and not each.refuse and each.policy.deadline is None:
             yield from _check(history, each)
 

@@ -1,18 +1,40 @@
-"""Nothing acknowledged is lost: a message with the receipt ``stored`` or ``spilled`` is in its log, once."""
+"""Nothing acknowledged is lost: a message with the receipt ``stored`` or ``spilled`` is in its log, once.
+
+A state topic may drop a message when its key has a later one; a topic with a time to live, when every
+subscription has got it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from headpond.sim.history import History, Read
+from headpond.sim.history import Delivered, History, Read, Sent
 from headpond.sim.plan import Plan
 
 
 def check(history: History, plan: Plan) -> Iterator[str]:
-    found = Counter(read.value for read in history.of(Read) if not read.topic.endswith(".dead"))
+    found = Counter((read.node, read.value) for read in history.of(Read) if not read.topic.endswith(".dead"))
+    for (node, value), times in found.items():
+        if times > 1:
+            yield f"{value[:40]!r} is {times} times in the log of {node}"
+    latest = {(read.topic, read.key) for read in history.of(Read)}
+    delivered = {(event.subscription, event.value) for event in history.of(Delivered)}
     for sent in history.sent.values():
-        if sent.outcome in ("stored", "duplicate", "spilled") and not found[sent.value]:
-            yield f"{sent.value[:40]!r} was {sent.outcome} at {sent.shard}/{sent.entry} and is not in the log"
-        if found[sent.value] > 1:
-            yield f"{sent.value[:40]!r} is {found[sent.value]} times in the log"
+        if sent.outcome not in ("stored", "duplicate", "spilled") or found[sent.node, sent.value]:
+            continue
+        topic = plan.topic(sent.topic)
+        if topic.kind == "state" and (sent.topic, sent.key) in latest:
+            continue
+        if topic.soft_ttl is not None and _got_by_all(sent, plan, delivered):
+            continue
+        yield f"{sent.value[:40]!r} was {sent.outcome} at {sent.shard}/{sent.entry} and is not in the log"
+
+
+def _got_by_all(sent: Sent, plan: Plan, delivered: set[tuple[str, bytes]]) -> bool:
+    place = (sent.topic, sent.node)
+    return all(
+        (subscription.name, sent.value) in delivered
+        for subscription in plan.subscriptions
+        if (subscription.topic, subscription.node) == place
+    )

@@ -10,7 +10,11 @@ from headpond.sim.plan import Plan, SubscriptionPlan
 
 
 def check(history: History, plan: Plan) -> Iterator[str]:
+    begun_again = history.begun_again
+    restored = history.restored
     for subscription in plan.subscriptions:
+        if subscription.name in begun_again or subscription.node in restored:
+            continue
         if subscription.mode == "resilient":
             yield from _check(history, subscription)
 

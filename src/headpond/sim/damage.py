@@ -1,0 +1,96 @@
+"""Damage at rest: a bit of a copied disk flips, and a node opens the copy.
+
+It may refuse to open it, with an error that says why. If it opens, every record that it serves is one that was
+there, what is missing is reported by its exact range, and no message counts as settled that was not.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from headpond.broker.core import NodeCore
+from headpond.model.errors import HeadpondError
+from headpond.sim.node import SimNode
+from headpond.sim.process import kind_of
+
+Place = tuple[str, int]
+"""A topic and a shard."""
+
+
+@dataclass
+class Contents:
+    """What a node serves and knows."""
+
+    records: dict[Place, dict[int, tuple[int, bytes]]] = field(default_factory=dict)
+    """By the first entry of a record: the entry after its last, and its bytes."""
+    lost: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
+    settled: dict[tuple[bytes, str, int], set[int]] = field(default_factory=dict)
+
+
+def damage_copy(node: SimNode, chance: random.Random) -> str:
+    """Flips a bit; returns the kind of the file, or nothing if there is none."""
+    disk = node.machine.disk.copy()
+    kinds: dict[str, list[str]] = {}
+    for path in disk.paths():
+        if disk.contents(path).rstrip(b"\0"):
+            kinds.setdefault(kind_of(path), []).append(path)
+    if not kinds:
+        return ""
+    kind = chance.choice(sorted(kinds))
+    path = chance.choice(kinds[kind])
+    offset = chance.randrange(len(disk.contents(path).rstrip(b"\0")))
+    whole = _contents(node.open_core(disk.copy()))
+    disk.flip(path, offset, chance.randrange(8))
+    try:
+        found = _contents(node.open_core(disk))
+    except HeadpondError:
+        return kind
+    node.recoveries += [f"byte {offset} of {path}: {each}" for each in _differences(whole, found, path)]
+    return kind
+
+
+def _contents(core: NodeCore) -> Contents:
+    contents = Contents()
+    for topic in core.stores.catalog:
+        for number, shard in enumerate(topic.shards):
+            place = (topic.name, number)
+            records = contents.records[place] = {}
+            lost = contents.lost[place] = []
+            entry = 0
+            while entry < shard.log.entry_durable:
+                read = shard.log.read(entry, 1 << 20)
+                for record in read.records:
+                    header = record.header
+                    records[header.first_entry] = (header.end_entry, b"".join(map(bytes, record.parts)))
+                lost += read.lost
+                entry = read.next_entry
+    for subscription in core.stores.subscriptions.all():
+        for number, cursor in enumerate(subscription.cursors):
+            key = (subscription.topic_uuid, subscription.name, number)
+            spans = [span for each in (cursor.settled, cursor.dead) for span in each.spans(0, each.end)]
+            contents.settled[key] = set(range(cursor.cursor)).union(*(range(*span) for span in spans))
+    return contents
+
+
+def _differences(whole: Contents, found: Contents, path: str) -> list[str]:
+    differences = []
+    for place, records in whole.records.items():
+        there, lost = found.records.get(place, {}), found.lost.get(place, [])
+        differences += [
+            f"{place} entry {first} is another one" for first in there if there[first] != records.get(first)
+        ]
+        missing = [(first, end) for first, (end, _) in records.items() if first not in there]
+        tail = max(records, default=0)
+        unreported = [
+            first
+            for first, end in missing
+            if first != tail and not any(start <= first and end <= stop for start, stop in lost)
+        ]
+        differences += [f"{place} entry {first} is not there, and not reported" for first in unreported]
+        if len(missing) > 1 or (missing and not path.endswith(".log")):
+            differences.append(f"{place}: {len(missing)} records are gone")
+    for key, settled in found.settled.items():
+        if more := settled - whole.settled.get(key, set()):
+            differences.append(f"{key[1]}: {len(more)} messages count as settled that were not")
+    return differences
