@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import itertools
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from tests.torture.faults import live
 from tests.torture.journal import load
 from tests.torture.machinery import Troupe
 from tests.torture.observer import Stuck, finish, read_all, watch
-from tests.torture.small_disk import enter_namespace
+from tests.torture.small_disk import INSIDE, enter_namespace
 
 PROGRESS_S = 5.0
 BROKEN = (sys.executable, str(Path(__file__).with_name("broken_node.py")))
@@ -126,13 +127,21 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
-    parser.add_argument("--break", dest="broken", default="", help="break nodes on purpose: see broken_node.py")
+    parser.add_argument("--folder", help="where files go meanwhile, and stay if a promise is broken")
+    parser.add_argument(
+        "--break",
+        dest="broken",
+        default="",
+        choices=("messages", "settlements"),
+        help="let nodes confirm before they write",
+    )
     given = parser.parse_args()
     enter_namespace("tests.torture")
     logging.disable(logging.CRITICAL)  # what clients log under faults is no news
-    folder = Path(tempfile.mkdtemp(prefix="headpond-torture-"))
+    folder = Path(tempfile.mkdtemp(prefix="headpond-torture-", dir=given.folder))
     board = asyncio.run(run(folder, given.parts.split(","), given.minutes, given.seed, given.broken))
-    print(f"\nseed {given.seed}\n{board}")
+    full = "a small file system" if INSIDE in os.environ else "RLIMIT_FSIZE"
+    print(f"\nseed {given.seed}; disks are full by {full}\n{board}")
     for _, broken in itertools.groupby(sorted(board.violations), lambda each: each.partition(":")[0]):
         for violation in itertools.islice(broken, SHOWN_MAX):
             print(f"VIOLATION: {violation}")

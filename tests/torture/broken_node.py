@@ -1,12 +1,10 @@
 """A node that confirms before it writes, to prove that the checks can fail.
 
-Run as ``python broken_node.py WORD node ...``. A function with the word in its name is called at once where it
-should wait for the disk: ``durable`` acknowledges messages, ``_send_settled`` confirms settlements.
+Run as ``python broken_node.py WHAT node ...``: of ``messages`` or ``settlements``.
 """
 
 from __future__ import annotations
 
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -16,20 +14,23 @@ from headpond.cli import main
 from headpond.storage.commit_lane import CommitLane, Waiter
 from headpond.storage.os_disk import OsDiskFile
 
-SLOW_S_MAX = 0.1
+SLOW_S = 0.2
+BREAKS = {"messages": ("durable", "topics/"), "settlements": ("_send_settled", "settlements/")}
+"""The function that is called at once where it should wait, and the folder that gets its bytes late."""
 
 if __name__ == "__main__":
-    word = sys.argv.pop(1)
+    name, folder = BREAKS[sys.argv.pop(1)]
     wait, write_at = CommitLane.wait, OsDiskFile.write_at
 
     def confirm_early(lane: CommitLane, waiter: Waiter, **options: Any) -> None:
-        if word in getattr(waiter, "func", waiter).__name__:
+        if getattr(waiter, "func", waiter).__name__ == name:
             waiter(None)
             waiter = lambda _: None  # noqa: E731
         wait(lane, waiter, **options)
 
     def write_late(file: OsDiskFile, offset: int, parts: Sequence[bytes]) -> int:
-        time.sleep(random.random() * SLOW_S_MAX)
+        if file.path.startswith(folder):
+            time.sleep(SLOW_S)
         return write_at(file, offset, parts)
 
     CommitLane.wait = confirm_early  # type: ignore[assignment,method-assign]

@@ -16,6 +16,7 @@ from tests.torture.observer import alike, wait_until
 
 PAUSES_S = (0.3, 1.0, 3.0)
 """How long a standstill lasts."""
+CUT_OFF_S = 1.5
 AT_A_TIME = 2
 ZOMBIE = "in-write.zombie"
 FUSE_S_MAX = 300.0
@@ -52,6 +53,20 @@ async def kill_node(troupe: Troupe) -> bool:
 
 async def kill_program(troupe: Troupe) -> bool:
     return await _kill(_some(troupe, troupe.workers))
+
+
+async def kill_cut_off(troupe: Troupe) -> bool:
+    """A program that reaches no node for a while, so that a producer spills, is killed."""
+    worker = _some(troupe, troupe.workers)
+    proxies = [proxy for proxy in troupe.proxies if proxy.user == worker.name]
+    for proxy in proxies:
+        proxy.hold(there=True, back=True)
+    try:
+        await asyncio.sleep(CUT_OFF_S)
+        return await _kill(worker)
+    finally:
+        for proxy in proxies:
+            proxy.release()
 
 
 async def _stop(troupe: Troupe, victim: Victim) -> bool:
@@ -115,6 +130,7 @@ async def full_disk(troupe: Troupe) -> bool:
 FAULTS: dict[str, Callable[[Troupe], Awaitable[bool]]] = {
     "nodes killed": kill_node,
     "programs killed": kill_program,
+    "programs killed while cut off": kill_cut_off,
     "nodes stopped": stop_node,
     "programs stopped": stop_program,
     "connections cut": cut,

@@ -126,14 +126,11 @@ class Worker(Victim):
 
     async def start(self) -> None:
         self._lives += 1
-        nothing, errors = (
-            os.open(os.devnull, os.O_RDWR),
-            os.open(self._errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-        )
-        environment = {**os.environ, "HEADPOND_STATE": str(self.folder)}
+        nothing = os.open(os.devnull, os.O_RDWR)
+        errors = os.open(self._errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._process = Forked(
             [*self._arguments, str(self._lives)],
-            environment,
+            {**os.environ, "HEADPOND_STATE": str(self.folder)},
             (nothing, os.dup(errors), errors),
             module="tests.torture.program",
             folder=self.folder,
@@ -219,7 +216,7 @@ class Troupe:
             self.driver = Driver(self.folder, await self._proxy("spark", part.nodes[0]), part.spark)
 
     async def _proxy(self, user: str, node: str) -> str:
-        proxy = Proxy(f"{user} to {node}", self.nodes[node].real.address)
+        proxy = Proxy(user, self.nodes[node].real.address)
         self.proxies.append(proxy)
         return await proxy.start()
 

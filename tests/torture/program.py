@@ -110,20 +110,26 @@ class Producing(Program):
             await asyncio.gather(*self._bursts)
 
     async def _burst(self, producer: headpond.Producer, count: int) -> None:
+        """Sends some messages and notes their receipts."""
         rows = [self._next() for _ in range(count)]
+        answers: list[Awaitable[Receipt]]
         if self.sender.way == "table":
-            columns = {"value": [value for _, value, _ in rows], "key": [key for _, _, key in rows]}
-            sent = producer.send_batch(
-                pa.table({name: pa.array(c, pa.binary()) for name, c in columns.items()})
-            )
-            await self._receipts([note for note, _, _ in rows], _each(sent))
-        elif self.sender.way == "send":
-            for note, value, key in rows:
-                await self._receipts([note], _only(producer.send(value, key=key)))
+            _, values, keys = zip(*rows, strict=True)
+            table = pa.table({"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())})
+            batch = asyncio.ensure_future(producer.send_batch(table))
+            answers = [_receipt(batch, row) for row in range(count)]
+        elif self.sender.way == "send":  # each is sent when the one before is answered
+            answers = [producer.send(value, key=key) for _, value, key in rows]
         else:
-            posted = [(note, producer.post(value, key=key)) for note, value, key in rows]
-            for note, promise in posted:
-                await self._receipts([note], _only(promise))
+            answers = [producer.post(value, key=key) for _, value, key in rows]
+        for (note, _, _), answer in zip(rows, answers, strict=True):
+            try:
+                receipt = await answer
+            except HeadpondError as error:
+                self.journal.change(note, outcome="refused", error=error.code)
+            else:
+                first = receipt.copies[0] if receipt.copies else receipt
+                self.journal.change(note, outcome=receipt.outcome, entry=first.entry, shard=receipt.shard)
 
     def _next(self) -> tuple[int, bytes, bytes | None]:
         """Notes the next message: the number of the note, the value, the key."""
@@ -144,27 +150,9 @@ class Producing(Program):
         )
         return note, value, key
 
-    async def _receipts(self, notes: list[int], answers: Awaitable[Sequence[Receipt]]) -> None:
-        try:
-            receipts = await answers
-        except HeadpondError as error:
-            for note in notes:
-                self.journal.change(note, outcome="refused", error=error.code)
-            return
-        for note, receipt in zip(notes, receipts, strict=True):
-            first = receipt.copies[0] if receipt.copies else receipt
-            code = receipt.error.code if receipt.error else ""
-            self.journal.change(
-                note, outcome=receipt.outcome, entry=first.entry, shard=receipt.shard, error=code
-            )
 
-
-async def _only(promise: Awaitable[Receipt]) -> list[Receipt]:
-    return [await promise]
-
-
-async def _each(sent: Awaitable[BatchReceipt]) -> list[Receipt]:
-    return (await sent).receipts
+async def _receipt(batch: Awaitable[BatchReceipt], row: int) -> Receipt:
+    return (await batch).receipts[row]
 
 
 class Consuming(Program):

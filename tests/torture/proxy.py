@@ -11,8 +11,8 @@ CHUNK_BYTES = 64 * 1024
 class Proxy:
     """Listens on its own port; each connection to it leads to ``address``."""
 
-    def __init__(self, name: str, address: tuple[str, int]) -> None:
-        self.name = name
+    def __init__(self, user: str, address: tuple[str, int]) -> None:
+        self.user = user
         self._address = address
         self._there, self._back = asyncio.Event(), asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()

@@ -128,7 +128,8 @@ class BurningSink(StreamSink):
             return
         journal = Journal(self.folder / "journals" / f"spark.{time.monotonic_ns()}.jsonl")
         rows = [message.values for message in staged]
-        note = journal.add(Batch, topic=self.topic, node="", writer=staged[0].writer, number=batchId, rows=rows)
+        fields = {"topic": self.topic, "node": NODE, "writer": staged[0].writer, "number": batchId}
+        note = journal.add(Batch, **fields, rows=rows)
         burn(self.folder, "before-commit")
         super().commit(messages, batchId)
         journal.change(note, committed=True)

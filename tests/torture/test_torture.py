@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,9 @@ from tests.root import ROOT
 from tests.torture.faults import FAULTS
 
 
-def torture(*options: str) -> tuple[int, str, dict[str, int]]:
+def torture(folder: Path, *options: str) -> tuple[int, str, dict[str, int]]:
     """The exit code, everything printed, and the counts of the scoreboard."""
-    command = [sys.executable, "-m", "tests.torture", "--seed", "7", *options]
+    command = [sys.executable, "-m", "tests.torture", "--seed", "7", "--folder", str(folder), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     rows = re.findall(r"^ *(\S.*?)  +([\d,]+)$", done.stdout, re.MULTILINE)
     return (
@@ -25,8 +26,8 @@ def torture(*options: str) -> tuple[int, str, dict[str, int]]:
 
 
 @pytest.mark.timeout(300)
-def test_nodes_producers_consumers_and_links_keep_every_promise_under_every_fault() -> None:
-    code, text, counts = torture("--minutes", "0.3", "--parts", "nodes,producers,links")
+def test_nodes_producers_consumers_and_links_keep_every_promise_under_every_fault(tmp_path: Path) -> None:
+    code, text, counts = torture(tmp_path, "--minutes", "0.3", "--parts", "nodes,producers,links")
     assert code == 0, text
     wanted = [
         *FAULTS,
@@ -40,14 +41,14 @@ def test_nodes_producers_consumers_and_links_keep_every_promise_under_every_faul
 
 
 @pytest.mark.timeout(600)
-def test_spark_writes_every_row_once_under_every_fault() -> None:
-    code, text, counts = torture("--minutes", "0.7", "--parts", "spark")
+def test_spark_writes_every_row_once_under_every_fault(tmp_path: Path) -> None:
+    code, text, counts = torture(tmp_path, "--minutes", "0.7", "--parts", "spark")
     assert code == 0, text
     assert counts["batches of Spark committed"] and any(name.startswith("Spark: ") for name in counts), text
 
 
 @pytest.mark.timeout(300)
-def test_a_node_that_acknowledges_before_it_writes_is_noticed() -> None:
-    code, text, _ = torture("--minutes", "0.2", "--parts", "nodes", "--break", "durable")
+def test_a_node_that_acknowledges_before_it_writes_is_noticed(tmp_path: Path) -> None:
+    code, text, _ = torture(tmp_path, "--minutes", "0.3", "--parts", "nodes", "--break", "messages")
     assert code == 1
     assert "VIOLATION: lost at n1" in text
