@@ -24,7 +24,7 @@ from tests.fire.real_node import NodeDidNotStart, RealNode
 from tests.root import ROOT
 from tests.torture.cast import Link, Part, Sender, Taker
 from tests.torture.proxy import Proxy
-from tests.torture.small_disk import SmallDisk
+from tests.torture.small_disk import INSIDE, SmallDisk
 
 CONFIG = """\
 journal_compact_bytes = 65536
@@ -112,8 +112,11 @@ class Worker(Victim):
         super().__init__(plan.name)
         self.plan = plan
         self.folder = folder / "programs" / plan.name
-        disk = SmallDisk(self.folder)
-        self.disk = disk if disk.mounted else None  # a limit of its files would also stop its journal
+        if (
+            isinstance(plan, Sender) and plan.refill and INSIDE in os.environ
+        ):  # a limit would stop its journal too
+            self.disk = SmallDisk(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         kind = "sender" if isinstance(plan, Sender) else "taker"
         self._process: Forked | None = None
         self._lives = 0
