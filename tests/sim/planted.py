@@ -22,6 +22,14 @@ class PlantedFault(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
+POWER = "cut power|cut power at a point"
+CRASH = f"{POWER}|kill node|kill node at a point"
+START = f"{CRASH}|restart node"
+CLIENT_POWER = "cut power of client|cut power of client at a point"
+CLIENT_CRASH = f"{CLIENT_POWER}|kill client|kill client at a point"
+BROKEN = "reset|cut|reset connection"
+"""Connections end."""
+
 STORAGE = [
     PlantedFault(
         "The sync of a log is dropped",
@@ -29,7 +37,7 @@ STORAGE = [
         "        if self.sync:\n            file.sync()",
         '        if self.sync and not self.path.startswith("topics/"):\n            file.sync()',
         ("lost", "batches", "unhandled"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "The sync of a journal is dropped",
@@ -37,7 +45,7 @@ STORAGE = [
         "        if self.sync:\n            file.sync()",
         '        if self.sync and not self.path.endswith(".journal"):\n            file.sync()',
         ("returned", "batches", "repeated", "lost", "unhandled"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "The sync of a stage file is dropped",
@@ -45,7 +53,7 @@ STORAGE = [
         "        if self.sync:\n            file.sync()",
         '        if self.sync and not self.path.startswith("stages/"):\n            file.sync()',
         ("batches",),
-        ("cut power", "writers"),
+        (POWER, "writers"),
     ),
     PlantedFault(
         "A new file gets its name before it is synced",
@@ -53,7 +61,7 @@ STORAGE = [
         "            self._write(file, self.whole())",
         "            file.write_at(self.offset, self.whole())",
         ("lost", "batches", "unhandled"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "The folder is not synced after a new file got its name",
@@ -61,7 +69,7 @@ STORAGE = [
         "            disk.rename(path, self.path)\n            disk.sync_folder(folder)\n        except",
         "            disk.rename(path, self.path)\n        except",
         ("lost", "batches", "unhandled"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "Files are removed before the one that replaces them is durable",
@@ -69,7 +77,7 @@ STORAGE = [
         "        if self.creates:\n            self._create(disk)",
         "        if self.creates:\n            self._remove(disk)\n            self._create(disk)",
         ("lost", "batches", "returned", "unhandled"),
-        ("cut power|kill node at a point",),
+        (CRASH,),
     ),
     PlantedFault(
         "The log continues in a file in which a sync failed",
@@ -77,7 +85,7 @@ STORAGE = [
         "            self.sound = False\n        self.leave()",
         "            self.sound = False",
         ("lost", "batches", "unhandled"),
-        ("sync fails", "kill node|cut power|restart node"),
+        ("sync fails", START),
     ),
     PlantedFault(
         "A failed write is answered as a success",
@@ -93,7 +101,7 @@ STORAGE = [
         "if under_way is not None and not (staged and pending):",
         "if under_way is not None:",
         ("lost", "batches"),
-        ("cut power|kill node",),
+        (CRASH,),
     ),
     PlantedFault(
         "The sync of the commit journal is dropped",
@@ -101,7 +109,7 @@ STORAGE = [
         "        self.file.write_at(self.at, frames)\n        self.file.sync()",
         "        self.file.write_at(self.at, frames)",
         ("lost", "batches"),
-        ("cut power", "shards"),
+        (POWER, "shards"),
     ),
     PlantedFault(
         "A checkpoint retires a generation whose logs are not synced",
@@ -109,7 +117,7 @@ STORAGE = [
         "self.written_again = sync_generation(disk, generation.number, generation.paths, self.doubtful)",
         "self.written_again = set()",
         ("lost", "batches"),
-        ("cut power", "shards"),
+        (POWER, "shards"),
     ),
     PlantedFault(
         "A round does not notice that the file of a log could not be written",
@@ -125,7 +133,7 @@ STORAGE = [
         "    found = _write_again(disk, generations)",
         "    found = ReplayReport()",
         ("lost", "batches"),
-        ("cut power", "shards"),
+        (POWER, "shards"),
     ),
     PlantedFault(
         "Replaying the commit journal does not sync the logs",
@@ -133,7 +141,7 @@ STORAGE = [
         "                        found.writes += targets.put(commit)\n        targets.sync()",
         "                        found.writes += targets.put(commit)",
         ("lost", "batches"),
-        ("cut power", "shards"),
+        (POWER, "shards"),
     ),
     PlantedFault(
         "Recovery does not check checksums",
@@ -141,7 +149,7 @@ STORAGE = [
         "        if len(raw) < total or crc32c(raw) != CRC_RESIDUE:",
         "        if len(raw) < total:",
         ("altered", "lost", "unhandled", "receipts"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "Recovery takes every torn tail for rot",
@@ -149,7 +157,7 @@ STORAGE = [
         "            self.tail_damaged = not looks_torn(self.file, tail, shard=self._shard, last=True)",
         "            self.tail_damaged = True",
         ("ledger", "receipts", "lost", "batches"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "Recovery cuts off the last frame with a torn tail",
@@ -157,7 +165,7 @@ STORAGE = [
         "            file.truncate(self.end)",
         "            file.truncate(self.proven)",
         ("lost", "batches", "unhandled"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "Recovery leaves the torn tail in the file",
@@ -165,7 +173,7 @@ STORAGE = [
         "            file.truncate(self.end)",
         "            pass",
         ("lost", "ledger"),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "Recovery trusts frames whose sync nothing proves",
@@ -173,7 +181,7 @@ STORAGE = [
         "            self._write_again(self.proven, self.end)",
         "            pass",
         ("lost", "batches", "returned"),
-        ("cut power", "sync fails"),
+        (POWER, "sync fails"),
     ),
     PlantedFault(
         "Recovery does not restore the marks from records",
@@ -181,7 +189,7 @@ STORAGE = [
         "            state.marks.admit(header.block, number, (crc, first, count), header.stored_at_us, code)",
         "            pass",
         ("lost", "ledger"),
-        ("kill node|cut power|restart node",),
+        (START,),
     ),
     PlantedFault(
         "The head of a new log file forgets the marks",
@@ -189,7 +197,7 @@ STORAGE = [
         "        marks, forgotten = self.marks.encode_within(MARKS_BYTES_MAX, keep=block)",
         "        marks, forgotten = type(self.marks)().encode_within(MARKS_BYTES_MAX, keep=block)",
         ("lost", "ledger"),
-        ("kill node|cut power|restart node",),
+        (START,),
     ),
     PlantedFault(
         "A failed write leaves the marks where they are",
@@ -213,7 +221,7 @@ STORAGE = [
         "        self.entry_next = batch.end_entry = first + count\n        return first",
         "        self.entry_next = self.entry_durable = batch.end_entry = first + count\n        return first",
         ("lost", "liveness"),
-        ("cut power|kill node",),
+        (CRASH,),
     ),
     PlantedFault(
         "The seal of a clean stop names one entry too many",
@@ -243,7 +251,14 @@ STORAGE = [
         "        for body in bodies:\n            self._stage(batch, body)\n\n    def _newest",
         "\n    def _newest",
         ("lost", "liveness", "unhandled"),
-        ("kill node|cut power|restart node",),
+        (START,),
+    ),
+    PlantedFault(
+        "The ledger counts one message too many",
+        "storage/log/book.py",
+        "            tally.messages += count",
+        "            tally.messages += count + 1",
+        ("ledger",),
     ),
 ]
 
@@ -268,7 +283,7 @@ BROKER = [
         "        self._answer_when_durable(session, context, shard, frame, answer, stored_bytes=len(body))",
         "        self._answer(session, context, frame.shard, answer)\n        shard.lane.mark()",
         ("lost",),
-        ("cut power|kill node",),
+        (CRASH,),
     ),
     PlantedFault(
         "A repeat is acknowledged before its first copy is durable",
@@ -276,7 +291,7 @@ BROKER = [
         "        if first_entry is not None and first_entry < shard.log.entry_durable:",
         "        if first_entry is not None:",
         ("lost",),
-        ("cut power|kill node", "reset|cut"),
+        ("cut power at a point|kill node at a point", "reset|cut"),
     ),
     PlantedFault(
         "A producer's lease never ends",
@@ -284,7 +299,7 @@ BROKER = [
         "        if self.instance and self.left_s(now_us, lease_us) > 0:",
         "        if self.instance:",
         ("liveness",),
-        ("single", "kill client|cut power of client"),
+        ("single", CLIENT_CRASH),
     ),
     PlantedFault(
         "A settlement is confirmed before the journal is durable",
@@ -292,7 +307,7 @@ BROKER = [
         "        lane.wait(partial(self._send_settled, session, attachment.consumer, confirmation))",
         "        self._send_settled(session, attachment.consumer, confirmation, None)\n        lane.mark()",
         ("returned",),
-        ("cut power|kill node|kill node at a point",),
+        (CRASH,),
     ),
     PlantedFault(
         "A settlement is not written to the journal",
@@ -300,7 +315,7 @@ BROKER = [
         "            self._journal.append(encode_change(settlement))",
         "            encode_change(settlement)",
         ("returned", "ledger", "unhandled"),
-        ("cut power|kill node|restart node",),
+        (START,),
     ),
     PlantedFault(
         "A message that just became durable wakes no consumer",
@@ -315,7 +330,7 @@ BROKER = [
         "        else:\n            self._drop(attachment, None)",
         "        else:\n            attachment.connected = False",
         ("liveness",),
-        ("reset|cut|kill client",),
+        (f"{BROKEN}|{CLIENT_CRASH}",),
     ),
     PlantedFault(
         "A lease that is over does not end",
@@ -323,7 +338,7 @@ BROKER = [
         "            self._drop(first, None)\n            self._result().detached.append(first)",
         "            pass",
         ("liveness",),
-        ("resilient failover|resilient unique", "kill client|cut power of client", "several"),
+        ("resilient failover|resilient unique", CLIENT_CRASH, "several"),
     ),
     PlantedFault(
         "Backoff is ignored",
@@ -339,7 +354,7 @@ BROKER = [
         "        self.ready.include(back)",
         "        pass",
         ("liveness",),
-        ("reset|cut|kill client",),
+        (f"{BROKEN}|{CLIENT_CRASH}",),
     ),
     PlantedFault(
         "A redelivery has attempt 1",
@@ -347,7 +362,7 @@ BROKER = [
         "        return self._by_attempt(spans) if self.delivered.sets or self.flagged.bits else [(1, spans)]",
         "        return [(1, spans)]",
         ("repeated",),
-        ("refuses|reset|kill client",),
+        (f"{BROKEN}|refuses",),
     ),
     PlantedFault(
         "After a crash, what may have been delivered is not flagged",
@@ -355,7 +370,7 @@ BROKER = [
         "        self.flag(EntrySet.of([(self.cursor, self.reach)]))",
         "        pass",
         ("repeated",),
-        ("cut power|kill node",),
+        (CRASH,),
     ),
     PlantedFault(
         "Deliveries go further than the journal lets them",
@@ -363,7 +378,7 @@ BROKER = [
         "        self.reach_staged = self.offered + self._reach_step",
         "        self.reach = self.reach_staged = self.offered + self._reach_step",
         ("repeated",),
-        ("cut power|kill node|kill node at a point",),
+        (CRASH,),
     ),
     PlantedFault(
         "The cursor jumps over unsettled entries to the last settled one",
@@ -444,7 +459,7 @@ BROKER = [
         "        if spans:\n            yield on_disk(dead.shards[shard % len(dead.shards)].lane)",
         "        dead.shards[shard % len(dead.shards)].lane.mark()",
         ("unsettled",),
-        ("dies", "cut power|kill node|kill node at a point"),
+        ("dies", CRASH),
     ),
     PlantedFault(
         "A dead message gets no copy",
@@ -460,7 +475,7 @@ BROKER = [
         "        if not isinstance(verdict, Admit):\n            return  # the copy exists already",
         "",
         ("dead",),
-        ("dies", "cut power|kill node|kill node at a point"),
+        ("dies", CRASH),
     ),
     PlantedFault(
         "A snapshot of settlements forgets what is settled out of order",
@@ -468,7 +483,7 @@ BROKER = [
         "        sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode())",
         "        sets = (EntrySet().encode(), cursor.dead.encode(), cursor.skipped.encode())",
         ("returned", "ledger", "recovered", "liveness"),
-        ("cut power|kill node|restart node",),
+        (START,),
     ),
     PlantedFault(
         "A snapshot of settlements forgets the ledger's counts",
@@ -476,7 +491,7 @@ BROKER = [
         "        yield Tallied(topic, name, shard, cursor.tally)",
         "        pass",
         ("ledger",),
-        ("cut power|kill node|restart node",),
+        (START,),
     ),
     PlantedFault(
         "A clock that was set back lets a refused message wait longer",
@@ -484,7 +499,7 @@ BROKER = [
         "            wait_us = min(due_us - now_us, due_us - at_us, round(SECONDS_MAX * 1e6))",
         "            wait_us = due_us - now_us",
         ("liveness",),
-        ("clock jump", "cut power|kill node|restart node", "refuses"),
+        ("clock jump", START, "refuses"),
     ),
     PlantedFault(
         "A staged batch that comes again is committed again",
@@ -500,7 +515,7 @@ BROKER = [
         "        yield on_disk(self._writers_journal.lane)  # the journal repeats a write that failed",
         "        yield from ()",
         ("batches",),
-        ("writers", "cut power|kill node|kill node at a point"),
+        ("writers", CRASH),
     ),
     PlantedFault(
         "A batch is committed before its segments are durable",
@@ -508,7 +523,7 @@ BROKER = [
         "                try:\n                    yield write\n",
         "                try:\n                    yield from ()\n",
         ("batches",),
-        ("writers", "cut power|kill node|sync fails"),
+        ("writers", f"{CRASH}|sync fails"),
     ),
     PlantedFault(
         "A node that starts does not publish the batch that was committed",
@@ -516,7 +531,7 @@ BROKER = [
         "                run(self.publish(writer), lambda done: None, lambda error: None)",
         "                writer.pending = None",
         ("batches",),
-        ("writers", "cut power|kill node|kill node at a point"),
+        ("writers", CRASH),
     ),
     PlantedFault(
         "The stages of a batch are dropped before it is published",
@@ -533,7 +548,7 @@ BROKER = [
         "        return known is not None and self.segment in known.admitted",
         "        return False",
         ("batches", "unhandled"),
-        ("writers", "cut power|kill node|kill node at a point|sync fails"),
+        ("writers", f"{CRASH}|sync fails"),
     ),
     PlantedFault(
         "A stage counts as finished before its chunks are durable",
@@ -542,7 +557,44 @@ BROKER = [
         "        stage.finished = stage.finish_durable = True\n        stage.touched_us = now_us\n"
         "        batch = self._begun()",
         ("batches", "liveness"),
-        ("writers", "cut power|kill node|kill node at a point"),
+        ("writers", CRASH),
+    ),
+    PlantedFault(
+        "The end of a connection ends the lease at once",
+        "broker/subscriptions/subscription.py",
+        "        if self.lease_s and attachment.welcome and self.active(attachment):",
+        "        if not attachment.connected:",
+        ("lease",),
+        ("resilient failover", "several", BROKEN),
+    ),
+    PlantedFault(
+        "A delivery costs no credit",
+        "broker/subscriptions/subscription.py",
+        "                receiver.credit_bytes -= sum(map(len, record.parts))",
+        "                pass",
+        ("limits",),
+    ),
+    PlantedFault(
+        "The memory of an answered segment is not free again",
+        "broker/ingest/ingest.py",
+        "            self._context.unacked_bytes -= size\n            if error is not None:",
+        "            if error is not None:",
+        ("limits",),
+    ),
+    PlantedFault(
+        "A delivery that came back is not counted",
+        "broker/subscriptions/cursor.py",
+        "        returned = self.delivered.shift(delivered, 1)\n        for deliveries, part in returned:",
+        "        returned = list[ReturnedSet]()\n        for deliveries, part in returned:",
+        ("repeated",),
+        (f"{BROKEN}|{CLIENT_CRASH}",),
+    ),
+    PlantedFault(
+        "The ledger counts an acknowledgement twice",
+        "broker/subscriptions/subscription.py",
+        "            cursor.tally.acked += count",
+        "            cursor.tally.acked += 2 * count",
+        ("ledger",),
     ),
 ]
 
@@ -553,7 +605,7 @@ PRODUCER = [
         "            refill.write_statuses()\n            refill.sync()",
         "            refill.write_statuses()",
         ("lost",),
-        ("refill", "cut power of client"),
+        ("refill", CLIENT_POWER),
     ),
     PlantedFault(
         "A refill file is removed before everything in it is confirmed",
@@ -569,7 +621,7 @@ PRODUCER = [
         "            file.write_at(0, self._head)\n            file.sync()",
         "            file.write_at(0, self._head)",
         ("lost", "liveness"),
-        ("refill", "cut power of client"),
+        ("refill", CLIENT_POWER),
     ),
     PlantedFault(
         "The folder is not synced after a refill file got its name",
@@ -577,7 +629,7 @@ PRODUCER = [
         "            disk.sync_folder(_folder_of(path))\n        except OSError:\n            file.close()",
         "        except OSError:\n            file.close()",
         ("lost",),
-        ("refill", "cut power of client"),
+        ("refill", CLIENT_POWER),
     ),
     PlantedFault(
         "A refill trusts the bytes of a failed sync",
@@ -587,7 +639,7 @@ PRODUCER = [
         "                raise",
         "                raise",
         ("lost",),
-        ("refill", "cut power of client", "sync of client fails"),
+        ("refill", CLIENT_POWER, "sync of client fails"),
     ),
     PlantedFault(
         "A refill confirms one segment too many",
@@ -603,7 +655,7 @@ PRODUCER = [
         "        paths = self._sendable_paths() if place is not None else []",
         "        paths: list[str] = []",
         ("liveness",),
-        ("refill", "kill client|cut power of client"),
+        ("refill", CLIENT_CRASH),
     ),
     PlantedFault(
         "The youngest refill file is sent first",
@@ -637,7 +689,7 @@ PRODUCER = [
         "            self._replace(encode(FrameType.RECORD, msgspec.msgpack.encode(blocks)))",
         "            pass",
         ("lost", "liveness", "unhandled"),
-        ("resume", "kill client|cut power of client"),
+        ("resume", CLIENT_CRASH),
     ),
     PlantedFault(
         "A sender that goes back forgets the segments in flight",
@@ -645,7 +697,7 @@ PRODUCER = [
         '        """Begins a session at the first unconfirmed segment."""\n        self.cursor = self.floor',
         '        """Begins a session at the first unconfirmed segment."""',
         ("liveness", "lost"),
-        ("reset|cut",),
+        (BROKEN,),
     ),
     PlantedFault(
         "A sender that was held is held for ever",
@@ -681,7 +733,7 @@ CLIENT = [
         "    def _on_refused",
         "            self._reconnecting = None\n\n    def _on_refused",
         ("liveness",),
-        ("reset|cut",),
+        (BROKEN,),
     ),
     PlantedFault(
         "A client gives up after one failed attempt to reconnect",
@@ -690,7 +742,7 @@ CLIENT = [
         '                    log.warning("still not connected, trying again: %s", error.message)\n'
         "                return",
         ("liveness",),
-        ("kill node|cut power",),
+        (CRASH,),
     ),
     PlantedFault(
         "A new connection collects the rest of a delivery of the old one",
@@ -714,7 +766,7 @@ CLIENT = [
         "        if silent_s >= dead_after_s:",
         "        if False:",
         ("liveness",),
-        ("cut power",),
+        (POWER,),
     ),
     PlantedFault(
         "A consumer does not subscribe again on a new connection",
@@ -723,7 +775,7 @@ CLIENT = [
         "            self._resubscribe()",
         "        pass",
         ("liveness",),
-        ("reset|cut|kill node",),
+        (f"{BROKEN}|{CRASH}",),
     ),
     PlantedFault(
         "Settlements that were not confirmed are not sent again",
@@ -731,7 +783,7 @@ CLIENT = [
         "        self.link.send(*self.settler.unconfirmed)",
         "        pass",
         ("returned", "liveness"),
-        ("reset|cut",),
+        (BROKEN,),
     ),
     PlantedFault(
         "A consumer keeps what was sent ahead over a lost connection",
@@ -739,7 +791,7 @@ CLIENT = [
         "        self._heartbeat.stop()\n        self._drop_ahead()\n        if self._left is not None",
         "        self._heartbeat.stop()\n        if self._left is not None",
         ("repeated", "returned", "turns"),
-        ("reset|cut",),
+        (BROKEN,),
     ),
     PlantedFault(
         "A consumer does not renew its lease",
@@ -769,7 +821,7 @@ CLIENT = [
         "        while self.unconfirmed and self.unconfirmed[0].number <= number:",
         "        while self.unconfirmed and self.unconfirmed[0].number <= number + 1:",
         ("returned", "liveness"),
-        ("reset|cut",),
+        (BROKEN,),
     ),
     PlantedFault(
         "A flush returns before the node has confirmed",
@@ -777,7 +829,7 @@ CLIENT = [
         "        self._flushes.append((self.number, done))",
         "        done.set_result(None)",
         ("returned",),
-        ("cut power|kill node|reset",),
+        (f"{CRASH}|reset",),
     ),
     PlantedFault(
         "A resilient consumer gets the next message before it settled the last",
@@ -809,6 +861,22 @@ CLIENT = [
         "        if False:",
         ("limits",),
         ("memory_max",),
+    ),
+    PlantedFault(
+        "A consumer hands out messages after its lease",
+        "client/consume/gate.py",
+        "        self._barred = self.paused or not self.active or now >= self._lease_until",
+        "        self._barred = self.paused or not self.active",
+        ("lease",),
+        ("resilient failover", "several", "stop client|partition|one-way partition|stall"),
+    ),
+    PlantedFault(
+        "A program gets again what it has in hand",
+        "client/consume/gate.py",
+        "        return without(batch, again)",
+        "        return batch",
+        ("hands",),
+        (BROKEN,),
     ),
 ]
 
