@@ -26,7 +26,7 @@ from headpond.sim.plan import WEATHER, Plan, draw
 from tests.sim.planted import FAULTS, PlantedFault
 
 SOURCE = Path(__file__).parents[2] / "src"
-SECONDS_MAX = 1200.0
+SECONDS_MAX = 300.0
 """For the seeds of one fault."""
 SOUND_FAILS = "the sound source fails too"
 SEARCH = """
