@@ -7,19 +7,16 @@ import re
 from tests.client.consume.cells import CELLS
 from tests.root import ROOT
 
-PLACES = [*(ROOT / "tests" / "client").rglob("*.py"), *(ROOT / "tests" / "fire").glob("*.py")]
-LOOPS = {"test_subscriptions_of_every_kind_and_mode_continue_over_kills_of_the_node"}
-"""This test loops over all cells with one node."""
+PLACES = (ROOT / "tests" / "client" / "consume").rglob("*.py")
 
 
 def test_every_test_that_the_page_names_exists_and_runs_for_every_kind_and_mode() -> None:
     page = (ROOT / "docs" / "subscriptions.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
-    assert len(named) == 9
+    assert len(named) == 8
     sources = "\n".join(path.read_text() for path in PLACES)
     in_each_cell = set(re.findall(r"^@each_cell\ndef (test_\w+)", sources, re.MULTILINE))
-    assert named - in_each_cell == LOOPS
-    assert all(f"def {name}(" in sources for name in LOOPS)
+    assert named <= in_each_cell
 
 
 def test_the_table_has_a_row_for_every_kind_and_mode() -> None:
