@@ -48,8 +48,10 @@ pipes: $(READY) ## the table of all pipes: claimed against measured, at three fa
 
 cuts: $(READY) ## the power goes off, the disk fails, everywhere: the tests of that, with 200 seeds each
 	@TEST_SEEDS=200 $(BIN)/pytest -n 2 tests/fire/test_power_cut.py tests/fire/test_rounds.py \
-	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py \
-	  tests/fire/test_subscription_world.py --timeout 1200
+	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py --timeout 1200
+
+sim: $(READY) ## 10,000 seeds of whole systems under faults in virtual time; SEEDS=100 runs fewer
+	@$(BIN)/headpond sim run --seeds $(or $(SEEDS),10000) --jobs 2
 
 torture: $(READY) ## ten minutes of real nodes, producers, consumers, links and Spark: killed, stopped, cut, out of room; then every promise
 	@$(BIN)/python -m tests.torture $(TORTURE)

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from headpond.broker.core import NodeCore
 from headpond.broker.effects import Commit, Effect
 from headpond.broker.settings import LogSettings, Settings
+from headpond.model.errors import HeadpondError
 from headpond.node.data_folder import open_identity
 from headpond.node.server import Server, clock_us, now_us
 from headpond.sim.process import Machine, Process
-from headpond.storage.disk import Disk
+from headpond.storage.memory_disk import MemoryDisk
 
 PORT = 7411
 SMALL_FILES = LogSettings(
@@ -76,7 +77,7 @@ class SimNode:
     async def _serve(self, process: Process) -> None:
         try:
             await self._begin(process)
-        except OSError:  # the process ends with an error, and its supervisor starts another
+        except (OSError, HeadpondError):  # the process ends with an error, and its supervisor starts another
             process.kill()
 
     def excesses(self, credits: dict[str, int]) -> Iterator[str]:
@@ -96,8 +97,9 @@ class SimNode:
         if once != twice:
             self.recoveries.append(f"{self.machine.name}: {once} and then {twice}")
 
-    def open_core(self, disk: Disk) -> NodeCore:
-        """Recovers a disk without serving it."""
+    def open_core(self, disk: MemoryDisk) -> NodeCore:
+        """Recovers a copy of the disk without serving it."""
+        disk.capacity_bytes = None
         return NodeCore(
             disk,
             self.settings,

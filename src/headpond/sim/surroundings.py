@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headpond.client.produce import slot
+from headpond.client.produce import refill_send, slot
 from headpond.sim.loop import SimLoop
 from headpond.sim.process import EPOCH_US, Process
 
@@ -51,12 +51,13 @@ def simulated(loop: SimLoop, seed: str) -> Iterator[None]:
         (random, "random", lambda: chance().random()),
         (uuid, "uuid4", lambda: uuid.UUID(bytes=chance().randbytes(16), version=4)),
         (slot, "OsDisk", lambda place: _caller(loop).disk_at(str(place))),
+        (refill_send, "OsDisk", lambda place: _caller(loop).disk_at(str(place))),
         (socket, "gethostname", lambda: loop.process.place if loop.process else "world"),
     ]
     undo: list[tuple[Any, str, Any]] = []
     for module, name, call in calls:
         real = getattr(module, name)
-        shared = [] if module is slot else _aliases(real)
+        shared = [] if module in (slot, refill_send) else _aliases(real)
         for place, alias in [(module, name), *shared]:
             undo.append((place, alias, real))
             setattr(place, alias, call)

@@ -7,7 +7,10 @@ import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from headpond.client.produce.refill_send import send_slot
+from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.checks import CHECKS
 from headpond.sim.faults import FAULTS
@@ -64,6 +67,8 @@ def _run(world: World) -> Outcome:
     outcome.violations += [
         f"unhandled: {actor.name}: {actor.failure}" for actor in cast.actors if actor.failure
     ]
+    ended = [task for task in world.background if task.done() and not task.cancelled()]
+    outcome.violations += [f"unhandled: {task.exception()!r}" for task in ended if task.exception()]
     outcome.violations += [f"recovered: {each}" for node in cast.nodes.values() for each in node.recoveries]
     outcome.violations += [f"limits: {each}" for each in world.excesses]
     if not outcome.violations:
@@ -90,6 +95,8 @@ class World:
         """Limits that were exceeded."""
         self._credits = {each.name: each.credit_bytes for each in plan.subscriptions}
         self._observer = Observer(self.cast, plan)
+        self.background: list[asyncio.Task[None]] = []
+        """The faults, the supervisor and the watch of limits."""
         self._here = self.cast.machine("observer").start("observer")
 
     async def live(self) -> None:
@@ -103,6 +110,7 @@ class World:
         trouble = [cast.loop.create_task(self._repeat(name, rate)) for name, rate in plan.faults.items()]
         supervisor = cast.loop.create_task(self._keep_up())
         watch = cast.loop.create_task(self._watch_limits())
+        self.background = [*trouble, supervisor, watch]
         await asyncio.sleep(plan.seconds)
         for task in trouble:
             task.cancel()
@@ -142,17 +150,27 @@ class World:
             await node.stop()
 
     async def _empty_refills(self) -> None:
-        """Producers are started until the refill of each is delivered."""
+        """Producers are started until the refill of each is delivered.
+
+        Files of a process that another one took over stay; an operator sends them.
+        """
         over_s = self.cast.loop.time() + LIVENESS_S
         while left := [producer for producer in self.cast.producers if _spilled(producer.machine)]:
             if self.cast.loop.time() > over_s:
-                raise Stuck(
-                    f"after healing, not delivered: {[(each.name, _spilled(each.machine)) for each in left]}"
-                )
+                raise Stuck(f"after healing, not delivered: {[_spilled(each.machine) for each in left]}")
             for producer in left:
                 producer.start()
-            await asyncio.sleep(1.0)
+            await self._wait_for("producers end", lambda: not any(each.up for each in left))
+            for producer in left:
+                await producer.machine.start("operator").spawn(self._send_late(producer))
         await self._wait_for("producers end", lambda: not any(each.up for each in self.cast.producers))
+
+    async def _send_late(self, producer: Actor) -> None:
+        """What ``headpond refill send --late`` does."""
+        _, token = producer.tokens.get(producer.name, ("", None))
+        for slot in sorted({path.split("/")[1] for path in _spilled(producer.machine)}):
+            sent = await send_slot(Path("refill"), slot, token=token, timeout_s=30.0, late=True)
+            self.cast.note(f"an operator sends {slot}: {sent.error or 'delivered'}")
 
     # --- trouble ------------------------------------------------------------------------------------
 
