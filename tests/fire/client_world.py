@@ -2,8 +2,7 @@
 
 The seed decides everything: which consumer joins, works fast or slowly, refuses, stalls, closes, dies or loses
 its connection; how long bytes are in transit; when the subscription is paused or redriven, and when more is
-written. ``SubscriptionWorld`` checks the frames of the node; this world checks the messages that clients hand
-out.
+written.
 """
 
 from __future__ import annotations
