@@ -97,7 +97,9 @@ class AdminProgram(Program):
         tokens = self.actor.tokens
         if not tokens:
             return
-        name = self.random.choice([name for name in sorted(tokens) if name != self.name])
+        name = self.random.choice(
+            [name for name in sorted(tokens) if name not in (self.name, "observer", "link")]
+        )
         old, _ = tokens[name]
         title = f"{name} {self.random.randrange(1 << 30)}"
         made = await client.admin.create_token(title, rights=RIGHTS, scopes=["*"])
