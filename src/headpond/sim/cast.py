@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -37,8 +36,6 @@ class Cast:
         """Copies of the disks of nodes that can be put back to them."""
         self.follower = plan.links[0].node if plan.links and not plan.links[0].both else None
         """A node that gets everything from another one."""
-        self.damage: Counter[str] = Counter()
-        """Files that were damaged in copies of disks, by their kind."""
         self.producers = [
             self._actor(each.name, each.node, ProducerProgram, each, self.nodes[each.node].url, typed)
             for each in plan.producers

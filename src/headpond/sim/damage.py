@@ -28,26 +28,25 @@ class Contents:
     settled: dict[tuple[bytes, str, int], set[int]] = field(default_factory=dict)
 
 
-def damage_copy(node: SimNode, chance: random.Random) -> str:
-    """Flips a bit; returns the kind of the file, or nothing if there is none."""
+def damage_copy(node: SimNode, chance: random.Random) -> bool:
+    """Flips a bit of a file of any kind; False if there is no file."""
     disk = node.machine.disk.copy()
     kinds: dict[str, list[str]] = {}
     for path in disk.paths():
         if disk.contents(path).rstrip(b"\0"):
             kinds.setdefault(kind_of(path), []).append(path)
     if not kinds:
-        return ""
-    kind = chance.choice(sorted(kinds))
-    path = chance.choice(kinds[kind])
+        return False
+    path = chance.choice(kinds[chance.choice(sorted(kinds))])
     offset = chance.randrange(len(disk.contents(path).rstrip(b"\0")))
     whole = _contents(node.open_core(disk.copy()))
     disk.flip(path, offset, chance.randrange(8))
     try:
         found = _contents(node.open_core(disk))
     except HeadpondError:
-        return kind
+        return True
     node.recoveries += [f"byte {offset} of {path}: {each}" for each in _differences(whole, found, path)]
-    return kind
+    return True
 
 
 def _contents(core: NodeCore) -> Contents:

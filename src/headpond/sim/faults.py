@@ -13,7 +13,7 @@ from headpond.sim.cast import Cast
 from headpond.sim.damage import damage_copy
 from headpond.sim.history import Restored
 from headpond.sim.node import SimNode
-from headpond.sim.process import Machine, Trap
+from headpond.sim.process import Machine, Process, Trap
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 
 KEEP: tuple[Keep, ...] = ("none", "all", "some", "some")
@@ -84,7 +84,10 @@ def cut_power_of_client(cast: Cast) -> bool:
 def stop_node(cast: Cast) -> bool:
     if (node := _node(cast)) is None or node.process is None:
         return False
-    process = node.process
+    return _stop(cast, node.process)
+
+
+def _stop(cast: Cast, process: Process) -> bool:
     pause_s = cast.pause_s()
     cast.note(f"{process} stands still for {pause_s} s")
     process.stop()
@@ -111,12 +114,7 @@ def cut_power_of_client_at_a_point(cast: Cast) -> bool:
 def stop_client(cast: Cast) -> bool:
     if (actor := _client(cast)) is None or actor.process is None:
         return False
-    process = actor.process
-    pause_s = cast.pause_s()
-    cast.note(f"{process} stands still for {pause_s} s")
-    process.stop()
-    cast.loop.call_in(None, pause_s, process.resume)
-    return True
+    return _stop(cast, actor.process)
 
 
 def twin(cast: Cast) -> bool:
@@ -232,9 +230,7 @@ def _give_room(disk: MemoryDisk) -> None:
 
 def damage(cast: Cast) -> bool:
     """A bit flips in a copy of a node's disk, and a node opens the copy (sim/damage.py)."""
-    kind = damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random)
-    cast.damage[kind] += 1
-    return bool(kind)
+    return damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random)
 
 
 def old_backup(cast: Cast) -> bool:

@@ -82,7 +82,7 @@ class Batch:
     committed: bool = False
     """Whether the node said so."""
     noted: bool = False
-    """Whether the driver has noted that, and goes on with the next one."""
+    """Whether the driver has noted that; then it continues with the next batch."""
 
 
 @dataclass(slots=True)

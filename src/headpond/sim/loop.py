@@ -48,7 +48,6 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.process: Owner | None = None
         """Whose callback runs now; None: the world's own."""
-        self.callbacks = 0
         self.faults: list[str] = []
         """Exceptions that no one handled, which asyncio would log."""
         self._now_s = BEGIN_S
@@ -78,7 +77,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         owner, handle = self._ready.popleft()
         if handle.cancelled() or (owner is not None and not owner.may_run(handle)):
             return
-        self.callbacks += 1
         self.process = owner
         handle._run()
         self.process = None

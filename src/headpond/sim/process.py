@@ -93,7 +93,6 @@ class Process:
         self.kill_after: int | None = None
         """How many points it has left."""
         self.killed_at = ""
-        self.on_killed: Callable[[], None] = lambda: None
         self._missed: list[asyncio.Handle] = []
         self._free_at_s: dict[int, float] = {}
         """By executor with one thread: when it has done its jobs."""
@@ -126,7 +125,6 @@ class Process:
             if owner is self:
                 del self.machine.locks[folder]
         self.network.process_ended(self, silently=silently)
-        self.on_killed()
 
     def stop(self) -> None:
         """SIGSTOP."""

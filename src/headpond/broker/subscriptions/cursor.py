@@ -99,7 +99,7 @@ class ShardCursor:
         self.attempts_max = 0
         """How often an entry may be delivered before it dies; 0: without a limit."""
         self.reach_number = 0
-        """Counts what was staged about the reach."""
+        """How many changes of the reach were staged."""
         self._reach_step = REACH_MIN
         self._reached_us = 0
         self._begin_at(cursor, run)
