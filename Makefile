@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes cuts torture lives fmt install clean retention cluster
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes torture fmt install clean retention cluster
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,10 +46,6 @@ bench: $(READY) ## measures; prints numbers beside the machine's limits, judges 
 pipes: $(READY) ## the table of all pipes: claimed against measured, at three fault levels
 	@$(BIN)/python -m bench.pipes
 
-cuts: $(READY) ## the power goes off, the disk fails, everywhere: the tests of that, with 200 seeds each
-	@TEST_SEEDS=200 $(BIN)/pytest -n 2 tests/fire/test_power_cut.py tests/fire/test_rounds.py \
-	  tests/fire/test_retention_power_cut.py tests/fire/test_state_power_cut.py --timeout 1200
-
 sim: $(READY) ## 10,000 seeds of whole systems under faults in virtual time; SEEDS=100 runs fewer
 	@$(BIN)/headpond sim run --seeds $(or $(SEEDS),10000) --jobs 2
 
@@ -59,17 +55,11 @@ torture: $(READY) ## ten minutes of real nodes, producers, consumers, links and 
 retention: $(READY) ## what soft and hard time to live, max_bytes and a message's own ttl delete, told by a real node
 	@$(BIN)/python examples/retention.py
 
-cluster: $(READY) ## Spark's own cluster on this machine: a worker killed, tasks run twice, workers that lack packages, and the counts
-	@$(BIN)/python -m tests.fire.cluster
+cluster: $(READY) ## Spark's own cluster on this machine: a worker killed, tasks run twice, and the counts
+	@$(BIN)/pytest -p no:xdist tests/spark/test_cluster.py
 
-fuzz-http: $(READY) ## thousands of requests made up from the OpenAPI schema; none may make the node fail
-	@$(BIN)/python -m tests.node.http.fuzz --examples 1000
-
-fuzz-frames: $(READY) ## 20,000 altered frames of every kind against a node, beside a healthy producer and consumer
-	@$(BIN)/python -m tests.fire.fuzz_frames --frames 20000
-
-lives: $(READY) ## ten thousand lives of a producer under every fault there is, from seeds
-	@$(BIN)/python -m tests.producer.lives --seeds 10000
+fuzz: $(READY) ## every decoder, every file and a whole node under altered bytes, guided by coverage (FUZZ_S=60 s each)
+	@$(BIN)/python -m tests.fuzz.run --seconds $(or $(FUZZ_S),60) $(TARGET)
 
 planted: $(READY) ## plants a hundred bugs, one at a time, and shows which seed and which check of the simulation catch each
 	@$(BIN)/python -m tests.sim.plant
@@ -80,7 +70,7 @@ fmt: $(READY) ## formats and fixes what can be fixed
 install: $(READY) ## only the .venv
 
 clean: ## removes the .venv and all caches
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt

@@ -23,7 +23,7 @@ SHELLS = {"os_disk", "memory_disk", "folder_lock"}
 """The files of ``storage`` that touch the machine, and the twin of one."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".sh", ".yml", ".yaml", ""}
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements", ".ci")
-MADE = {"__pycache__", ".git", "made"}
+MADE = {"corpus", "__pycache__", ".git", "made"}
 """Folders that running the project makes."""
 # Written in pieces, so that this file passes its own test.
 MACHINE_PATH = re.compile(r"/(?:home|Users|root|work|opt)/[A-Za-z0-9_.-]")

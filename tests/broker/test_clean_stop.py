@@ -146,32 +146,6 @@ def test_a_clean_stop_and_start_finds_nothing_and_the_seal_is_gone_while_the_nod
     assert SEAL_FILE in disk.paths()
 
 
-@pytest.mark.parametrize("how", ["garbage", "zeros", "cut"])
-def test_after_a_clean_stop_damage_at_the_end_of_any_file_is_named_by_its_range(
-    stopped: Left, how: str
-) -> None:
-    for path in kept_files(stopped.disk):
-        for lost_bytes in (1, 31, 40, 512, 100_000):
-            disk = stopped.disk.copy()
-            damage(disk, path, lost_bytes, how)
-            if disk.contents(path) == stopped.disk.contents(path):
-                continue
-            shell = opened(disk)
-            name = path.rpartition("/")[2]
-            named = [line for line in shell.core.stores.recovered if name in line]
-            assert any("damaged" in line or "lost" in line for line in named), (path, lost_bytes)
-            assert not any("torn" in line for line in shell.core.stores.recovered)
-            check_log(stopped, log_of(shell, stopped), STORED)
-            assert refused(shell, stopped.revoked), "a revoked token is good again"
-            if lost_bytes != 40:
-                continue
-            again = opened(disk)
-            left = [line for line in again.core.stores.recovered if not line.startswith("stages/")]
-            assert left == [], "what was found is repaired"
-            check_log(stopped, log_of(again, stopped), STORED)
-            assert refused(again, stopped.revoked)
-
-
 def test_after_a_crash_rot_at_the_end_of_any_file_is_named_by_its_range(killed: Left) -> None:
     assert SEAL_FILE not in killed.disk.paths()
     for path in kept_files(killed.disk):
@@ -198,14 +172,6 @@ def test_a_journal_that_is_gone_is_noticed(stopped: Left, killed: Left, clean: b
         check_log(left, log_of(shell, left), STORED)
         (fault,) = shell.connect().take(ConnectionFault)
         assert fault.error.code == "token-needed", "the node is not open to everybody"
-
-
-def test_the_last_file_of_a_log_that_is_gone_is_lost_by_its_entries(stopped: Left) -> None:
-    disk = stopped.disk.copy()
-    disk.remove(stopped.log_path)
-    shell = opened(disk)
-    assert any(f"entries 0 to {STORED - 1} are lost" in line for line in shell.core.stores.recovered)
-    check_log(stopped, log_of(shell, stopped), STORED)
 
 
 def test_entries_lost_at_the_end_are_not_used_again_though_power_fails_at_any_moment_of_the_repair(

@@ -7,8 +7,8 @@ import pytest
 from headpond.broker.catalog.topics import TOPICS_FOLDER
 from headpond.model.errors import IncarnationChanged
 from headpond.storage.memory_disk import MemoryDisk
-from headpond.wire.control.catalog import DeleteTopic, ListTopics, ShowTopic, TopicInfo
-from headpond.wire.control.codec import read_result
+from headpond.wire.control.catalog import DeletePlace, DeleteTopic, ListTopics, ShowTopic, TopicInfo
+from headpond.wire.control.codec import Operation, read_result
 from headpond.wire.control.producing import AckItem
 from headpond.wire.control.reading import FetchEntries
 from tests.broker.ingest.test_ingest import Sender
@@ -56,13 +56,14 @@ def test_a_folder_that_no_topic_claims_is_reported_and_left_alone() -> None:
     assert disk.list(TOPICS_FOLDER) == ["ab" * 16]
 
 
-def test_a_deletion_that_a_crash_cut_short_is_finished() -> None:
+@pytest.mark.parametrize("deletion", [DeleteTopic("orders"), DeletePlace("tenant", "default", recursive=True)])
+def test_a_deletion_that_a_crash_cut_short_is_finished(deletion: Operation) -> None:
     disk = MemoryDisk()
     shell = CoreShell(disk, seed=1, settings=PLAIN)
     sender = Sender(shell)
     sender.ask(0)
     disk.remove_tree = lambda folder: None  # type: ignore[method-assign]  # the crash comes before it
-    sender.client.request(DeleteTopic("orders"))
+    sender.client.request(deletion)
     del disk.remove_tree
     assert disk.list(TOPICS_FOLDER) != []
     again = opened(disk)

@@ -387,6 +387,11 @@ class InspectedShape(InspectedListed, total=False):
     """Of a refill whose beginning cannot be read."""
 
 
+class ScenarioShape(TypedDict):
+    scenario: str
+    about: str
+
+
 class RouteExplainedShape(TypedDict):
     route: str
     channel: Parts
@@ -512,6 +517,7 @@ PRINTS: dict[str, Any] = {
     "errors CODE": ErrorExplained,
     "explain": RouteExplainedShape,
     "sim run": Scoreboard,
+    "sim scenarios": list[ScenarioShape],
     "sim meta": Repeats,
     "lab run": LabResult,
     "lab sweep": SweepResult,

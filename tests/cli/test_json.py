@@ -227,6 +227,7 @@ def test_commands_that_need_no_node(run: Run) -> None:
     run("explain", "resend_many(window=8) | dedup", "--loss", 0.1)
     run("lab run", "--route", "resend", "--messages", 20)
     assert run("sim run", "--seed", 3)["failures"] == []
+    assert "power-cut" in [each["scenario"] for each in run("sim scenarios")]
     assert run("sim meta", "--first", 3, "--seeds", 1)["different"] == []
 
 

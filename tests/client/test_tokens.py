@@ -166,6 +166,26 @@ def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
         asyncio.run(scenario(node))
 
 
+def test_a_producer_without_a_refill_refuses_messages_once_its_token_is_revoked(tmp_path: Path) -> None:
+    async def scenario(node: Guarded) -> None:
+        token, text = await node.token_for("produce", scope="acme")
+        async with (
+            node.connect() as admin,
+            node.connect(text) as client,
+            client.producer("acme/shop/till/orders", refill=None) as producer,
+        ):
+            await producer.send(b"0")
+            await admin.admin.revoke_token(token)
+            with pytest.raises(TokenRevoked):
+                await asyncio.wait_for(producer.send(b"1"), 20)
+            with pytest.raises(TokenRevoked):
+                await asyncio.wait_for(producer.send(b"2"), 20)
+
+    with Guarded(tmp_path / "node") as node:
+        assert isinstance(node, Guarded)
+        asyncio.run(scenario(node))
+
+
 def test_spilled_messages_stay_owed_after_a_token_that_may_not_send_them(
     tmp_path: Path, state_folder: Path
 ) -> None:

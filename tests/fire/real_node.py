@@ -84,16 +84,8 @@ class RealNode:
     @property
     def rss_bytes(self) -> int:
         """The memory of the process now, in bytes."""
-        return self._memory("VmRSS")
-
-    @property
-    def rss_peak_bytes(self) -> int:
-        """The peak memory of the process, in bytes."""
-        return self._memory("VmHWM")
-
-    def _memory(self, name: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
+            if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the node is gone")
 

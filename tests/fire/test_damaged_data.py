@@ -102,18 +102,6 @@ def test_rot_at_the_end_after_a_clean_stop_is_lost_by_its_exact_entries(
     assert "a new incarnation begins" in node.errors
 
 
-@pytest.mark.parametrize("which", [0, 1, -1])
-def test_a_flipped_bit_costs_its_segment_alone(node: RealNode, stored: dict[int, bytes], which: int) -> None:
-    path = log_files(node)[which]
-    found = list(records(path))
-    spoiled, header = found[len(found) // 2]
-    flip(path, spoiled.offset + spoiled.size // 2)
-    gone = set(range(header.first_entry, header.end_entry))
-    check(node, stored, gone)
-    assert f"{header.first_entry}" in node.errors
-    assert f"{header.end_entry - 1}" in node.errors
-
-
 def test_rot_that_comes_while_the_node_runs_is_noticed_when_it_is_read(
     node: RealNode, stored: dict[int, bytes]
 ) -> None:
@@ -131,35 +119,6 @@ def test_a_missing_file_is_reported_by_its_exact_entries(node: RealNode, stored:
     paths = log_files(node)
     paths[1].unlink()
     check(node, stored, gone=set(range(first_entry(paths[1]), first_entry(paths[2]))))
-
-
-@pytest.mark.parametrize("content", [b"", bytes(5000), b"\xa5" * 20_000], ids=["empty", "zeros", "garbage"])
-def test_a_file_without_any_frame_is_as_good_as_missing(
-    node: RealNode, stored: dict[int, bytes], content: bytes
-) -> None:
-    paths = log_files(node)
-    paths[1].write_bytes(content)
-    check(node, stored, gone=set(range(first_entry(paths[1]), first_entry(paths[2]))))
-
-
-def test_the_first_file_missing_is_reported_too(node: RealNode, stored: dict[int, bytes]) -> None:
-    paths = log_files(node)
-    paths[0].unlink()
-    check(node, stored, gone=set(range(first_entry(paths[1]))))
-
-
-def test_a_damaged_head_costs_no_message(node: RealNode, stored: dict[int, bytes]) -> None:
-    for path in log_files(node):
-        flip(path, 40)
-    check(node, stored, gone=set())
-
-
-def test_indexes_that_are_gone_or_damaged_cost_no_message(node: RealNode, stored: dict[int, bytes]) -> None:
-    indexes = sorted(node.data.glob("topics/*/00000/*.index"))
-    assert len(indexes) >= 2
-    indexes[0].unlink()
-    indexes[1].write_bytes(os.urandom(300))
-    check(node, stored, gone=set())
 
 
 def test_files_that_do_not_belong_are_left_alone(node: RealNode, stored: dict[int, bytes]) -> None:

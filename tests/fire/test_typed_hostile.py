@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,38 +82,6 @@ def answered(client: RawClient, *frames: bytes) -> list[AckItem]:
 
 def row(number: int) -> dict[str, Any]:
     return {"value": number, "host": f"h{number}", "labels": [("a", f"x{number}")]}
-
-
-def damaged(body: bytes, chance: random.Random) -> bytes:
-    """The body with some of its bytes changed, cut or swapped for others."""
-    if chance.random() < 0.2:
-        return chance.randbytes(chance.randrange(300))
-    altered = bytearray(body)
-    for _ in range(chance.randrange(1, 5)):
-        if altered:
-            altered[chance.randrange(len(altered))] = chance.choice(
-                (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
-            )
-    return bytes(altered[: chance.randrange(len(altered) + 1)] if chance.random() < 0.2 else altered)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_bytes_harm_neither_the_node_nor_another_block(target: Target, seed: int) -> None:
-    chance = random.Random(seed)
-    with TypedWriter(target.node.address, "m", SCHEMA) as evil:
-        for number in range(8):
-            evil.encode([row(number)])
-        frames = []
-        for _ in range(60):
-            if chance.random() < 0.4:
-                snapshot = evil.encoder.snapshot(evil.redundants[chance.randrange(8) :])
-                body = damaged(snapshot.body, chance)
-                frames.append(encode(FrameType.SNAPSHOT, body, segment=chance.randrange(20)))
-            else:
-                body = damaged(chance.choice(evil.bodies), chance)
-                frames.append(encode(FrameType.SEGMENT, body, segment=chance.randrange(20)))
-        answers = answered(evil.client, *frames)
-    assert {answer.outcome for answer in answers} <= {"rejected", "stored", "duplicate"}
 
 
 def test_a_segment_that_claims_more_rows_than_memory_is_refused(target: Target) -> None:

@@ -75,3 +75,46 @@ def restored(refill: Refill, each: SegmentKey) -> tuple[bytes | None, list[bytes
 
 def true_frame(each: SegmentKey) -> bytes:
     return segment_frame(each.segment, each.shard)
+
+
+ALL = [*keys(0, 1, 2, 3), key(5, 1), key(6, 1)]
+"""The segments of the sample."""
+
+
+def sample(title: Title = PLAIN, *, closed: bool = True) -> MemoryDisk:
+    """A file with all kinds of frames, written in three rounds."""
+    disk = MemoryDisk()
+    refill = new_refill(disk, title)
+    for shard, segment in ((0, 0), (1, 5)) if title is TYPED else ():
+        refill.write_snapshot(shard, snapshot_frame(segment, shard))
+    write(refill, 0, 1)
+    refill.reject(key(0), A)
+    save(refill)
+    write(refill, 5, shard=1)
+    for each in (key(0), key(1), key(5, 1), key(6, 1)):
+        refill.ack(each, A)
+    refill.reject(key(3), B, "bad-segment", "no")
+    save(refill)
+    write(refill, 2, 3)
+    write(refill, 6, shard=1)
+    save(refill)
+    if closed:
+        refill.close({0: 4, 1: 7})
+    return disk
+
+
+def carrying_another() -> MemoryDisk:
+    """A file with a segment whose content is a refill file with other segments under the same keys."""
+    other = MemoryDisk()
+    foreign = new_refill(other)
+    for segment in range(4):
+        foreign.write_segment(key(segment), segment_frame(segment, payload=b"a stranger's"))
+    foreign.close({0: 4})
+    disk = MemoryDisk()
+    refill = new_refill(disk)
+    write(refill, 0)
+    refill.write_segment(key(9), segment_frame(9, payload=other.contents(PATH)))
+    save(refill)
+    write(refill, 1)
+    refill.close({0: 10})
+    return disk

@@ -4,8 +4,9 @@
 
     python -m tests.sim.plant [--seeds N] [--jobs J] [--only WORDS]
 
-A fault gets the first seeds whose plan has what it needs. Prints one line for each fault: the seed that caught
-it and the check that did. Exits with 1 if a fault was not caught.
+A fault gets the first seeds whose plan has what it needs; the guard of a scenario, the first 10 seeds of that
+scenario. Prints one line for each fault: the seed that caught it and the check that did. Exits with 1 if a
+fault was not caught.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from typing import NamedTuple
 
 from headpond.sim.plan import WEATHER, Plan, draw
 from tests.sim.planted import FAULTS, PlantedFault
+from tests.sim.planted_scenarios import GUARDS
 
 SOURCE = Path(__file__).parents[2] / "src"
 SECONDS_MAX = 300.0
 """For the seeds of one fault."""
 SOUND_FAILS = "the sound source fails too"
+SCENARIO_SEEDS = 30
 SEARCH = """
 import sys
-from headpond.sim.plan import draw
 from headpond.sim.runner import run_quietly
+from headpond.sim.scenarios import plan_of
 
-for seed in map(int, sys.argv[1:]):
+for seed in map(int, sys.argv[2:]):
     print(seed, flush=True)
-    if violations := run_quietly(draw(seed)).violations:
+    if violations := run_quietly(plan_of(seed, sys.argv[1] or None)).violations:
         sys.exit(violations[0])
 """
 """Prints the seeds that it runs, and ends with the first violation."""
@@ -57,7 +60,8 @@ class Finding(NamedTuple):
         return bool(self.violation) and self.check != SOUND_FAILS
 
     def __str__(self) -> str:
-        text = f"{self.fault.name:<80} "
+        scenario = f"{self.fault.scenario}: " if self.fault.scenario else ""
+        text = f"{scenario + self.fault.name:<80} "
         if not self.violation:
             return f"{text}NOT CAUGHT"
         expected = self.check in self.fault.breaks
@@ -77,6 +81,7 @@ def words_of(plan: Plan) -> set[str]:
     words = {*plan.faults, *(name for name in WEATHER if getattr(plan.weather, name))}
     words |= {"writers"} if plan.writers else set()
     words |= {"calm"} if plan.is_calm else set()
+    words |= {"slow disk"} if plan.disk_s >= 0.2 else set()
     words |= {"shards"} if any(topic.shards > 1 for topic in plan.topics) else set()
     for producer in plan.producers:
         words |= {"single"} if producer.single else set()
@@ -92,6 +97,9 @@ def words_of(plan: Plan) -> set[str]:
 
 def seeds_for(fault: PlantedFault) -> Iterator[int]:
     """The seeds whose plans have what it needs, in order."""
+    if fault.scenario is not None:
+        yield from range(SCENARIO_SEEDS)
+        return
     for seed in count():
         words = words_of(draw(seed))
         if all(words & set(need.split("|")) for need in fault.needs):
@@ -99,22 +107,29 @@ def seeds_for(fault: PlantedFault) -> Iterator[int]:
 
 
 def find(fault: PlantedFault, seeds: int) -> Finding:
-    """Runs seeds in order, in a fresh process, up to the one that catches the fault."""
+    """Runs seeds in order, in a fresh process, up to the one that catches the fault.
+
+    A seed that also fails with the sound source shows nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = shutil.copytree(SOURCE, Path(folder) / "src", ignore=shutil.ignore_patterns("spark", "cli"))
         path = copy / "headpond" / fault.file
         path.write_text(planted_text(path.read_text(), fault))
-        seed, violation = search(copy, list(islice(seeds_for(fault), seeds)))
-    if violation and search(SOURCE, [seed])[1]:
-        violation = f"{SOUND_FAILS}: {violation}"
+        seed, violation, left = -1, "", list(islice(seeds_for(fault), seeds))
+        while left:
+            seed, violation = search(copy, fault.scenario, left)
+            if not violation or not search(SOURCE, fault.scenario, [seed])[1]:
+                break
+            violation = f"{SOUND_FAILS}: {violation}"
+            left = left[left.index(seed) + 1 :]
     return Finding(fault, seed, violation)
 
 
-def search(source: Path, seeds: list[int]) -> tuple[int, str]:
+def search(source: Path, scenario: str | None, seeds: list[int]) -> tuple[int, str]:
     """The first seed that fails with this source, and how; the last one and nothing if none fails."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", SEARCH, *map(str, seeds)],
+            [sys.executable, "-c", SEARCH, scenario or "", *map(str, seeds)],
             cwd=source,
             env={**os.environ, "PYTHONPATH": str(source)},
             capture_output=True,
@@ -137,9 +152,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.plant", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds a fault gets at most")
     parser.add_argument("--jobs", type=int, default=2, help="how many faults are planted at a time")
-    parser.add_argument("--only", default="", help="faults whose name or file has these words")
+    parser.add_argument("--only", default="", help="faults whose name, file or scenario has these words")
     asked = parser.parse_args()
-    chosen = [fault for fault in FAULTS if asked.only in fault.name or asked.only in fault.file]
+    chosen = [
+        fault
+        for fault in [*FAULTS, *GUARDS]
+        if any(asked.only in text for text in (fault.name, fault.file, fault.scenario or ""))
+    ]
     missed = 0
     for finding in findings(chosen, asked.seeds, asked.jobs):
         print(finding, flush=True)

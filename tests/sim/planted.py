@@ -20,10 +20,13 @@ class PlantedFault(NamedTuple):
     new: str
     breaks: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    scenario: str | None = None
+    """Its seeds are those of a scenario (sim/scenarios.py), whatever ``needs`` says."""
 
 
 POWER = "cut power|cut power at a point"
 CRASH = f"{POWER}|kill node|kill node at a point"
+POINT = "cut power at a point|kill node at a point"
 START = f"{CRASH}|restart node"
 CLIENT_POWER = "cut power of client|cut power of client at a point"
 CLIENT_CRASH = f"{CLIENT_POWER}|kill client|kill client at a point"
@@ -76,8 +79,8 @@ STORAGE = [
         "storage/append.py",
         "        if self.creates:\n            self._create(disk)",
         "        if self.creates:\n            self._remove(disk)\n            self._create(disk)",
-        ("lost", "batches", "returned", "unhandled"),
-        (CRASH,),
+        ("lost", "batches", "returned", "repeated", "unhandled"),
+        (POINT,),
     ),
     PlantedFault(
         "The log continues in a file in which a sync failed",
@@ -168,11 +171,19 @@ STORAGE = [
         (POWER,),
     ),
     PlantedFault(
-        "Recovery leaves the torn tail in the file",
+        "Recovery leaves the torn tail in the file, and the log continues behind it",
         "storage/recovery.py",
         "            file.truncate(self.end)",
-        "            pass",
-        ("lost", "ledger"),
+        "            self.end = self.tail.end",
+        ("damage", "lost", "ledger"),
+        (POWER,),
+    ),
+    PlantedFault(
+        "Recovery accepts the frames behind a torn place of the same write",
+        "storage/recovery.py",
+        "                if torn and not self._proves(item):",
+        "                if False:",
+        ("damage", "lost", "ledger"),
         (POWER,),
     ),
     PlantedFault(
@@ -228,7 +239,7 @@ STORAGE = [
         "storage/log/shard_log.py",
         "return SealedFile(last, view.end_offset, view.entry_durable, self.entry_first)",
         "return SealedFile(last, view.end_offset, view.entry_durable + 1, self.entry_first)",
-        ("ledger", "recovered", "lost"),
+        ("damage", "ledger", "recovered", "lost"),
         ("restart node",),
     ),
     PlantedFault(
@@ -246,10 +257,10 @@ STORAGE = [
         ("unsettled", "lost", "batches"),
     ),
     PlantedFault(
-        "Compacting a journal drops the records that wait for the disk",
+        "The snapshot of a journal lacks its first record",
         "storage/journal.py",
-        "        for body in bodies:\n            self._stage(batch, body)\n\n    def _newest",
-        "\n    def _newest",
+        "        for body in snapshot:\n",
+        "        for body in list(snapshot)[1:]:\n",
         ("lost", "liveness", "unhandled"),
         (START,),
     ),
@@ -276,6 +287,7 @@ BROKER = [
         "            return Early(expected)",
         "            return ADMIT",
         ("order", "ledger", "lost"),
+        ("sync fails|write fails", "batch_rows"),
     ),
     PlantedFault(
         "A segment is acknowledged before it is durable",
@@ -292,6 +304,38 @@ BROKER = [
         "        if first_entry is not None:",
         ("lost",),
         ("cut power at a point|kill node at a point", "reset|cut"),
+    ),
+    PlantedFault(
+        "A number that came with other content is taken as a duplicate",
+        "broker/ingest/admission.py",
+        "        if stored_crc != origin_crc:",
+        "        if False:",
+        ("lost",),
+        ("resume", "old backup of client"),
+    ),
+    PlantedFault(
+        "A process of a single producer is not fenced when another one gets the lease",
+        "broker/ingest/ingest.py",
+        "            if known is not None and context.epoch != epoch:",
+        "            if False:",
+        ("fenced",),
+        ("single", "zombie|stop client|partition|one-way partition"),
+    ),
+    PlantedFault(
+        "A fenced process of a single producer gets the lease again",
+        "broker/ingest/producers.py",
+        "        if 0 < epoch <= self.epoch:\n            return Verdict.FENCED",
+        "        if 0 < epoch <= self.epoch:\n            return Verdict.GRANT",
+        ("fenced",),
+        ("single", "zombie|stop client|partition|one-way partition"),
+    ),
+    PlantedFault(
+        "A clock jump counts as the end of a lease",
+        "node/server.py",
+        "    return time.monotonic_ns() // 1000",
+        "    return time.time_ns() // 1000",
+        ("lease", "liveness"),
+        ("clock jump", "resilient failover|resilient unique", "several"),
     ),
     PlantedFault(
         "A producer's lease never ends",
@@ -320,8 +364,8 @@ BROKER = [
     PlantedFault(
         "A message that just became durable wakes no consumer",
         "broker/subscriptions/consume.py",
-        "            if cursor.offered < end or cursor.has_returned:\n                self.pump(subscription)",
-        "            pass",
+        "        for subscription in list(self._awake.get(topic.uuid, ())):",
+        "        for subscription in list(self._awake.get(topic.uuid, ()))[:0]:",
         ("liveness",),
     ),
     PlantedFault(
@@ -378,7 +422,7 @@ BROKER = [
         "        self.reach_staged = self.offered + self._reach_step",
         "        self.reach = self.reach_staged = self.offered + self._reach_step",
         ("repeated",),
-        (CRASH,),
+        scenario="dead-letters",
     ),
     PlantedFault(
         "The cursor jumps over unsettled entries to the last settled one",
@@ -459,7 +503,7 @@ BROKER = [
         "        if spans:\n            yield on_disk(dead.shards[shard % len(dead.shards)].lane)",
         "        dead.shards[shard % len(dead.shards)].lane.mark()",
         ("unsettled",),
-        ("dies", CRASH),
+        scenario="dead-letters",
     ),
     PlantedFault(
         "A dead message gets no copy",
@@ -474,8 +518,8 @@ BROKER = [
         "broker/subscriptions/dead_letters.py",
         "        if not isinstance(verdict, Admit):\n            return  # the copy exists already",
         "",
-        ("dead",),
-        ("dies", CRASH),
+        ("dead", "ledger"),
+        scenario="dead-letters",
     ),
     PlantedFault(
         "A snapshot of settlements forgets what is settled out of order",
@@ -510,12 +554,30 @@ BROKER = [
         ("writers",),
     ),
     PlantedFault(
-        "A batch is published before its record is durable",
+        "A batch is published before its record is durable, under numbers that no repeat has",
         "broker/staging/staging.py",
-        "        yield on_disk(self._writers_journal.lane)  # the journal repeats a write that failed",
-        "        yield from ()",
+        "        uuid = known.uuid if known is not None else self._context.new_uuid()\n"
+        "        parts = number_segments(uuid, known.next if known is not None else {}, stages)\n"
+        "        rows = sum(stage.rows for stage in stages)\n"
+        "        now_us = self._context.now_us()\n"
+        "        record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, ask.holder)\n"
+        "        self._stages.claim(ask.stages)\n"
+        "        self._writers_journal.note(record)\n"
+        "        writer = self._writers.get(ask.writer)\n"
+        "        assert writer is not None\n"
+        "        yield on_disk(self._writers_journal.lane)  # the journal repeats a write that failed\n",
+        "        uuid = self._context.new_uuid()\n"
+        "        parts = number_segments(uuid, {}, stages)\n"
+        "        rows = sum(stage.rows for stage in stages)\n"
+        "        now_us = self._context.now_us()\n"
+        "        record = BatchRecorded(ask.writer, uuid, ask.batch, now_us, parts, rows, size, ask.holder)\n"
+        "        self._stages.claim(ask.stages)\n"
+        "        self._writers_journal.note(record)\n"
+        "        writer = self._writers.get(ask.writer)\n"
+        "        assert writer is not None\n"
+        "        yield from ()\n",
         ("batches",),
-        ("writers", CRASH),
+        ("writers", CRASH, "slow disk"),
     ),
     PlantedFault(
         "A batch is committed before its segments are durable",
@@ -637,8 +699,10 @@ PRODUCER = [
         "                self._cut_back(self.synced_bytes, self._mark)\n"
         "                self.dirty = False\n"
         "                raise",
+        "                self.synced_bytes = self.end\n"
+        "                self.dirty = False\n"
         "                raise",
-        ("lost",),
+        ("lost", "liveness", "unhandled"),
         ("refill", CLIENT_POWER, "sync of client fails"),
     ),
     PlantedFault(
@@ -682,14 +746,6 @@ PRODUCER = [
         "                found.append(manager)",
         ("order",),
         ("refill", "rotate_after"),
-    ),
-    PlantedFault(
-        "Reserved numbers are used again after a crash",
-        "producer/numbers.py",
-        "            self._replace(encode(FrameType.RECORD, msgspec.msgpack.encode(blocks)))",
-        "            pass",
-        ("lost", "liveness", "unhandled"),
-        ("resume", CLIENT_CRASH),
     ),
     PlantedFault(
         "A sender that goes back forgets the segments in flight",
@@ -766,7 +822,7 @@ CLIENT = [
         "        if silent_s >= dead_after_s:",
         "        if False:",
         ("liveness",),
-        (POWER,),
+        ("silence connection",),
     ),
     PlantedFault(
         "A consumer does not subscribe again on a new connection",
@@ -783,6 +839,14 @@ CLIENT = [
         "        self.link.send(*self.settler.unconfirmed)",
         "        pass",
         ("returned", "liveness"),
+        (BROKEN,),
+    ),
+    PlantedFault(
+        "Of the settlements that were not confirmed, the first is not sent again",
+        "client/consume/intake.py",
+        "        self.link.send(*self.settler.unconfirmed)",
+        "        self.link.send(*list(self.settler.unconfirmed)[1:])",
+        ("returned", "liveness", "hands"),
         (BROKEN,),
     ),
     PlantedFault(
@@ -898,11 +962,11 @@ WIRE = [
         ("split",),
     ),
     PlantedFault(
-        "A connection that got a broken frame goes on",
-        "wire/connection.py",
-        "            if self._reader.fault is not None:\n                raise self._reader.fault",
-        "            pass",
-        ("liveness",),
+        "A connection that got a broken frame continues behind it",
+        "wire/frame.py",
+        "            self.fault = fault\n            self.clear()",
+        "            self.clear()",
+        ("liveness", "returned", "unhandled"),
         ("flip",),
     ),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headpond.sim.loop import SimLoop
+from headpond.sim.loop import Livelock, SimLoop
 from headpond.sim.network import Network, Weather
 from headpond.sim.process import Killed, Machine
 from headpond.sim.surroundings import simulated
@@ -46,9 +46,11 @@ class Stage:
         self.client = Collector()
 
     def run(self, scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
-        with simulated(self.loop, "1"):
-            self.loop.run_until_complete(scenario(self))
-        self.loop.close()
+        try:
+            with simulated(self.loop, "1"):
+                self.loop.run_until_complete(scenario(self))
+        finally:
+            self.loop.close()
 
     async def connect(self) -> asyncio.Transport:
         listening = self.there.start("server")
@@ -147,6 +149,42 @@ def test_a_point_kills_and_nothing_after_it_happens() -> None:
         assert (stage.here.disk.paths(), process.killed_at) == (["0"], "disk create 1")
 
     Stage().run(scenario)
+
+
+def test_callbacks_that_follow_one_another_without_an_end_end_the_run() -> None:
+    def again() -> None:
+        asyncio.get_running_loop().call_later(0.0, again)
+
+    async def spin(number: int) -> None:
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().create_task(spin(number + 1))
+
+    async def callbacks(stage: Stage) -> None:
+        again()
+        await asyncio.sleep(1.0)
+
+    async def tasks(stage: Stage) -> None:
+        stage.loop.create_task(spin(0))
+        await asyncio.sleep(1.0)
+
+    for scenario, name in ((callbacks, "again"), (tasks, "spin")):
+        with pytest.raises(Livelock, match=name):
+            Stage().run(scenario)
+
+
+def test_a_callback_that_does_not_return_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headpond.sim.loop.CALLBACK_S_MAX", 0.05)
+
+    async def scenario(stage: Stage) -> None:
+        stage.loop.call_later(1.0, endless)
+        await asyncio.sleep(10.0)
+
+    def endless() -> None:
+        while True:
+            pass
+
+    with pytest.raises(Livelock, match="endless does not return"):
+        Stage().run(scenario)
 
 
 def test_time_is_that_of_the_machine() -> None:

@@ -9,11 +9,12 @@ import pytest
 from headpond.sim.checks import CHECKS
 from tests.sim.plant import SOURCE, planted_text
 from tests.sim.planted import BROKER, CLIENT, FAULTS, PRODUCER, STORAGE, PlantedFault
+from tests.sim.planted_scenarios import GUARDS
 
 BESIDE_CHECKS = {"liveness", "unhandled", "recovered", "limits"}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *GUARDS], ids=lambda fault: f"{fault.scenario} {fault.name}")
 def test_a_fault_changes_one_place_and_the_source_still_compiles(fault: PlantedFault) -> None:
     source = (SOURCE / "headpond" / fault.file).read_text()
     compile(planted_text(source, fault), fault.file, "exec")

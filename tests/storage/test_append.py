@@ -84,12 +84,27 @@ def test_a_status_that_could_not_be_written_is_written_by_the_next_write_or_the_
     write(log, disk, b"one", FIRST)
     disk.fail_next("write", errno.EIO, after=1)
     batch = write(log, disk, b"two")
-    assert batch.status_owed is not None and not log.proven and log.durable_end == batch.end
+    assert not batch.proven and not log.proven and log.durable_end == batch.end
     if not last:
         write(log, disk, b"three")
         assert log.proven
     log.finish(disk)
     assert bodies(disk, FIRST) == [b"one", b"two", *([] if last else [b"three"])]
+
+
+def test_a_write_repeats_the_status_before_it_which_a_failed_sync_of_others_may_have_dropped() -> None:
+    disk, log = MemoryDisk(), appender()
+    write(log, disk, b"one", FIRST)
+    write(log, disk, b"two")
+    disk.fail_next("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.open(FIRST, writable=True).sync()  # as a checkpoint does
+    write(log, disk, b"three")
+    disk.crash(keep="none")
+    with open_salvaged(disk, FIRST) as file:
+        found = list(Recovery(file, shard=SHARD).items())
+    frames = [item.frame for item in found if isinstance(item, Found)]
+    assert len(frames) == len(found) and frames[-1].body == b"three"
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])

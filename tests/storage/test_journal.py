@@ -187,35 +187,6 @@ def test_after_a_failed_write_a_snapshot_takes_the_place_of_the_file(operation: 
     assert stored(disk) == [b"one", b"and what the caller knows", b"four"]
 
 
-def test_rot_costs_the_record_it_is_in_and_is_reported() -> None:
-    draw = random.Random(1)
-    whole = MemoryDisk()
-    journal = open_journal(whole)
-    bodies = [b"%d " % number + draw.randbytes(30) for number in range(12)]
-    for number, body in enumerate(bodies):
-        journal.append(body)
-        if number % 4 == 3:
-            commit(journal, whole)
-    journal.close()
-    path = f"{FOLDER}/00000001.journal"
-    contents = whole.contents(path)
-    for offset in range(0, len(contents), 3):
-        disk = whole.copy()
-        disk.flip(path, offset, draw.randrange(8))
-        again = open_journal(disk)
-        hit = next(
-            (body for body in bodies if 0 <= offset - (contents.index(body) - 11) < len(body) + 15), None
-        )
-        assert list(again.records) == [body for body in bodies if body != hit]
-        assert again.report.lines() != []
-        if hit is not None:
-            number = bodies.index(hit)
-            assert [damage.lost for damage in again.report.damaged] == [(number, number + 1)]
-        again.append(b"more")
-        commit(again, disk)
-        assert list(open_journal(disk).records)[-1] == b"more"
-
-
 def test_a_journal_in_which_nothing_can_be_read_is_put_aside_and_reported() -> None:
     disk = MemoryDisk()
     journal = open_journal(disk)

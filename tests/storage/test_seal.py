@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from headpond.storage.journal import FileJournal
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.seal import SEAL_FILE, Seal, SealedFile, read_seal, remove_seal, write_seal
@@ -67,31 +65,6 @@ def closed_journal() -> tuple[MemoryDisk, Seal]:
     sealed = journal.close()
     assert sealed is not None
     return disk, Seal([sealed], found=True)
-
-
-@pytest.mark.parametrize("spoil", ["garbage", "zeros", "cut"])
-def test_an_end_that_is_gone_is_damage_by_its_exact_range_and_records(spoil: str) -> None:
-    whole, seal = closed_journal()
-    size = len(whole.contents(PATH))
-    for lost_bytes in range(1, size, 5):
-        disk = whole.copy()
-        file = disk.open(PATH, writable=True)
-        if spoil == "cut":
-            file.truncate(size - lost_bytes)
-        else:
-            data = bytes(lost_bytes) if spoil == "zeros" else random.Random(lost_bytes).randbytes(lost_bytes)
-            file.write_at(size - lost_bytes, [data])
-        spoiled = disk.contents(PATH)
-        journal = FileJournal.open(disk, FOLDER, seal)
-        kept = list(journal.records)
-        assert kept == BODIES[: len(kept)] and journal.report.torn == []
-        if spoiled == whole.contents(PATH):  # the byte that was zeroed had been zero
-            assert journal.report.lines() == []
-            continue
-        (damage,) = journal.report.damaged
-        assert damage.lost == (len(kept), len(BODIES))
-        assert damage.end == size and damage.offset <= size - lost_bytes
-        assert journal.report.lost == (len(kept) < len(BODIES))
 
 
 def test_a_journal_that_is_gone_is_reported_with_all_that_it_held() -> None:

@@ -8,7 +8,7 @@ In reading order::
 
     cast          Who takes part, by part of the run
     journal       What processes did and saw, as lines of JSON; the history that they add up to
-    program       A producer or a consumer: one process
+    program       A producer or a consumer of the simulator, as a process
     spark_driver  A Spark driver that copies a topic and fails where it is asked to
     proxy         A connection that can be cut and stalled, in both directions or in one
     small_disk    A disk that can be full

@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,8 @@ PROGRESS_S = 5.0
 BROKEN = (sys.executable, str(Path(__file__).with_name("broken_node.py")))
 SHOWN_MAX = 5
 """Violations of each check that are shown."""
+VIOLATION_MAX = 500
+"""Characters."""
 
 
 @dataclass
@@ -52,6 +55,9 @@ class Scoreboard:
 
 async def run(folder: Path, parts: list[str], minutes: float, seed: int, broken: str) -> Scoreboard:
     board, began_s = Scoreboard(), time.monotonic()
+    here = asyncio.current_task()
+    assert here is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
     command = (*BROKEN, broken, "node") if broken else NODE
     troupes = [Troupe(part, folder, seed, command) for part in cast(parts, seed)]
     progress = asyncio.create_task(show_progress(troupes, began_s))
@@ -144,7 +150,7 @@ def main() -> int:
     print(f"\nseed {given.seed}; disks are full by {full}\n{board}")
     for _, broken in itertools.groupby(sorted(board.violations), lambda each: each.partition(":")[0]):
         for violation in itertools.islice(broken, SHOWN_MAX):
-            print(f"VIOLATION: {violation}")
+            print(f"VIOLATION: {violation[:VIOLATION_MAX]}")
     if board.violations:
         print(f"kept: {folder}")
     else:

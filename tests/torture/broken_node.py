@@ -14,7 +14,7 @@ from headpond.cli import main
 from headpond.storage.commit_lane import CommitLane, Waiter
 from headpond.storage.os_disk import OsDiskFile
 
-SLOW_S = 0.2
+SLOW_S = 0.5
 BREAKS = {"messages": ("durable", "topics/"), "settlements": ("_send_settled", "settlements/")}
 """The function that is called at once where it should wait, and the folder that gets its bytes late."""
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from headpond.model.policy import Policy
-from headpond.sim.plan import KINDS, MODES, SubscriptionPlan
+from headpond.sim.plan import KINDS, MODES, ProducerPlan, SubscriptionPlan
 
 PARTS = ("nodes", "producers", "links", "spark")
 SPARK_PREFIX = b"spark:"
@@ -19,16 +19,13 @@ SPARK_PREFIX = b"spark:"
 class Sender:
     """A program that sends."""
 
-    name: str
-    topic: str
+    plan: ProducerPlan
     nodes: tuple[str, ...]
     """Where it sends; the second gets copies."""
-    way: str
-    """``send``, ``post`` or ``table``."""
-    keys: bool = True
-    refill: bool = False
-    burst: int = 8
-    pause_s: float = 0.8
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
 
 
 @dataclass(frozen=True)
@@ -90,14 +87,32 @@ def _subscription(name: str, topic: str, node: str, chance: random.Random, **giv
     return SubscriptionPlan(name=name, topic=topic, node=node, **options | given)  # type: ignore[arg-type]
 
 
+def _sender(
+    name: str,
+    topic: str,
+    nodes: tuple[str, ...],
+    way: str,
+    *,
+    keys: float = 1.0,
+    refill: bool = False,
+    burst: int = 8,
+    pause_s: float = 0.8,
+) -> Sender:
+    options: dict[str, object] = {"batch_rows": 64, "spill_after": 0.5 if refill else 120.0}
+    plan = ProducerPlan(
+        name, topic, nodes[0], refill, True, False, keys, pause_s, burst, way=way, options=options
+    )
+    return Sender(plan, nodes)
+
+
 def _nodes(chance: random.Random) -> Part:
     """A node with producers of every way to send and subscriptions of every kind and mode."""
     node, topic = "n1", "work"
     senders = [
-        Sender("by-send", topic, (node,), "send", keys=False, burst=3),
-        Sender("by-post", topic, (node,), "post"),
-        Sender("by-table", topic, (node,), "table", refill=True),
-        Sender("plain-table", "plain", (node,), "table", keys=False),
+        _sender("one-by-one", topic, (node,), "post", keys=0.0, burst=1),
+        _sender("by-post", topic, (node,), "post"),
+        _sender("by-table", topic, (node,), "table", refill=True),
+        _sender("plain-table", "plain", (node,), "table", keys=0.0),
     ]
     takers = []
     for kind, mode in itertools.product(KINDS, MODES):
@@ -116,8 +131,8 @@ def _producers(chance: random.Random) -> Part:
     """Two nodes that get copies from the same producers, a reader of both and a reader of either."""
     nodes, topic = ("n2", "n3"), "copied"
     senders = [
-        Sender("to-both", topic, nodes, "post", refill=True),
-        Sender("tables-to-both", topic, nodes, "table", refill=True),
+        _sender("to-both", topic, nodes, "post", refill=True),
+        _sender("tables-to-both", topic, nodes, "table", refill=True),
     ]
     takers = [
         Taker(name, _subscription(name, topic, "n2", chance, kind="unique"), nodes, reads)
@@ -136,9 +151,9 @@ def _links(chance: random.Random) -> Part:
         for way in (1, 2)
     ]
     senders = [
-        Sender("till-1", topic, ("n4",), "post"),
-        Sender("till-2", topic, ("n6",), "table"),
-        Sender("till-3", topic, ("n4",), "table", refill=True),
+        _sender("till-1", topic, ("n4",), "post"),
+        _sender("till-2", topic, ("n6",), "table"),
+        _sender("till-3", topic, ("n4",), "table", refill=True),
     ]
     takers = [Taker("billing", _subscription("billing", topic, "n4", chance), ("n4", "n5"), "moves")]
     return Part("links", nodes, {topic: 2}, senders, takers, links, restored="n6")
@@ -146,5 +161,5 @@ def _links(chance: random.Random) -> Part:
 
 def _spark(chance: random.Random) -> Part:
     """A query that copies a topic through a shuffle."""
-    senders = [Sender("to-spark", "in", ("n7",), "table", burst=20, pause_s=1.0)]
+    senders = [_sender("to-spark", "in", ("n7",), "table", burst=20, pause_s=1.0)]
     return Part("spark", ("n7",), {"in": 2, "out": 4}, senders, spark=("in", "out"))

@@ -7,10 +7,11 @@ import contextlib
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.torture.cast import Taker
+from tests.torture.cast import Sender, Taker
 from tests.torture.machinery import Troupe, Victim
 from tests.torture.observer import alike, wait_until
 
@@ -176,6 +177,7 @@ async def live(troupe: Troupe, seconds: float) -> None:
             await step()
         await _for(seconds / (len(steps) + 1), trouble(troupe))
     elif troupe.part.spark is not None:
+        await _burn(troupe, troupe.chance.choice(SURVIVED))  # a driver may take a minute to start
         await _for(seconds, trouble(troupe, rest_s=15.0), _burn_fuses(troupe))
     else:
         await _for(seconds, trouble(troupe))
@@ -204,13 +206,10 @@ async def _copy(troupe: Troupe) -> Path:
 async def _restore(troupe: Troupe, copy: Path) -> None:
     """Puts a node back to the old copy, when its peers have all of its messages; they send them back."""
     node = troupe.nodes[troupe.part.restored]
-    pauses = [troupe.folder / f"pause.{topic}" for topic in troupe.part.topics]
-    for pause in pauses:
-        pause.touch()
-    marks = [troupe.folder / f"{sender.name}.paused" for sender in troupe.part.senders]
-    for mark in marks:
-        mark.unlink(missing_ok=True)
-    await wait_until("senders paused", lambda: [mark for mark in marks if not mark.exists()])
+    senders = [worker for worker in troupe.workers if isinstance(worker.plan, Sender)]
+    for sender in senders:
+        sender.end()
+    await wait_until("senders ended", lambda: [sender.name for sender in senders if sender.up])
     for topic in troupe.part.topics:
         await alike(troupe, topic)
     async with node.held:
@@ -218,8 +217,8 @@ async def _restore(troupe: Troupe, copy: Path) -> None:
         shutil.rmtree(node.real.data)
         shutil.copytree(copy, node.real.data)
         troupe.faults["nodes put back to an old copy"] += 1
-    for pause in pauses:
-        pause.unlink()
+    for sender in senders:
+        sender.ending = False
 
 
 async def _move(troupe: Troupe) -> None:
@@ -241,7 +240,8 @@ async def _move(troupe: Troupe) -> None:
             copy = await client.admin.show_subscription(*subscription)
             assert copy.passive, copy
             await client.admin.promote(*subscription)
-        (troupe.folder / "moved").touch()
+        plan = replace(worker.plan.plan, node=after.name)
+        worker.plan, worker.urls = replace(worker.plan, plan=plan), worker.urls[1:]
         troupe.settled_before_move = copy.settled
         troupe.faults["consumers moved"] += 1
         await asyncio.sleep(1.0)  # for a while there is the follower alone

@@ -8,6 +8,7 @@ a process that is killed in between leaves the note that it may have happened.
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,30 @@ from headpond.sim.history import Accounts, Batch, Delivered, Gone, History, Read
 KINDS = {kind.__name__: kind for kind in (Sent, Delivered, Settled, Batch, Read, Gone, Accounts)}
 
 
-class Journal:
+class Journal(History):
+    """The history of one process, on disk. It keeps the events, so that it can say what became of them."""
+
     def __init__(self, path: Path) -> None:
+        super().__init__()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._number = 0
+        self._numbers: dict[int, int] = {}
+        """By the identity of an event."""
 
-    def add(self, kind: type, **fields: object) -> int:
-        """Writes an event; returns its number. A settlement refers to its delivery by number."""
-        self._number += 1
-        self._write(self._number, kind.__name__, fields)
-        return self._number
+    def add(self, event: object) -> None:
+        super().add(event)
+        number = self._numbers[id(event)] = len(self.events)
+        values = {each.name: getattr(event, each.name) for each in fields(event)}  # type: ignore[arg-type]
+        if isinstance(event, Settled):
+            values["delivery"] = self._numbers[id(event.delivery)]
+        self._write(number, type(event).__name__, values)
 
-    def change(self, number: int, **fields: object) -> None:
-        """Writes what became of an event."""
-        self._write(number, "", fields)
+    def change(self, event: object, **fields: object) -> None:
+        super().change(event, **fields)
+        self._write(self._numbers[id(event)], "", fields)
+
+    def note(self, at_s: float, text: str) -> None:
+        """Nobody reads the trace of a real process."""
 
     def _write(self, *line: object) -> None:
         os.write(self._file, msgspec.json.encode(line) + b"\n")
@@ -52,12 +62,12 @@ def load(folder: Path, name: str = "*") -> History:
 def _read(path: Path) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for line in path.read_bytes().splitlines():
-        number, kind, fields = msgspec.json.decode(line)
+        number, kind, values = msgspec.json.decode(line)
         if not kind:
-            for name, value in fields.items():
+            for name, value in values.items():
                 setattr(found[number], name, value)
         elif kind == "Settled":
-            found[number] = Settled(found[fields.pop("delivery")], **fields)
+            found[number] = Settled(found[values.pop("delivery")], **values)
         else:
-            found[number] = msgspec.convert(fields, KINDS[kind])
+            found[number] = msgspec.convert(values, KINDS[kind])
     return found

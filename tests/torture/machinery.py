@@ -113,7 +113,7 @@ class Worker(Victim):
         self.plan = plan
         self.folder = folder / "programs" / plan.name
         if (
-            isinstance(plan, Sender) and plan.refill and INSIDE in os.environ
+            isinstance(plan, Sender) and plan.plan.refill and INSIDE in os.environ
         ):  # a limit would stop its journal too
             self.disk = SmallDisk(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,8 @@ class Worker(Victim):
         self._process: Forked | None = None
         self._lives = 0
         self._errors = folder / f"{plan.name}.err"
-        self._arguments = [kind, str(folder), msgspec.json.encode(plan).decode(), *urls]
+        self.urls = list(urls)
+        self._arguments = [kind, str(folder)]
 
     @property
     def process(self) -> Forked | None:
@@ -132,7 +133,7 @@ class Worker(Victim):
         nothing = os.open(os.devnull, os.O_RDWR)
         errors = os.open(self._errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._process = Forked(
-            [*self._arguments, str(self._lives)],
+            [*self._arguments, msgspec.json.encode(self.plan).decode(), str(self._lives), *self.urls],
             {**os.environ, "HEADPOND_STATE": str(self.folder)},
             (nothing, os.dup(errors), errors),
             module="tests.torture.program",

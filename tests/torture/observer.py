@@ -10,7 +10,8 @@ from pathlib import Path
 from headpond.client.produce.refill_send import send_slot
 from headpond.model.errors import HeadpondError, SubscriptionNotFound
 from headpond.producer.refill.folder import files, slots
-from headpond.sim.history import Accounts, Gone, Read, Sent
+from headpond.sim.history import Sent
+from headpond.sim.observer import read_topic
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.consuming import SubscriptionInfo
 from tests.torture.cast import Sender, Taker
@@ -151,20 +152,4 @@ async def read_all(troupe: Troupe) -> None:
         journal = Journal(troupe.folder / "journals" / f"observer.{name}.jsonl")
         async with node.connect() as client:
             for topic in [info.topic.rpartition("/")[2] for info in await client.admin.list_topics()]:
-                journal.add(Accounts, topic=topic, node=name, ledger=await client.admin.ledger(topic))
-                async with client.reader(topic) as reader:
-                    for shard, end in enumerate(await reader.ends()):
-                        async for part in reader.read(shard, 0, end.entry_next):
-                            for batch in part.batches:
-                                for message in batch.messages():
-                                    journal.add(
-                                        Read,
-                                        topic=topic,
-                                        node=name,
-                                        shard=shard,
-                                        entry=message.entry,
-                                        value=message.value,
-                                        key=message.key,
-                                    )
-                            for lost in part.lost:
-                                journal.add(Gone, topic=topic, node=name, **lost._asdict())
+                await read_topic(client, topic, name, journal)

@@ -127,12 +127,11 @@ class BurningSink(StreamSink):
             super().commit(messages, batchId)
             return
         journal = Journal(self.folder / "journals" / f"spark.{time.monotonic_ns()}.jsonl")
-        rows = [message.values for message in staged]
-        fields = {"topic": self.topic, "node": NODE, "writer": staged[0].writer, "number": batchId}
-        note = journal.add(Batch, **fields, rows=rows)
+        batch = Batch(self.topic, NODE, staged[0].writer, batchId, [[*message.values] for message in staged])
+        journal.add(batch)
         burn(self.folder, "before-commit")
         super().commit(messages, batchId)
-        journal.change(note, committed=True)
+        journal.change(batch, committed=True)
         burn(self.folder, "after-commit")
 
 

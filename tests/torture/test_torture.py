@@ -1,4 +1,4 @@
-"""A short torture of every part breaks no promise."""
+"""A short torture of every part breaks no promise, and finds it if a node does."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def test_nodes_producers_consumers_and_links_keep_every_promise_under_faults(tmp
     code, text, counts = torture(tmp_path, "--minutes", "0.3", "--parts", "nodes,producers,links")
     assert code == 0, text
     assert counts["stored"] and counts["nodes killed"] and counts["programs killed"], text
+
+
+@pytest.mark.timeout(300)
+def test_a_node_that_confirms_before_it_writes_is_found_out(tmp_path: Path) -> None:
+    code, text, _ = torture(tmp_path, "--minutes", "0.3", "--parts", "nodes", "--break", "messages")
+    assert code == 1 and "VIOLATION: lost at n1" in text, text
 
 
 @pytest.mark.timeout(600)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headpond.model.errors import BadFrame, HeadpondError, ProtocolError, UnknownFrame, VersionUnsupported
+from headpond.model.errors import BadFrame, ProtocolError, UnknownFrame, VersionUnsupported
 from headpond.wire.connection import (
     FROM_CLIENT,
     FROM_NODE,
@@ -213,31 +211,3 @@ def test_another_protocol_is_answered_with_a_reason(noise: bytes) -> None:
     assert isinstance(event, ConnectionFault)
     assert isinstance(event.error, BadFrame)
     assert last_error(side).code == event.error.code
-
-
-SIDES = st.sampled_from([node_side, client_side, open_node, open_client])
-PIECES = st.one_of(
-    st.sampled_from(sorted(SAMPLE.values())),
-    st.binary(max_size=40),
-    st.builds(
-        lambda kind, body: encode(kind, body),
-        st.sampled_from([int(k) for k in FrameType]),
-        st.binary(max_size=40),
-    ),
-)
-
-
-@given(make=SIDES, pieces=st.lists(PIECES, max_size=8), step=st.integers(1, 64))
-@settings(max_examples=300, deadline=None)
-def test_frames_in_any_order_and_noise_give_events_or_one_fault(
-    make: Callable[[], Side], pieces: list[bytes], step: int
-) -> None:
-    side = make()
-    stream = b"".join(pieces)
-    events = [event for at in range(0, len(stream), step) for event in side.receive(stream[at : at + step])]
-    faults = [event for event in events if isinstance(event, ConnectionFault)]
-    assert len(faults) <= 1
-    assert all(isinstance(fault.error, HeadpondError) for fault in faults)
-    if faults:
-        assert events[-1] is faults[0]
-    assert (side.state is ConnectionState.CLOSED) == bool(faults)

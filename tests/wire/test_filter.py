@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headpond.model.errors import BadFilter
 from headpond.wire.filter import DEPTH_MAX, FILTER_LENGTH_MAX, TESTS_MAX, Filter
@@ -214,22 +212,3 @@ def test_filters_are_bounded() -> None:
     ):
         with pytest.raises(BadFilter):
             Filter(text)
-
-
-@settings(max_examples=200)
-@given(
-    st.lists(
-        st.sampled_from(
-            ["key", "value.price", "headers['a']", "=", "<", "'a'", "1", "and", "or", "not", "(", ")", "in"]
-        )
-        | st.text(max_size=3),
-        max_size=12,
-    )
-)
-def test_any_text_is_a_filter_or_refused(pieces: list[Any]) -> None:
-    try:
-        mask = Filter(" ".join(pieces)).mask(COLUMNS)
-    except BadFilter as error:
-        assert "filter" in error.message
-    else:
-        assert len(mask) == 4 and mask.null_count == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headpond.model.errors import BadChecksum, BadFrame, FrameTooLarge, UnknownFrame
 from headpond.wire.frame import (
@@ -44,21 +42,6 @@ def test_a_segment_decodes_to_the_encoded_rows() -> None:
     assert frame is not None
     assert frame[:4] == (FrameType.SEGMENT, 3, 70_000, b"first")
     assert frame.crc == struct.unpack("<I", FRAMES[0][-4:])[0]
-
-
-@pytest.mark.parametrize("split", range(len(STREAM) + 1))
-def test_frames_come_out_whole_at_every_split(split: int) -> None:
-    reader = FrameReader(LIMITS)
-    frames = reader.feed(STREAM[:split]) + reader.feed(STREAM[split:])
-    assert bodies(frames) == [b"first", b"", bytes(range(256))]
-    assert reader.fault is None
-    assert not reader.mid_frame
-
-
-def test_frames_come_out_whole_when_bytes_come_one_by_one() -> None:
-    reader = FrameReader(LIMITS)
-    frames = [frame for at in range(len(STREAM)) for frame in reader.feed(STREAM[at : at + 1])]
-    assert bodies(frames) == [b"first", b"", bytes(range(256))]
 
 
 def test_a_reader_says_when_it_waits_for_the_rest_of_a_frame() -> None:
@@ -124,12 +107,3 @@ def test_frames_before_a_fault_are_still_returned_and_nothing_after_it() -> None
     assert bodies(reader.feed(FRAMES[1] + FRAMES[2] + damaged + FRAMES[1])) == [b"", bytes(range(256))]
     assert isinstance(reader.fault, BadChecksum)
     assert reader.feed(FRAMES[1]) == []
-
-
-@given(data=st.binary(max_size=200), cut=st.integers(0, 200))
-@settings(max_examples=200, deadline=None)
-def test_noise_is_a_fault_or_a_wait_and_never_another_exception(data: bytes, cut: int) -> None:
-    reader = FrameReader(LIMITS)
-    reader.feed(data[:cut])
-    reader.feed(data[cut:])
-    assert reader.fault is None or isinstance(reader.fault, BadFrame)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headpond.model.errors import BadFrame
 from headpond.model.identity import SHARD_POWER_MAX
@@ -59,13 +57,3 @@ def test_a_shard_power_above_the_limit_is_a_bad_frame() -> None:
 def test_bytes_that_are_no_title_are_a_bad_frame(rest: bytes) -> None:
     with pytest.raises(BadFrame, match="cannot be read"):
         decode_title(BLOCK + b"\x00" + rest)
-
-
-@given(st.binary(max_size=80))
-@settings(max_examples=200, deadline=None)
-def test_noise_is_a_title_or_a_bad_frame(body: bytes) -> None:
-    try:
-        block, power, title = decode_title(body)
-    except BadFrame:
-        return
-    assert decode_title(encode_title(block, power, title)) == (block, power, title)

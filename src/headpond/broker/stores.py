@@ -8,6 +8,7 @@ leaves a new seal.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -374,7 +375,14 @@ class Stores:
         with suppress(HeadpondError):  # a journal that lost a write is not written to again
             for subscription in self.subscriptions.all():
                 self.settlements.stage(*release(subscription), *unjournaled_copies(subscription))
-        closes = [shard.log.close for topic in self.catalog for shard in topic.shards]
+        closes: list[Callable[[], SealedFile | None]] = []
+        try:
+            self.rounds.close(self._disk)
+        except OSError as error:  # the next opening writes the logs from the commit journal
+            faults.append(error)
+        else:
+            if not self.rounds.busy:  # a log that closes may replace a file, which the journal must not name
+                closes += [shard.log.close for topic in self.catalog for shard in topic.shards]
         tables = [self.tokens_journal, self.admin_log_journal, self.peers_journal]
         tables += [self.catalog_journal, self.settlements, self.writers_journal]
         closes += [table.journal.close for table in tables]
@@ -387,7 +395,6 @@ class Stores:
             sealed += self.stages.close()
             if not faults:
                 sealed.append(self.runs.close())
-                self.rounds.close(self._disk)  # after a fault opening makes the logs whole from it
             if not faults and in_order:
                 write_seal(self._disk, [file for file in sealed if file is not None])
         except OSError as error:

@@ -26,6 +26,8 @@ SEGMENT_BYTES_MAX = 8 * 1024 * 1024
 TOPIC_LENGTH_MAX = 1024
 NAME_LENGTH_MAX = 256
 EPOCH_MAX = 2**53
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no value of a type."""
 
 # --- numbers ------------------------------------------------------------------------------------------
 

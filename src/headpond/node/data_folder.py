@@ -26,6 +26,7 @@ from typing import Protocol
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadData, BadFrame, DiskFull, HeadpondError
 from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk, is_disk_full
@@ -121,7 +122,7 @@ def read_identity(disk: Disk) -> NodeIdentity:
         if frame is None or frame.type != FrameType.RECORD:
             raise BadFrame("the file ends too early")
         identity = msgspec.msgpack.decode(frame.body, type=NodeIdentity)
-    except (BadFrame, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (BadFrame, *UNDECODABLE) as error:
         raise BadData(f"the data folder's NODE file cannot be read: {error}") from error
     if identity.format != FORMAT:
         raise BadData(f"the data folder has format {identity.format}; this version reads format {FORMAT}")

@@ -164,7 +164,7 @@ class Server:
         self._connections: dict[int, ClientConnection] = {}
         self._strangers: dict[int, ClientConnection] = {}
         """Connections that may not have sent HELLO yet, oldest first."""
-        self._paused: set[ClientConnection] = set()
+        self._paused: dict[ClientConnection, None] = {}
         self._numbers = 0
         self._writing = 0
         self._partial_bytes = 0
@@ -264,7 +264,7 @@ class Server:
     def disconnected(self, connection: ClientConnection) -> None:
         self._connections.pop(connection.number, None)
         self._strangers.pop(connection.number, None)
-        self._paused.discard(connection)
+        self._paused.pop(connection, None)
         self._partial_bytes -= connection.partial_bytes
         connection.partial_bytes = 0
         self.core.disconnected(connection.number)
@@ -281,7 +281,7 @@ class Server:
             session.unread = True
             connection.pinged_s = time.monotonic()
             connection.transport.pause_reading()
-            self._paused.add(connection)
+            self._paused[connection] = None
             if wait_us > 0:
                 self._loop.call_later(wait_us / 1e6 + 0.001, self._resume_reading)
 
@@ -294,7 +294,7 @@ class Server:
             if connection.session.resume_us > clock_us():
                 continue
             if connection.session.unacked_bytes <= limits.window_bytes // 2:
-                self._paused.discard(connection)
+                self._paused.pop(connection, None)
                 connection.reading = True
                 connection.heard_s = connection.frame_s = time.monotonic()
                 connection.session.unread = False

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadData, BadFrame, StorageFailed
 from headpond.storage.disk import Disk
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
@@ -62,7 +63,7 @@ class Numbers:
             if frame is None or frame.type != FrameType.RECORD:
                 raise BadFrame("it is cut short")
             return _decoder.decode(frame.body)
-        except (BadFrame, msgspec.MsgspecError) as error:
+        except (BadFrame, *UNDECODABLE) as error:
             raise BadData(
                 f"the reserved numbers in {self._path} cannot be read: {error}",
                 hint="Begin a new block: name another one with block=.",

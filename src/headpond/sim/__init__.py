@@ -11,6 +11,7 @@ In reading order::
     surroundings  Time and randomness of the process that runs
     node          A node of the world: the real server and core
     plan          Who takes part and which faults happen, drawn from a seed
+    scenarios     Plans with the conditions in which a known bug showed itself
     history       What programs did and saw
     actors        The programs: producers, consumers, drivers with tasks, readers, administrators
     cast          All of them, and what lies between them
@@ -20,5 +21,5 @@ In reading order::
     checks        The promises, one file each
     world         One run: faults, healing, checks
     minimise      A smaller run that fails in the same way
-    runner        Many seeds
+    runner        Many plans
 """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from headpond.sim.actors.actor import Actor, Program, Tokens
+from headpond.sim.actors.actor import Actor
 from headpond.sim.actors.admin import AdminProgram
 from headpond.sim.actors.consumer import ConsumerProgram
 from headpond.sim.actors.producer import ProducerProgram
+from headpond.sim.actors.program import Program, Role, Tokens
 from headpond.sim.actors.reader import ReaderProgram
 from headpond.sim.actors.writer import DriverProgram
 from headpond.sim.history import History
@@ -17,13 +19,14 @@ from headpond.sim.loop import SimLoop
 from headpond.sim.network import Network
 from headpond.sim.node import SimNode
 from headpond.sim.plan import Plan
-from headpond.sim.process import Machine, Process
+from headpond.sim.process import Machine
 from headpond.storage.memory_disk import MemoryDisk
 
 
 class Cast:
     def __init__(self, plan: Plan) -> None:
         self.seed = str(plan.seed)
+        self.disk_s = plan.disk_s
         self.loop = SimLoop()  # type: ignore[abstract]  # it has what the product uses
         self.network = Network(self.loop, self.seed)
         self.history = History()
@@ -33,17 +36,31 @@ class Cast:
         self.tokens: dict[str, Tokens] = {name: {} for name in plan.nodes}
         """By node."""
         self.backups: dict[str, MemoryDisk] = {}
-        """Copies of the disks of nodes that can be put back to them."""
+        """Copies of the disks of nodes and producers that can be put back to them."""
         self.follower = plan.links[0].node if plan.links and not plan.links[0].both else None
         """A node that gets everything from another one."""
         self.producers = [
-            self._actor(each.name, each.node, ProducerProgram, each, self.nodes[each.node].url, typed)
+            self._actor(each.name, each.node, ProducerProgram, each, [self.nodes[each.node].url], typed)
             for each in plan.producers
             for typed in [plan.topic(each.topic).kind == "typed"]
         ]
+        self.resuming = [
+            actor
+            for actor, each in zip(self.producers, plan.producers, strict=True)
+            if each.options.get("resume") and not each.single
+        ]
+        """Producers that continue the numbers of the process before."""
         self.consumers = [
-            self._actor(f"{each.name}c{number}", each.node, ConsumerProgram, each, self.nodes[each.node])
+            self._actor(
+                f"{each.name}c{number}",
+                each.node,
+                ConsumerProgram,
+                each,
+                [node.url],
+                partial(getattr, node, "starts"),
+            )
             for each in plan.subscriptions
+            for node in [self.nodes[each.node]]
             for number in range(1, each.consumers + 1)
         ]
         self.tasks = [self.machine(f"{each.name} tasks") for each in plan.writers]
@@ -61,8 +78,8 @@ class Cast:
         ]
 
     def _actor(self, name: str, node: str, program: Callable[..., Program], *options: Any) -> Actor:
-        def new(actor: Actor, process: Process, life: int) -> Program:
-            return program(actor, process, life, *options)
+        def new(role: Role, life: int) -> Program:
+            return program(role, life, *options)
 
         tokens = self.tokens[node]
         return Actor(self.machine(name), name, self.history, self.seed, new, tokens, self.tempo)
@@ -72,7 +89,7 @@ class Cast:
         return self.random.choice([0.5, 4.0, 20.0]) * min(self.tempo, 10.0)
 
     def machine(self, name: str) -> Machine:
-        return Machine(self.loop, self.network, name, self.seed)
+        return Machine(self.loop, self.network, name, self.seed, self.disk_s)
 
     @property
     def actors(self) -> list[Actor]:

@@ -11,13 +11,24 @@ from collections.abc import Callable
 from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.damage import damage_copy
-from headpond.sim.history import Restored
+from headpond.sim.history import Restored, SetBack
 from headpond.sim.node import SimNode
 from headpond.sim.process import Machine, Process, Trap
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 
-KEEP: tuple[Keep, ...] = ("none", "all", "some", "some")
+KEEP: tuple[Keep, ...] = ("none", "all", "some", "some", "some")
 """What a power cut keeps of unsynced bytes."""
+HALF_DONE = (
+    *(f"disk sync {folder}" for folder in ("topics", "topics", "commits", "settlements", "stages", "writers")),
+    *(f"disk write {folder}" for folder in ("topics", "settlements", "stages")),
+    *(f"disk rename {folder}" for folder in ("topics", "settlements", "writers", "catalog")),
+    "disk remove",
+    "disk sync refill",
+    "disk rename refill",
+)
+"""Points at which a write is half done, where a slow disk spends most of its time."""
+FOLDERS = ("", "", "topics/")
+"""Where writes and syncs fail: anywhere, or in logs alone."""
 
 
 def _node(cast: Cast) -> SimNode | None:
@@ -47,11 +58,14 @@ def cut_power_at_a_point(cast: Cast) -> bool:
 
 
 def _set_trap(cast: Cast, machine: Machine, keep: Keep | None) -> bool:
-    """By count in one half of the cases, by kind in the other: so rare points get their share."""
-    if not machine.points or cast.random.random() < 0.5:
-        machine.trap = Trap("", cast.random.choice([0, 1, 3, 10, 40]), keep)
-    else:
+    """By count, by kind, or in the middle of a write: so rare points and narrow windows get their share."""
+    by = cast.random.choice(["count", "kind", "write", "write"])
+    if by == "kind" and machine.points:
         machine.trap = Trap(cast.random.choice(sorted(machine.points)), cast.random.choice([0, 0, 1, 3]), keep)
+    elif by == "write" and (places := [each for each in HALF_DONE if machine.has_point(each)]):
+        machine.trap = Trap(cast.random.choice(places), cast.random.choice([0, 0, 1, 3]), keep)
+    else:
+        machine.trap = Trap("", cast.random.choice([0, 1, 3, 10, 40]), keep)
     cast.note(f"{machine.name} gets {machine.trap}")
     return True
 
@@ -66,15 +80,19 @@ def restart_node(cast: Cast) -> bool:
 
 
 def cut_power(cast: Cast) -> bool:
-    node = cast.random.choice(list(cast.nodes.values()))
-    keep = cast.random.choice(KEEP)
-    cast.note(f"{node.machine.name} loses its power and keeps {keep}")
-    node.machine.cut_power(keep)
+    """Now, or while a log is synced."""
+    machine, keep = _machine_of_node(cast), cast.random.choice(KEEP)
+    if cast.random.random() < 0.5:
+        machine.trap = Trap("disk sync topics", cast.random.choice([0, 0, 1, 3]), keep)
+        cast.note(f"{machine.name} gets {machine.trap}")
+    else:
+        cast.note(f"{machine.name} loses its power and keeps {keep}")
+        machine.cut_power(keep)
     return True
 
 
 def cut_power_of_client(cast: Cast) -> bool:
-    actor = cast.random.choice(cast.actors)
+    actor = cast.random.choice([*cast.actors, *cast.producers])
     keep = cast.random.choice(KEEP)
     cast.note(f"{actor.machine.name} loses its power and keeps {keep}")
     actor.machine.cut_power(keep)
@@ -174,6 +192,15 @@ def reset_connection(cast: Cast) -> bool:
     return True
 
 
+def silence_connection(cast: Cast) -> bool:
+    """A router forgets a connection: nothing arrives on it, and neither side hears of that."""
+    if (actor := _client(cast)) is None or actor.process is None:
+        return False
+    cast.note(f"a connection of {actor.process} falls silent")
+    cast.network.silence_some(actor.process)
+    return True
+
+
 def clock_jump(cast: Cast) -> bool:
     machine = cast.random.choice(cast.machines)
     machine.skew_us += round(cast.random.choice([-3600e6, -5e6, 5e6, 3600e6]))
@@ -209,8 +236,9 @@ def _fail(cast: Cast, machine: Machine, operation: Operation, error: int) -> boo
     if machine.disk.failing:
         return False
     times = 1 if operation == "read" else cast.random.choice([1, 1, 3])  # a sector that fails twice is damaged
-    cast.note(f"the next {operation} of {machine.name} fails ({times})")
-    machine.disk.fail_next(operation, error, times)
+    folder = cast.random.choice(FOLDERS)
+    cast.note(f"the next {operation} of {machine.name} below /{folder} fails ({times})")
+    machine.disk.fail_next(operation, error, times, folder)
     return True
 
 
@@ -233,19 +261,47 @@ def damage(cast: Cast) -> bool:
     return damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random)
 
 
+def damage_after_a_stop(cast: Cast) -> bool:
+    """The same to a copy of a node that was stopped in good order."""
+    return damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random, stopped=True)
+
+
 def old_backup(cast: Cast) -> bool:
     """A node that only follows another one is put back to an old copy of its folder."""
-    if (name := cast.follower) is None:
-        return False
+    return cast.follower is not None and _put_back(cast, cast.follower)
+
+
+def old_backup_of_the_only_node(cast: Cast) -> bool:
+    """Messages that it got since are gone; nothing that a client remembers of them may touch others."""
+    return _put_back(cast, next(iter(cast.nodes)))
+
+
+def _put_back(cast: Cast, name: str) -> bool:
     node = cast.nodes[name]
     if name not in cast.backups or cast.random.random() < 0.3:
         if node.up:
             cast.backups[name] = node.machine.disk.copy()
         return False
     cast.note(f"{name} is put back to an old copy of its folder")
-    cast.history.add(Restored(name))
+    cast.history.add(Restored(name, cast.loop.time()))
     node.machine.cut_power("none")
     node.machine.disk = cast.backups[name].copy()
+    return True
+
+
+def old_backup_of_client(cast: Cast) -> bool:
+    """The machine of a producer that continues its numbers is put back to an old copy of its disk."""
+    if not cast.resuming:
+        return False
+    actor = cast.random.choice(cast.resuming)
+    if actor.name not in cast.backups or cast.random.random() < 0.3:
+        if actor.up:
+            cast.backups[actor.name] = actor.machine.disk.copy()
+        return False
+    cast.note(f"{actor.name} is put back to an old copy of its disk")
+    cast.history.add(SetBack(actor.name))
+    actor.machine.cut_power("none")
+    actor.machine.disk = cast.backups[actor.name].copy()
     return True
 
 
@@ -266,6 +322,7 @@ FAULTS: dict[str, Callable[[Cast], bool]] = {
     "partition": partition,
     "one-way partition": one_way_partition,
     "reset connection": reset_connection,
+    "silence connection": silence_connection,
     "clock jump": clock_jump,
     "sync fails": sync_fails,
     "write fails": write_fails,
@@ -274,5 +331,8 @@ FAULTS: dict[str, Callable[[Cast], bool]] = {
     "read fails": read_fails,
     "disk full": disk_full,
     "damage": damage,
+    "damage after a stop": damage_after_a_stop,
     "old backup": old_backup,
+    "old backup of the only node": old_backup_of_the_only_node,
+    "old backup of client": old_backup_of_client,
 }

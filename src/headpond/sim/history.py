@@ -56,6 +56,8 @@ class Delivered:
     at_s: float
     node_starts: int
     """How often the node had been started when the program got it."""
+    connected_s: float
+    """The connection over which it came was made after this."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class Settled:
     at_s: float
     confirmed_s: float | None = None
     """When the node's disk had it, as ``flush`` said."""
+    confirmed_starts: int = 0
+    """How often the node had been started then."""
 
 
 @dataclass(slots=True)
@@ -107,6 +111,14 @@ class Restored:
     """A node was put back to an old copy of its folder."""
 
     node: str
+    at_s: float
+
+
+@dataclass(slots=True)
+class SetBack:
+    """The machine of a producer was put back to an old copy of its disk."""
+
+    producer: str
 
 
 @dataclass(slots=True)
@@ -180,6 +192,15 @@ class History:
         """Nodes that were put back to an old copy."""
         return {event.node for event in self.of(Restored)}
 
+    def put_back_after(self, node: str, at_s: float) -> bool:
+        """Whether a node was put back to an old copy later than that."""
+        return any(event.node == node and event.at_s >= at_s for event in self.of(Restored))
+
+    @property
+    def set_back(self) -> set[str]:
+        """Producers that were put back to an old copy."""
+        return {event.producer for event in self.of(SetBack)}
+
     @property
     def begun_again(self) -> set[str]:
         """Subscriptions that were moved to their begin."""
@@ -190,6 +211,11 @@ class History:
 
     def note(self, at_s: float, text: str) -> None:
         self.lines.append(f"{at_s:10.4f} {text}")
+
+    def change(self, event: object, **fields: object) -> None:
+        """Notes what became of an event."""
+        for name, value in fields.items():
+            setattr(event, name, value)
 
     def add(self, event: object) -> None:
         self.events.append(event)

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import signal
 from asyncio import events
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
 
 BEGIN_S = 1_000.0
 """The monotonic clock when a run begins."""
+CALLBACKS_MAX = 1_000_000
+"""In a run."""
+CALLBACKS_AT_ONCE_MAX = 10_000
+"""While the clock stands still."""
+CALLBACK_S_MAX = 10.0
+"""How long a callback may run, by the processor's time."""
 
 
 class Owner(Protocol):
@@ -44,6 +52,10 @@ class Deadlock(Exception):
     """Nothing is ready and no timer is set: what the world waits for cannot come."""
 
 
+class Livelock(BaseException):
+    """A callback, or one after another, runs without an end."""
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.process: Owner | None = None
@@ -57,35 +69,73 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
         """All of them: collecting one of a killed process would run its ``finally`` blocks."""
         self._closed = False
+        self._callbacks = 0
+        self._callbacks_before = 0
+        """When the clock last moved."""
+        self._endless = ""
+        """A function that ran until its callback had used up its time."""
 
     # --- running ------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Coroutine[Any, Any, Result]) -> Result:  # type: ignore[override]
         events._set_running_loop(self)
         try:
-            task = self.create_task(future)
-            while not task.done():
-                self._step()
-            return task.result()
+            with self._limited_callbacks():
+                task = self.create_task(future)
+                while not task.done():
+                    self._step()
+                    self._callbacks += 1
+                    if self._callbacks > min(CALLBACKS_MAX, self._callbacks_before + CALLBACKS_AT_ONCE_MAX):
+                        raise Livelock(f"{self._repeating()} runs again and again")
+                    if self._endless:
+                        raise Livelock(f"{self._endless} does not return")
+                return task.result()
         finally:
             events._set_running_loop(None)
 
-    def _step(self) -> None:
+    @contextmanager
+    def _limited_callbacks(self) -> Iterator[None]:
+        """Inside, a callback that does not return gets an exception."""
+        callbacks = -1
+
+        def look(signum: int, frame: FrameType | None) -> None:
+            nonlocal callbacks
+            if callbacks == self._callbacks and frame is not None:
+                self._endless = frame.f_code.co_qualname
+                raise Livelock
+            callbacks = self._callbacks
+
+        before = signal.signal(signal.SIGVTALRM, look)
+        signal.setitimer(signal.ITIMER_VIRTUAL, CALLBACK_S_MAX, CALLBACK_S_MAX)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+            signal.signal(signal.SIGVTALRM, before)
+
+    def _step(self) -> asyncio.Handle:
         """Runs one callback; the clock jumps if none is ready."""
         if not self._ready:
             self._jump()
         owner, handle = self._ready.popleft()
-        if handle.cancelled() or (owner is not None and not owner.may_run(handle)):
-            return
-        self.process = owner
-        handle._run()
-        self.process = None
+        if not handle.cancelled() and (owner is None or owner.may_run(handle)):
+            self.process = owner
+            handle._run()
+            self.process = None
+        return handle
+
+    def _repeating(self) -> str:
+        """The callback that runs most often."""
+        ((name, _),) = Counter(_name_of(self._step()) for _ in range(1000)).most_common(1)
+        return name
 
     def _jump(self) -> None:
         while self._timers:
             when, _, owner, handle = heapq.heappop(self._timers)
             if not handle.cancelled():
-                self._now_s = max(self._now_s, when)
+                if when > self._now_s:
+                    self._now_s = when
+                    self._callbacks_before = self._callbacks
                 self._ready.append((owner, handle))
                 return
         raise Deadlock
@@ -189,3 +239,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
     ) -> Any:
         return self._caller.listen(protocol_factory, host, port)
+
+
+def _name_of(handle: asyncio.Handle) -> str:
+    """Which callback it runs; for a task, its coroutine."""
+    callback: Any = handle._callback  # type: ignore[attr-defined]
+    owner = getattr(callback, "__self__", None)
+    code = owner.get_coro() if isinstance(owner, asyncio.Task) else callback
+    return getattr(code, "__qualname__", repr(code))

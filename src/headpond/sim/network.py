@@ -25,6 +25,8 @@ KERNEL_BYTES = 64 * 1024
 HIGH_BYTES = 64 * 1024
 """The default high-water mark of a writer's own buffer."""
 DIAL_S = 0.001
+PACKET_BYTES = 1400
+"""Longer pieces arrive in several packets."""
 
 
 @dataclass(slots=True)
@@ -114,10 +116,14 @@ class Network:
 
     def reset_some(self, process: Owner) -> None:
         """Ends one of a process's connections at both sides."""
-        ends = [end for end in self._ends if end.process is process]
-        if ends:
+        if ends := [end for end in self._ends if end.process is process]:
             self.counts["reset"] += 1
             self.random.choice(ends).reset()
+
+    def silence_some(self, process: Owner) -> None:
+        """Nothing arrives any longer on one of a process's connections."""
+        if ends := [end for end in self._ends if end.process is process]:
+            self.random.choice(ends).fall_silent()
 
     def forget(self, end: End) -> None:
         if end in self._ends:
@@ -159,6 +165,7 @@ class Arrivals:
     def send(self, data: bytes) -> None:
         network, weather, chance = self._network, self._network.weather, self._network.random.random
         if weather.split and chance() < weather.split and len(data) > 1:
+            network.counts["split"] += 1
             at = network.random.randrange(1, len(data))
             self._add(data[:at])
             data = data[at:]
@@ -171,7 +178,8 @@ class Arrivals:
             self._add(data[: network.random.randrange(len(data))])
             self._end.reset_later()
             return  # and nothing after it: bytes keep their order
-        self._add(data)
+        for at in range(0, len(data), PACKET_BYTES):
+            self._add(data[at : at + PACKET_BYTES])
 
     def end(self) -> None:
         """The other side has closed: what it wrote arrives first."""
@@ -264,9 +272,13 @@ class End(asyncio.Transport):
                 end.process, 0.0, end.lose, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             )
 
-    def reset_later(self) -> None:
+    def fall_silent(self) -> None:
         """What is written from now on arrives nowhere."""
         self._broken = self.other._broken = True
+
+    def reset_later(self) -> None:
+        """The same, and both sides are informed."""
+        self.fall_silent()
         self.network.loop.call_in(None, self.network.weather.delay_s, self.reset)
 
     # --- asyncio.Transport --------------------------------------------------------------------------

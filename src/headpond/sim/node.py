@@ -17,7 +17,7 @@ from headpond.storage.memory_disk import MemoryDisk
 
 PORT = 7411
 SMALL_FILES = LogSettings(
-    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=16 * 1024
+    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=4096
 )
 """A short run rotates and compacts."""
 
@@ -81,8 +81,10 @@ class SimNode:
             process.kill()
 
     def excesses(self, credits: dict[str, int]) -> Iterator[str]:
-        """Limits that it exceeds; ``credits`` has by subscription what a consumer grants."""
+        """Limits that it exceeds and its own faults; ``credits`` has by subscription what a consumer grants."""
         limits, unacked = self.settings.limits, self.core.unacked_bytes
+        if faults := self.core.context.counters["faults_internal"]:
+            yield f"could not handle {faults} frames, by its own fault"
         if unacked > limits.staged_bytes + limits.window_bytes:
             yield f"holds {unacked} unacked bytes"
         for subscription in self.core.stores.subscriptions.all():

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import headpond
 from headpond.model.errors import HeadpondError
-from headpond.sim.actors.actor import value_of
 from headpond.sim.actors.admin import RIGHTS, typed_schema
+from headpond.sim.actors.program import value_of
 from headpond.sim.cast import Cast
-from headpond.sim.history import Accounts, Gone, Read
+from headpond.sim.history import Accounts, Gone, History, Read
 from headpond.sim.plan import LinkPlan, Plan, TopicPlan
 
 LIVENESS_S = 600.0
@@ -46,7 +46,7 @@ class Observer:
                 await self._create_tokens(node)
             async with self._connected(node) as client:
                 for topic in self._plan.topics:
-                    await _create(client, topic)
+                    await _create(client, topic, self._plan.producer_lease_s)
         for link in self._plan.links:
             await self._add(link)
 
@@ -105,7 +105,9 @@ class Observer:
             except HeadpondError as error:
                 left.append(f"{LINK}: {error.message}")
             else:
-                left += [f"{LINK}: {info}"] if info.state != "connected" or info.lag else []
+                deleted = "peer-barred"  # on the node that should get a copy
+                waiting = any(each.lag for each in info.topic_list if each.code != deleted)
+                left += [f"{LINK}: {info}"] if info.state != "connected" or waiting else []
                 left += [f"at {link.node}: {copy}" for copy in copies if copy.unsettled]
         return left
 
@@ -115,29 +117,35 @@ class Observer:
                 for info in await client.admin.list_topics():
                     topic = info.topic.rpartition("/")[2]
                     if topic.startswith("t"):
-                        await self._read(client, node, topic)
-                        self._cast.history.add(Accounts(topic, node, await client.admin.ledger(topic)))
-
-    async def _read(self, client: headpond.Client, node: str, topic: str) -> None:
-        add = self._cast.history.add
-        as_json = topic.endswith(".dead") and self._plan.topic(topic).kind == "typed"
-        async with client.reader(topic) as reader:
-            for shard, ends in enumerate(await reader.ends()):
-                async for part in reader.read(shard, 0, ends.entry_next):
-                    for batch in part.batches:
-                        for message in batch.messages():
-                            value = value_of(message)
-                            value = json.loads(value)["text"].encode() if as_json else value
-                            add(Read(topic, node, shard, message.entry, value, message.key))
-                    for lost in part.lost:
-                        add(Gone(topic, node, *lost))
+                        dead = topic.endswith(".dead") and self._plan.topic(topic).kind == "typed"
+                        await read_topic(client, topic, node, self._cast.history, as_json=dead)
 
 
-async def _create(client: headpond.Client, topic: TopicPlan) -> None:
+async def read_topic(
+    client: headpond.Client, topic: str, node: str, history: History, *, as_json: bool = False
+) -> None:
+    """Notes what a topic has in the end, and its ledger; values may be rows ``as_json``."""
+    async with client.reader(topic) as reader:
+        for shard, ends in enumerate(await reader.ends()):
+            async for part in reader.read(shard, 0, ends.entry_next):
+                for batch in part.batches:
+                    for message in batch.messages():
+                        value = value_of(message)
+                        value = json.loads(value)["text"].encode() if as_json else value
+                        history.add(Read(topic, node, shard, message.entry, value, message.key))
+                for lost in part.lost:
+                    history.add(Gone(topic, node, *lost))
+    history.add(Accounts(topic, node, await client.admin.ledger(topic)))
+
+
+async def _create(client: headpond.Client, topic: TopicPlan, producer_lease_s: float) -> None:
     await client.admin.create_topic(
         topic.name,
         shards=topic.shards,
         schema=typed_schema() if topic.kind == "typed" else None,
         state=topic.kind == "state",
-        settings={} if topic.soft_ttl is None else {"soft_ttl": topic.soft_ttl},
+        settings={
+            "producer_lease": producer_lease_s,
+            **({} if topic.soft_ttl is None else {"soft_ttl": topic.soft_ttl}),
+        },
     )

@@ -50,7 +50,11 @@ class ProducerPlan:
     """The share of messages with a key."""
     pause_s: float
     burst: int
+    way: str = "post"
+    """``post``, or ``table``: whole tables at a time."""
     options: dict[str, object] = field(default_factory=dict)
+    spread_s: float = 0.0
+    """How long a program waits at most between the messages of a burst."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,10 @@ class SubscriptionPlan:
     hold: int
     """How many messages a program has in hand before it settles one."""
     credit_bytes: int
+    stay: int = 0
+    """After so many messages a program closes its consumer, and another one takes its place; 0: it stays."""
+    poison: bytes | None = None
+    """A key whose messages programs refuse until the faults end."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,10 @@ class WriterPlan:
     """The share of tasks that run twice at a time."""
     lost_tasks: float
     """The share of tasks that are killed."""
+    other_rows: float = 0.0
+    """The share of batches that a driver commits again with other rows, as if it had lost its checkpoint."""
+    think_s: float = 0.0
+    """How long the driver waits at most between the end of its tasks and the commit."""
 
 
 @dataclass(frozen=True)
@@ -122,19 +134,29 @@ class Plan:
     weather: Weather
     faults: dict[str, float]
     """Faults per minute, by name (sim/faults.py)."""
+    disk_s: float = 0.002
+    """How long the work of a disk takes at most."""
     tempo: float = 1.0
     """By how much everything takes longer than in a dense run, so that some runs last for hours."""
+    kill_at: tuple[str, ...] = ()
+    """Kinds of points (sim/process.py): on each machine the first process that comes to the first kind is
+    killed there, the next one at the second kind, and so on."""
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing disturbs programs, except delays."""
         weather = any(getattr(self.weather, name) for name in WEATHER)
-        return not (self.faults or self.admins or weather)
+        return not (self.faults or self.admins or self.kill_at or weather)
 
     @property
     def transit_s(self) -> float:
         """For so long a message may be in transit, or wait in a client that stands still."""
         return TRANSIT_S * min(self.tempo, 10.0)
+
+    @property
+    def producer_lease_s(self) -> float:
+        """How long a process of a single producer holds its lease after the node last heard from it."""
+        return 5.0 * min(self.tempo, 4.0)
 
     def topic(self, name: str) -> TopicPlan:
         """The plan of a topic, or of the topic of a dead-letter topic."""
@@ -165,6 +187,7 @@ FAULTS = (
     "partition",
     "one-way partition",
     "reset connection",
+    "silence connection",
     "clock jump",
     "sync fails",
     "write fails",
@@ -174,6 +197,7 @@ FAULTS = (
     "disk full",
     "damage",
     "old backup",
+    "old backup of client",
 )
 
 
@@ -191,7 +215,11 @@ def draw(seed: int) -> Plan:
         chance.choice([5.0, 15.0, 30.0]) * tempo,
         nodes,
         topics,
-        _producers(random.Random(f"{seed} producers"), topics, senders_at, tempo),
+        _with_ways(
+            random.Random(f"{seed} ways"),
+            _producers(random.Random(f"{seed} producers"), topics, senders_at, tempo),
+            {topic.name for topic in topics if topic.kind == "plain"},
+        ),
         _subscriptions(random.Random(f"{seed} subscriptions"), names, nodes, min(tempo, SLOW_MAX)),
         _writers(random.Random(f"{seed} writers"), topics, senders_at, tempo),
         _readers(random.Random(f"{seed} readers"), names, nodes, tempo),
@@ -200,7 +228,8 @@ def draw(seed: int) -> Plan:
         chance.random() < 0.2,
         _weather(random.Random(f"{seed} weather")),
         _faults(random.Random(f"{seed} kinds of faults"), tempo),
-        tempo,
+        disk_s=random.Random(f"{seed} disks").choice([0.002, 0.02, 0.2, 0.2]),
+        tempo=tempo,
     )
 
 
@@ -227,11 +256,11 @@ def _producers(
         if registered and refill and chance.random() < 0.3:
             options["resume"] = True
         if chance.random() < 0.3:
-            options["memory_max"] = 20_000
+            options["memory_max"] = 3_000
         if chance.random() < 0.3:
             options["batch_rows"] = 3
         if chance.random() < 0.3:
-            options["rotate_after"] = 5.0
+            options["rotate_after"] = chance.choice([0.5, 5.0])
         return ProducerPlan(
             name,
             topic.name,
@@ -243,9 +272,22 @@ def _producers(
             pause_s=chance.choice([0.3, 1.0]) * burst * tempo,
             burst=burst,
             options=options,
+            spread_s=chance.choice([0.0, 0.0, 0.05]),
         )
 
     return tuple(one(f"p{number}") for number in range(1, chance.randint(1, 3) + 1))
+
+
+def _with_ways(
+    chance: random.Random, producers: tuple[ProducerPlan, ...], plain: set[str]
+) -> tuple[ProducerPlan, ...]:
+    """Some producers of plain topics send tables."""
+    return tuple(
+        replace(each, way="table")
+        if chance.random() < 0.3 and each.topic in plain and "memory_max" not in each.options
+        else each
+        for each in producers
+    )
 
 
 def _subscriptions(
@@ -263,10 +305,10 @@ def _subscriptions(
             consumers=chance.randint(1, 3),
             policy=Policy(
                 lease=chance.choice([0.5, 2.0]) * slow,
-                backoff=chance.choice([0.01, 0.3]),
-                backoff_max=1.0,
+                backoff=chance.choice([0.01, 0.3, 3.0]),
+                backoff_max=3.0,
                 deadline=chance.choice([None, None, 1.5 * slow]),
-                max_attempts=0 if resilient else chance.choice([0, 0, 4]),
+                max_attempts=0 if resilient else chance.choice([0, 2, 4]),
                 failover_after=chance.choice([1, 3]),
             ),
             think_s=chance.choice([0.0, 0.01, 0.2]),
@@ -292,6 +334,7 @@ def _writers(
             pause_s=chance.choice([2.0, 8.0]) * tempo,
             speculation=chance.choice([0.0, 0.3]),
             lost_tasks=chance.choice([0.0, 0.2]),
+            think_s=chance.choice([0.0, 1.0]) * tempo,
         )
         for number in range(1, chance.choice([0, 0, 1, 2]) + 1)
         if plain

@@ -38,7 +38,7 @@ class Trap:
     """Where the next process of a machine ends."""
 
     label: str
-    """The kind of point; empty: any."""
+    """The begin of the names of its points; empty: any."""
     after: int
     """How many of these points it has left."""
     keep: Keep | None
@@ -48,7 +48,9 @@ class Trap:
 class Machine:
     """A disk and a clock. They outlive the processes."""
 
-    def __init__(self, loop: SimLoop, network: Network, name: str, seed: str) -> None:
+    def __init__(
+        self, loop: SimLoop, network: Network, name: str, seed: str, work_s_max: float = 0.002
+    ) -> None:
         self.loop = loop
         self.network = network
         self.name = name
@@ -56,9 +58,11 @@ class Machine:
         self.disk = MemoryDisk(self.random.randrange(1 << 32))
         self.skew_us = 0
         """By how much the time of day is wrong; the monotonic clock never is."""
-        self.work_s_max = 0.002
+        self.work_s_max = work_s_max
         """How long a disk's work takes at most."""
         self.trap: Trap | None = None
+        self.kill_at: list[str] = []
+        """Kinds of points: the next process that comes to the first one is killed there, and so on."""
         self.points: Counter[str] = Counter()
         """How often its processes came to each kind of point."""
         self.processes: list[Process] = []
@@ -74,6 +78,10 @@ class Machine:
         for process in self.processes:
             process.kill(silently=True)
         self.disk.crash(keep=keep)
+
+    def has_point(self, begin: str) -> bool:
+        """Whether its processes came to a point whose name begins so."""
+        return any(label.startswith(begin) for label in self.points)
 
     def now_us(self) -> int:
         return EPOCH_US + self.skew_us + round(self.loop.time() * 1e6)
@@ -141,12 +149,15 @@ class Process:
         if self.killed:
             raise Killed
         self.machine.points[label] += 1
+        if [label] == self.machine.kill_at[:1]:
+            del self.machine.kill_at[0]
+            self._end_at(label, None)
         if self.kill_after is not None:
             self.kill_after -= 1
             if self.kill_after < 0:
                 self._end_at(label, None)
         trap = self.machine.trap
-        if trap is not None and trap.label in ("", label):
+        if trap is not None and label.startswith(trap.label):
             trap.after -= 1
             if trap.after < 0:
                 self.machine.trap = None

@@ -1,26 +1,34 @@
-"""Runs many seeds, in several processes, and adds up what they showed."""
+"""Runs many plans, in several processes, and adds up what they showed."""
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-from headpond.sim.plan import Plan, draw
+from headpond.sim.plan import FAULTS, WEATHER, Plan
 from headpond.sim.world import Outcome, run
 
-SEEDS_PER_TASK = 8
+PLANS_PER_TASK = 8
 TASKS_PER_PROCESS = 25
 """Then a fresh process takes over, so that memory cannot grow."""
+SEEDS_TO_COVER = 1000
+"""From so many seeds on, a process is killed at every point that any process came to."""
+
+Spread = Callable[[list[Plan]], Iterator[list[Outcome]]]
+"""Runs plans somewhere, and returns their outcomes in any order."""
 
 
 @dataclass
 class Failure:
     seed: int
+    kill_at: tuple[str, ...]
+    """Points at which processes were killed, one after the other, beside the faults."""
     violations: list[str]
     """Broken promises: the name of the check, and what it found."""
     trace: list[str] = field(default_factory=list)
@@ -32,6 +40,8 @@ class Scoreboard:
     """The sum of the runs of some seeds."""
 
     seeds: int = 0
+    again: int = 0
+    """Further runs of these seeds, each with a kill at a point at which no process had been killed."""
     simulated_s: float = 0.0
     took_s: float = 0.0
     messages: int = 0
@@ -46,15 +56,20 @@ class Scoreboard:
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        self.seeds += 1
+        self.seeds += not outcome.kill_at
+        self.again += bool(outcome.kill_at)
         self.simulated_s += outcome.seconds
         self.messages += outcome.messages
         self.deliveries += outcome.deliveries
-        self.faults = dict(Counter(self.faults) + outcome.faults)
-        self.points = dict(Counter(self.points) + outcome.points)
-        self.kills = dict(Counter(self.kills) + outcome.kills)
+        for mine, its in (
+            (self.faults, outcome.faults),
+            (self.points, outcome.points),
+            (self.kills, outcome.kills),
+        ):
+            for name, count in its.items():
+                mine[name] = mine.get(name, 0) + count
         if outcome.violations:
-            self.failures.append(Failure(outcome.seed, outcome.violations))
+            self.failures.append(Failure(outcome.seed, outcome.kill_at, outcome.violations))
 
     @property
     def speed(self) -> float:
@@ -87,29 +102,91 @@ def run_quietly(plan: Plan) -> Outcome:
         logging.disable(logging.NOTSET)
 
 
-def _run_some(seeds: list[int]) -> list[Outcome]:
-    outcomes = [run_quietly(draw(seed)) for seed in seeds]
+def run_twice(plans: Sequence[Plan], on_progress: Callable[[Repeats], None]) -> Repeats:
+    """Runs plans in two processes with different hashes of text, so that no order of a set has an effect."""
+    repeats = Repeats()
+    with _process(hashes="1") as one, _process(hashes="2") as other:
+        for plan, once, twice in zip(plans, one.map(_trace, plans), other.map(_trace, plans), strict=True):
+            repeats.seeds += 1
+            repeats.lines += len(once)
+            if once != twice:
+                repeats.different.append(plan.seed)
+            on_progress(repeats)
+    return repeats
+
+
+@contextmanager
+def _process(hashes: str) -> Iterator[ProcessPoolExecutor]:
+    before = os.environ.get("PYTHONHASHSEED")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        os.environ["PYTHONHASHSEED"] = hashes
+        pool.submit(int).result()  # the process starts now
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+        yield pool
+
+
+def _trace(plan: Plan) -> list[str]:
+    return run_quietly(plan).trace
+
+
+def run_some(plans: Iterable[Plan]) -> list[Outcome]:
+    outcomes = [run_quietly(plan) for plan in plans]
     for outcome in outcomes:
         outcome.trace.clear()  # it can be had again
     return outcomes
 
 
-def run_seeds(seeds: Iterable[int], jobs: int, on_progress: Callable[[Scoreboard], None]) -> Scoreboard:
-    """Runs seeds and calls ``on_progress`` after every few."""
-    board, began_s = Scoreboard(), time.monotonic()
-    for outcomes in _outcomes(list(seeds), jobs):
-        for outcome in outcomes:
-            board.add(outcome)
-        board.took_s = time.monotonic() - began_s
-        on_progress(board)
+def run_plans(plans: Sequence[Plan], spread: Spread, on_progress: Callable[[Scoreboard], None]) -> Scoreboard:
+    """Runs plans and calls ``on_progress`` after every few.
+
+    For each point at which no process was killed, a seed that came to it runs again, and a process is killed
+    there: a seed gives the same run up to that kill. This happens from ``SEEDS_TO_COVER`` seeds on.
+    """
+    board, began_s = Scoreboard(faults=_kinds(plans)), time.monotonic()
+    by_seed = {plan.seed: plan for plan in plans}
+    came: dict[str, Plan] = {}
+    """By point: a plan whose run came to it, the one with the fewest kills."""
+    tried: set[str] = set()
+
+    def add(found: Iterator[list[Outcome]]) -> None:
+        nonlocal came
+        for outcomes in found:
+            for outcome in outcomes:
+                board.add(outcome)
+                plan = replace(by_seed[outcome.seed], kill_at=outcome.kill_at)
+                came = dict.fromkeys(outcome.points, plan) | came
+            board.took_s = time.monotonic() - began_s
+            on_progress(board)
+
+    add(spread(list(plans)))
+    while board.seeds >= SEEDS_TO_COVER and (left := set(board.points_left) - tried):
+        tried |= left  # recovery has points that a run comes to only after a kill
+        doomed = [(came[point], point) for point in sorted(left)]
+        add(spread([replace(plan, kill_at=(*plan.kill_at, point)) for plan, point in doomed]))
     return board
 
 
-def _outcomes(seeds: list[int], jobs: int) -> Iterator[list[Outcome]]:
-    tasks = [seeds[at : at + SEEDS_PER_TASK] for at in range(0, len(seeds), SEEDS_PER_TASK)]
-    if jobs == 1:
-        yield from map(_run_some, tasks)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=TASKS_PER_PROCESS) as pool:
-        yield from pool.map(_run_some, tasks)
+def _kinds(plans: Sequence[Plan]) -> dict[str, int]:
+    """The kinds of faults that can happen, none of which has happened yet."""
+    names = {name for plan in plans for name in plan.faults}
+    names |= {name for name in WEATHER if any(getattr(plan.weather, name) for plan in plans)}
+    everything = len(plans) >= SEEDS_TO_COVER
+    return dict.fromkeys([*FAULTS, *WEATHER] if everything else sorted(names), 0)
+
+
+def in_processes(jobs: int) -> Spread:
+    """Runs plans in so many processes; 1: in this one."""
+
+    def spread(plans: list[Plan]) -> Iterator[list[Outcome]]:
+        tasks = [plans[at : at + PLANS_PER_TASK] for at in range(0, len(plans), PLANS_PER_TASK)]
+        if jobs == 1:
+            yield from map(run_some, tasks)
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=TASKS_PER_PROCESS) as pool:
+            yield from pool.map(run_some, tasks)
+
+    return spread

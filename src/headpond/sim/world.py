@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.checks import CHECKS
 from headpond.sim.faults import FAULTS
-from headpond.sim.loop import BEGIN_S, Deadlock
+from headpond.sim.loop import BEGIN_S, Deadlock, Livelock
 from headpond.sim.node import SimNode
 from headpond.sim.observer import LIVENESS_S, Observer, Stuck
 from headpond.sim.plan import Plan
@@ -30,12 +31,13 @@ class Outcome:
     """What a run showed."""
 
     seed: int
+    kill_at: tuple[str, ...] = ()
     violations: list[str] = field(default_factory=list)
     """Broken promises, each with the name of its check."""
     trace: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
-    """How often processes were at each point where they could be killed."""
+    """How often processes came to each kind of point at a time at which they may be killed."""
     kills: Counter[str] = field(default_factory=Counter)
     """Points at which a process was killed."""
     messages: int = 0
@@ -51,17 +53,19 @@ def run(plan: Plan) -> Outcome:
     try:
         return _run(world)
     finally:
-        world.cast.loop.close()
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            world.cast.loop.close()  # programs close their clients, and nothing awaits that
+            gc.collect()
         gc.enable()
 
 
 def _run(world: World) -> Outcome:
     plan, cast = world.plan, world.cast
-    outcome = Outcome(plan.seed)
+    outcome = Outcome(plan.seed, plan.kill_at)
     try:
         with simulated(cast.loop, cast.seed):
             cast.loop.run_until_complete(world.live())
-    except (Stuck, Deadlock) as stuck:
+    except (Stuck, Deadlock, Livelock) as stuck:
         outcome.violations.append(f"liveness: {stuck}")
     outcome.violations += [f"unhandled: {fault}" for fault in cast.loop.faults]
     outcome.violations += [
@@ -80,8 +84,8 @@ def _run(world: World) -> Outcome:
     outcome.deliveries = cast.history.deliveries
     outcome.seconds = cast.loop.time() - BEGIN_S
     outcome.faults = world.faults + cast.network.counts
+    outcome.points = world.points
     for machine in cast.machines:
-        outcome.points.update(machine.points)
         outcome.kills.update(process.killed_at for process in machine.processes if process.killed_at)
     return outcome
 
@@ -91,19 +95,28 @@ class World:
         self.plan = plan
         self.cast = Cast(plan)
         self.faults: Counter[str] = Counter()
+        self.points: Counter[str] = Counter()
+        """How often processes came to each kind of point at a time at which they may be killed."""
         self.excesses: list[str] = []
         """Limits that were exceeded."""
         self._credits = {each.name: each.credit_bytes for each in plan.subscriptions}
         self._observer = Observer(self.cast, plan)
         self.background: list[asyncio.Task[None]] = []
         """The faults, the supervisor and the watch of limits."""
+        for machine in self.cast.machines:
+            machine.kill_at = list(plan.kill_at)
         self._here = self.cast.machine("observer").start("observer")
 
     async def live(self) -> None:
         cast, plan = self.cast, self.plan
         for node in cast.nodes.values():
             await self._first_start(node)
+        self.points = self._count_points()
+        kill_at = [self._disarm(machine) for machine in cast.machines]  # nobody would start a node again
         await self._here.spawn(self._observer.prepare())
+        for machine, points in zip(cast.machines, kill_at, strict=True):
+            machine.kill_at = points
+        before = self._count_points()
         cast.network.weather = plan.weather
         for actor in cast.actors:
             actor.start()
@@ -114,6 +127,7 @@ class World:
         await asyncio.sleep(plan.seconds)
         for task in trouble:
             task.cancel()
+        self.points += self._count_points() - before
         self._heal()
         await self._finish(supervisor)
         watch.cancel()
@@ -125,8 +139,18 @@ class World:
             node.start()
             await asyncio.sleep(1.0)
             node.machine.trap = None
+        while node.machine.kill_at and not node.up:
+            await asyncio.wait([node.start()], timeout=1.0)
         if not node.up:
             await node.start()
+
+    def _count_points(self) -> Counter[str]:
+        return sum((machine.points for machine in self.cast.machines), Counter[str]())
+
+    @staticmethod
+    def _disarm(machine: Machine) -> list[str]:
+        points, machine.kill_at = machine.kill_at, []
+        return points
 
     async def _finish(self, supervisor: asyncio.Task[None]) -> None:
         """Without faults: senders end, consumers get everything, and the observer reads the logs."""
@@ -150,14 +174,15 @@ class World:
             await node.stop()
 
     async def _empty_refills(self) -> None:
-        """Producers are started until the refill of each is delivered.
+        """Producers are started until each has sent, come to its end, and delivered its refill.
 
         Files of a process that another one took over stay; an operator sends them.
         """
         over_s = self.cast.loop.time() + LIVENESS_S
-        while left := [producer for producer in self.cast.producers if _spilled(producer.machine)]:
+        while left := [each for each in self.cast.producers if not each.done or _spilled(each.machine)]:
             if self.cast.loop.time() > over_s:
-                raise Stuck(f"after healing, not delivered: {[_spilled(each.machine) for each in left]}")
+                undone = {each.name: _spilled(each.machine) for each in left}
+                raise Stuck(f"after healing, not ended, or not delivered: {undone}")
             for producer in left:
                 producer.start()
             await self._wait_for("producers end", lambda: not any(each.up for each in left))
@@ -205,8 +230,8 @@ class World:
                         f"{node.machine.name} {excess}" for excess in node.excesses(self._credits)
                     ]
             for actor in self.cast.actors:
-                for program in actor.running:
-                    if excess := program.excess():
+                for each in actor.running:
+                    if excess := each.program.excess():
                         self.excesses.append(f"{actor.name} {excess}")
 
     def _heal(self) -> None:
@@ -216,6 +241,7 @@ class World:
         for machine in cast.machines:
             machine.skew_us = 0
             machine.trap = None
+            machine.kill_at = []
             machine.disk.fail_never()
             machine.disk.capacity_bytes = None
             for process in machine.processes:

@@ -13,6 +13,7 @@ In reading order::
     pipeline       a file run as queries
     jobs           audit, archive, compact, replay, reshard
     sweep          the lab's grid
+    seeds          the simulation's seeds
 """
 
 from headpond.spark.source.offset import lag

@@ -8,7 +8,8 @@ appender never writes to that file again: the system may show bytes that are on 
 The order of steps in ``Batch.run`` makes a write safe:
 
 - into an existing file: reserve room, one gathering write, one sync, then a STATUS behind it that says so. The
-  STATUS itself is not synced; the next sync covers it.
+  STATUS itself is not synced; the next write repeats it, because the failed sync of a checkpoint may have
+  dropped it, and its sync covers it.
 - into a new file: the same under a name that recovery ignores (``.new``), then rename, then the sync of the
   folder. A file that recovery finds has a whole head.
 - files that the batch replaces are removed last, when it is durable.
@@ -72,9 +73,11 @@ class Batch:
         """One past the last entry of the file, for its STATUS."""
         self.removals: list[str] = []
         """Files to remove when it is durable."""
-        self.status_owed: bytes | None = None
-        """The STATUS, if writing it failed: the next batch writes it at its place."""
+        self.proven = False
+        """Whether its STATUS says that it is synced."""
         # ``take`` sets the rest.
+        self.before = b""
+        """The STATUS before ``offset``, to be written again."""
         self.end = 0
         """The offset of its STATUS."""
         self.file: DiskFile | None = None
@@ -97,17 +100,15 @@ class Batch:
             if file is None:
                 file = self.file = disk.open(self.path, writable=True)
             try:
-                self._write(file, self.parts)
+                self._write(file, [self.before, *self.parts])
             except OSError as error:
                 if is_disk_full(error):  # give the room back
                     with suppress(OSError):
                         file.truncate(self.offset)
                 raise
-            status = encode_status(self.end, self.end_entry, self.shard, synced=self.sync)
-            try:
-                file.write_at(self.end, [status])
-            except OSError:  # the frames before it are durable all the same
-                self.status_owed = status
+            with suppress(OSError):  # the frames before it are durable all the same
+                file.write_at(self.end, [self.status])
+                self.proven = self.sync
         if self.removals:
             self._remove(disk)
 
@@ -119,6 +120,7 @@ class Batch:
             self.sync = True
             # The STATUS goes with the rest: the file gets its name only when all of it is synced.
             self._write(file, self.whole())
+            self.proven = True
             self.before_name(disk)
             disk.rename(path, self.path)
             disk.sync_folder(folder)
@@ -141,7 +143,7 @@ class Batch:
             # Without reserved room a write is slower, not wrong; a full disk fails the write itself.
             with suppress(OSError):
                 file.preallocate(self.reserve_to)
-        file.write_at(self.offset, parts)
+        file.write_at(self.start, parts)
         if self.sync:
             file.sync()
 
@@ -159,14 +161,25 @@ class Batch:
         if self.reserve_to:
             self.file.preallocate(self.reserve_to)
 
+    @property
+    def status(self) -> bytes:
+        """The STATUS behind its frames."""
+        return encode_status(self.end, self.end_entry, self.shard, synced=self.sync)
+
+    @property
+    def start(self) -> int:
+        """The offset of its first byte in a file that exists."""
+        return self.offset - len(self.before)
+
     def whole(self) -> list[bytes]:
-        """All bytes for ``offset``: the staged frames, and the STATUS that says that they are durable."""
-        return [*self.parts, encode_status(self.end, self.end_entry, self.shard, synced=self.sync)]
+        """All bytes for ``start``: the staged frames, and the STATUS that says that they are durable."""
+        return [self.before, *self.parts, self.status]
 
     def put(self, whole: Sequence[bytes], disk: Disk) -> None:
         """Writes bytes that the commit journal has made durable, without a sync."""
         assert self.file is not None, "``reserve`` opens the file"
-        self.file.write_at(self.offset, whole)
+        self.file.write_at(self.start, whole)
+        self.proven = self.sync
         self._remove(disk)
 
 
@@ -212,7 +225,8 @@ class Appender(Generic[AnyBatch]):
         self._reserve_to = reserve_to
         self._on_new_file = on_new_file
         self._reserved_bytes = 0
-        self._status_owed: bytes | None = None
+        self._status = b""
+        """The STATUS behind the last write, which the next one repeats."""
         self._durable_entry = 0
 
     def resume(self, path: str, file: DiskFile, end: int) -> None:
@@ -243,11 +257,7 @@ class Appender(Generic[AnyBatch]):
                 self._on_new_file(batch)
         else:
             batch.file, reserved_bytes = self.file, self._reserved_bytes
-            if self._status_owed is not None:
-                batch.parts.insert(0, self._status_owed)
-                batch.offset -= STATUS_BYTES
-                batch.bytes += STATUS_BYTES
-        self._status_owed = None
+            batch.before = self._status
         batch.shard, batch.sync = self._shard, self.sync
         batch.end = batch.offset + batch.bytes
         self.path, self.end = batch.path, batch.end + STATUS_BYTES
@@ -266,10 +276,10 @@ class Appender(Generic[AnyBatch]):
         self.file = batch.file
         if batch.reserve_to:
             self._reserved_bytes = batch.reserve_to
-        self._status_owed = batch.status_owed
+        self._status = batch.status
         self._durable_entry = batch.end_entry
-        self.durable_end = batch.end if batch.status_owed is not None else batch.end + STATUS_BYTES
-        self.proven = batch.sync and batch.status_owed is None
+        self.durable_end = batch.end + STATUS_BYTES if batch.proven else batch.end
+        self.proven = batch.proven
 
     def failed(self, batch: AnyBatch) -> None:
         """The write did not become durable: drops it and everything staged since; the next begins a file."""
@@ -286,7 +296,7 @@ class Appender(Generic[AnyBatch]):
         """The next batch begins a file."""
         self.release()
         self.end = None
-        self._status_owed = None
+        self._status = b""
 
     def release(self) -> None:
         """Closes the file; the next write opens it again. Only the write under way may still use it."""

@@ -84,7 +84,11 @@ def decode_commit(frame: Frame, generation: int) -> CommitRecord | None:
     if version != VERSION or its_generation != generation or len(body) < _HEAD.size + length:
         return None
     at = _HEAD.size + length
-    return CommitRecord(body[_HEAD.size : at].decode(), offset, body[at:])
+    try:
+        path = body[_HEAD.size : at].decode()
+    except UnicodeDecodeError:
+        return None
+    return CommitRecord(path, offset, body[at:])
 
 
 def commits_in(file: DiskFile, generation: int, found: ReplayReport | None = None) -> Iterator[CommitRecord]:
@@ -149,7 +153,7 @@ def sync_generation(disk: Disk, generation: int, paths: Collection[str], doubtfu
     other generations too.
     """
     again = set(doubtful)
-    for path in paths:
+    for path in sorted(paths):
         if path not in again and not _sync(disk, path):
             again.add(path)
     if again:

@@ -173,7 +173,7 @@ class RoundWrite:
                 continue
             whole = write.whole()
             finishes.append((lane, partial(write.put, whole)))
-            frames.append(encode_commit(number, write.path, write.offset, whole))
+            frames.append(encode_commit(number, write.path, write.start, whole))
         self.bytes = sum(map(len, frames))
         if frames:
             self.generation.write(disk, frames)

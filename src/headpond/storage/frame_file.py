@@ -72,8 +72,12 @@ class Bad(NamedTuple):
     end: int
 
 
-Accept = Callable[[int, Frame], bool]
-"""Whether a frame behind bad bytes belongs to this file at this place (offset, frame)."""
+Accept = Callable[[int, Frame, bool], bool]
+"""Whether a frame behind bad bytes belongs to this file at this place (offset, frame, led).
+
+``led``: the bad frame before it ends there, by its header or its checksum. If not, the frame may stand inside
+of a payload, whose bytes a sender chose.
+"""
 
 
 def read_frame(file: DiskFile, offset: int, body_bytes_max: int = FILE_BODY_BYTES_MAX) -> Found:
@@ -195,21 +199,21 @@ def following_frame(
 ) -> int | None:
     """The offset of the next valid frame of this file behind the bad bytes at ``bad_at``, or None."""
 
-    def valid(offset: int) -> bool:
+    def valid(offset: int, *, led: bool) -> bool:
         try:
             frame = read_frame(file, offset, min(FILE_BODY_BYTES_MAX, end - offset)).frame
         except BadFrame:
             return False
         if frame.type not in FILE_TYPES or shard not in (None, frame.shard):
             return False
-        return accept is None or accept(offset, frame)
+        return accept is None or accept(offset, frame, led)
 
     head = file.read_at(bad_at, min(HEADER_BYTES, end - bad_at))
     claimed = bad_at + _total(head, 0) if len(head) == HEADER_BYTES else end
-    claim_valid = claimed < end and valid(claimed)
+    claim_valid = claimed < end and valid(claimed, led=True)
     search_end = min(claimed if claim_valid else end, bad_at + OVERHEAD_BYTES + FILE_BODY_BYTES_MAX)
     real_end = _real_end(file, bad_at, search_end, end, shard)
-    if real_end is not None and valid(real_end):
+    if real_end is not None and valid(real_end, led=True):
         return real_end
     if claim_valid:
         return claimed
@@ -221,7 +225,7 @@ def following_frame(
                 continue
             bytes_left -= total
             count_left -= 1
-        if valid(offset):
+        if valid(offset, led=False):
             return offset
     return None
 

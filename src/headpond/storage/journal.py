@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame, StorageFailed
 from headpond.storage.append import NEW_SUFFIX, Appender, Batch, decode_status
 from headpond.storage.commit_lane import CommitLane
@@ -417,7 +418,7 @@ class JournalTable:
         for body in bodies:
             try:
                 state.apply(state.decoder.decode(body))
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise BadFrame(f"the journal {folder} has a record that cannot be read: {error}") from error
         self.recovered = [f"{folder}: {line}" for line in self.journal.report.lines()]
         self.journal.ensure_file()

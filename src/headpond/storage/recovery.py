@@ -19,7 +19,7 @@ A STATUS frame says that its file was synced up to its own place when it was wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +29,6 @@ from headpond.storage.disk import DiskFile, SalvagedFile
 from headpond.storage.frame_file import (
     CHUNK_BYTES,
     FILE_TYPES,
-    Accept,
     Bad,
     Found,
     looks_torn,
@@ -87,7 +86,7 @@ class Recovery:
         file: SalvagedFile,
         *,
         shard: int | None = None,
-        accept: Accept | None = None,
+        accept: Callable[[int, Frame], bool] | None = None,
         sealed_bytes: int = 0,
     ) -> None:
         """``sealed_bytes`` is the length of the file at a clean stop; 0 if unknown."""
@@ -186,35 +185,36 @@ class Recovery:
         status = decode_status(item.frame.body) if item.frame.type == _STATUS else None
         return status is not None and status.synced_bytes == item.offset
 
-    def _belongs(self, offset: int, frame: Frame) -> bool:
+    def _belongs(self, offset: int, frame: Frame, led: bool) -> bool:
         """Whether a frame behind bad bytes belongs to this file; asked only during a search."""
         if self._accept is not None and not self._accept(offset, frame):
             return False
-        return stands_here(self.file, offset, self.file.size())
+        return stands_here(self.file, offset, self.file.size(), led=led)
 
 
-def stands_here(file: DiskFile, offset: int, end: int) -> bool:
+def stands_here(file: DiskFile, offset: int, end: int, *, led: bool) -> bool:
     """False if the frames from ``offset`` on are a copy, such as a log file that a sender put into a message.
 
     Every write ends with a STATUS that names its own offset; the frames of a copy lead to one that names
-    another.
+    another. If they lead to none, because the write was torn or the file cut short, the frames belong here only
+    if the bad frame before them ``led`` here.
     """
     while offset + OVERHEAD_BYTES <= end:
         head = file.read_at(offset, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
-            return True
+            return led
         type_, _, _, size = HEADER.unpack(head)
         if type_ not in FILE_TYPES:
-            return True
+            return led
         if type_ == _STATUS:
             try:
                 frame = read_frame(file, offset).frame
             except BadFrame:
-                return True
+                return led
             status = decode_status(frame.body)
             if status is None:
                 return False
             unsynced_here = status.synced_bytes == 0 and frame.segment == offset & PLACE_MASK
             return unsynced_here or status.synced_bytes == offset
         offset += OVERHEAD_BYTES + size
-    return True
+    return led

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import Bad, scan
@@ -94,7 +95,7 @@ def decode_sealed(frame: Frame) -> SealedFile | None:
         return None
     try:
         return _decoder.decode(frame.body)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except UNDECODABLE:
         return None
 
 

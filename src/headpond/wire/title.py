@@ -14,7 +14,16 @@ from typing import Annotated
 
 import msgspec
 
-from headpond.model.bounds import Block, Epoch, Name, SchemaBytes, SchemaList, SegmentEnds, TopicText
+from headpond.model.bounds import (
+    UNDECODABLE,
+    Block,
+    Epoch,
+    Name,
+    SchemaBytes,
+    SchemaList,
+    SegmentEnds,
+    TopicText,
+)
 from headpond.model.errors import BadFrame
 from headpond.model.identity import BLOCK_BYTES, SHARD_POWER_MAX
 
@@ -64,6 +73,6 @@ def decode_title(body: bytes) -> tuple[bytes, int, Title]:
         raise BadFrame(f"a title with shard power {power}; at most {SHARD_POWER_MAX} is allowed")
     try:
         title = _decoder.decode(body[BLOCK_BYTES + 1 :])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadFrame(f"a title that cannot be read: {error}") from error
     return body[:BLOCK_BYTES], power, title

@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headpond.broker.catalog.changes import TopicCreated
 from headpond.broker.catalog.topics import Catalog
@@ -36,7 +34,6 @@ from tests.broker.ingest.typed_sender import (
     snapshot_frame,
 )
 from tests.fire.core_shell import SMALL_FILES, CoreShell
-from tests.wire.mutations import mutations
 
 OTHER = b"o" * 16
 
@@ -242,26 +239,6 @@ def test_a_snapshot_before_any_title_ends_the_connection() -> None:
     client = it.connect()
     client.send(snapshot_frame(b"x", 0))
     assert client.take(ConnectionFault)[0].error.code == "protocol"
-
-
-@settings(max_examples=150)
-@given(data=st.data())
-def test_no_bytes_touch_anything_but_their_own_block(data: st.DataObject) -> None:
-    it = shell()
-    good = TypedSender(it)
-    evil = TypedSender(it, block=OTHER)
-    good.send([row(0, "a")])
-    frames = [evil.encode([row(number, f"h{number}")]) for number in range(3)]
-    evil.ask(frames[0])
-    bodies = [*evil.bodies, evil.encoder.snapshot(evil.redundants[1:]).body, bytes(64), b""]
-    for number in range(data.draw(st.integers(1, 4))):
-        body = data.draw(st.one_of(mutations(bodies), st.binary(max_size=200)))
-        as_snapshot = data.draw(st.booleans())
-        frame = snapshot_frame(body, number) if as_snapshot else segment_frame(body, number + 1)
-        evil.ask(frame)
-    assert not evil.client.take(ConnectionFault)
-    assert good.send([row(1, "b")]).outcome == "stored"
-    assert "faults_internal" not in good.counters
 
 
 # --- schemas ------------------------------------------------------------------------------------------

@@ -452,6 +452,29 @@ def test_a_full_disk_refuses_the_commit_and_takes_it_later() -> None:
     assert node.commit(0, stage).rows == 1
 
 
+def test_a_stage_whose_write_failed_is_finished_once_all_of_it_is_durable() -> None:
+    node = Node()
+    node.disk.fail_next("sync", errno.EIO, path_prefix="stages/")
+    with pytest.raises(StorageFailed):
+        node.stage("s", b"a", b"b")
+    node.shell.wait(2_000_000)
+    stage = node.stage("s", b"a", b"b")
+    node = node.restarted()
+    assert node.commit(0, stage).rows == 2
+    assert node.entries() == [2, 0]
+
+
+def test_a_dropped_stage_stays_dropped_though_the_write_that_noted_it_failed() -> None:
+    node = Node()
+    stage, _ = node.stage("s", b"a"), node.stage("other", b"b")
+    node.disk.fail_next("sync", errno.EIO, path_prefix="stages/")
+    node.client.request(AbortStages("w", [stage]))
+    node.shell.wait(2_000_000)
+    node.shell.work_all()
+    with pytest.raises(StageNotFound):
+        node.restarted().commit(0, stage)
+
+
 def test_a_deletion_waits_for_the_batch_being_published() -> None:
     node = Node()
     stage = node.stage("s", b"a")

@@ -13,7 +13,6 @@ from headpond.model.errors import (
     SubscriptionBusy,
     TopicNotFound,
 )
-from tests.fire.real_node import RealNode
 
 
 async def fill(client: headpond.Client, topic: str, count: int, first: int = 0, batch_rows: int = 5000) -> None:
@@ -265,28 +264,5 @@ def test_a_wait_for_a_batch_may_be_given_up(shared_url: str, topic: str) -> None
                 await asyncio.wait_for(anext(batches), 0.01)
             await fill(client, topic, 3)
             assert len(await asyncio.wait_for(anext(batches), 5)) == 3
-
-    asyncio.run(scenario())
-
-
-def test_a_consumer_survives_kills_of_the_node_without_loss_or_repeat(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        count = 6000
-        async with headpond.connect(node.url) as client:
-            await fill(client, topic, count, batch_rows=100)
-            async with client.consumer(topic, "s", credit_bytes=20_000) as consumer:
-                found = []
-                async for message in consumer:
-                    found.append(int(message.value))
-                    await consumer.ack(message)
-                    if len(found) in (1000, 3500):
-                        await asyncio.to_thread(node.restart)
-                    if len(found) == count:
-                        break
-                assert found == list(range(count))
-                await consumer.flush()
-                assert await consumer.receive(0.2) is None
-        async with headpond.connect(node.url) as client, client.consumer(topic, "s") as consumer:
-            assert await consumer.receive(0.1) is None
 
     asyncio.run(scenario())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
-from collections import defaultdict
 from pathlib import Path
 
 import headpond
@@ -59,62 +57,6 @@ def test_a_message_that_another_consumer_settled_meanwhile_is_not_handed_out(
             await until(lambda: first.connected)
             assert await one.receive(0.2) is None
             await one.close()
-
-    asyncio.run(scenario())
-
-
-@each_cell
-def test_in_a_storm_of_reconnects_everything_is_settled_once_and_every_repeat_is_flagged(
-    shared_url: str, topic: str, kind: str, mode: str
-) -> None:
-    async def scenario() -> None:
-        count, luck = 120, random.Random(f"{kind} {mode}")
-        async with connected(shared_url, 4) as (admin, *clients):
-            await fill(admin, topic, count, rows=10)
-            handed: dict[int, list[int]] = defaultdict(list)
-            settled: set[int] = set()
-            repeats: list[str] = []
-
-            async def work(client: headpond.Client) -> None:
-                consumer = await opened(client, topic, kind, mode)
-                while len(settled) < count:
-                    message = await consumer.receive(0.1)
-                    if message is None:
-                        continue
-                    if message.entry in settled:
-                        repeats.append(f"{message.entry} was settled and came again")
-                    if handed[message.entry] and message.attempt == 1:
-                        repeats.append(f"{message.entry} was handed out and came unflagged")
-                    handed[message.entry].append(message.attempt)
-                    await asyncio.sleep(luck.random() * 0.004)
-                    if luck.random() < 0.05:
-                        await consumer.nack(message, delay=0.0)
-                        continue
-                    await consumer.ack(message)
-                    if luck.random() < 0.3:
-                        await consumer.flush()
-                        settled.add(message.entry)
-                    else:
-                        asyncio.get_running_loop().create_task(confirmed(consumer, message.entry))
-                await consumer.close()
-
-            async def confirmed(consumer: headpond.Consumer, entry: int) -> None:
-                await consumer.flush()
-                settled.add(entry)
-
-            async def storm() -> None:
-                while len(settled) < count:
-                    await asyncio.sleep(0.02 + luck.random() * 0.05)
-                    victim = luck.choice(clients)
-                    if victim.connected:
-                        cut(victim)
-
-            workers = clients[:1] if kind == "unique" else clients
-            async with asyncio.timeout(60):
-                await asyncio.gather(storm(), *map(work, workers))
-            assert repeats == []
-            info = await admin.admin.show_subscription(topic, "s")
-            assert (info.acked, info.unsettled, info.dead) == (count, 0, 0)
 
     asyncio.run(scenario())
 

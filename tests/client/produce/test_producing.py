@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import headpond
-from headpond.client.link.dialling import Backoff
 from headpond.model.errors import (
     BadRequest,
     BadTopicName,
@@ -19,9 +18,7 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.producer.encoder import Sharder
-from tests.client.peer import until
 from tests.client.reading import read_all
-from tests.fire.real_node import RealNode
 
 
 def test_a_message_comes_back_as_it_was_sent(shared_url: str, topic: str) -> None:
@@ -253,60 +250,5 @@ def test_a_producer_that_was_closed_takes_nothing(shared_url: str, topic: str) -
                 with pytest.raises(Closed):
                     await call
             await producer.close()
-
-    asyncio.run(scenario())
-
-
-def test_tables_over_kills_of_the_node_keep_the_order_of_every_key(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        rows = 200_000
-        table = pa.table(
-            {"value": [b"%d" % row for row in range(rows)], "key": [b"%d" % (row % 97) for row in range(rows)]}
-        )
-        async with headpond.connect(node.url, backoff=Backoff(0.01, 0.05)) as client:
-            await client.admin.create_topic(topic, shards=4)
-            async with client.producer(topic, batch_bytes=20_000, window_bytes=200_000) as producer:
-                sending = asyncio.create_task(producer.send_batch(table))
-                await until(lambda: producer.stats.stored > 1000)
-                await asyncio.to_thread(node.restart)
-                result = await sending
-                # A node that takes its time to come back has part of it spilled, and gets it then.
-                assert result.stored + result.duplicate + result.spilled == rows
-                assert producer.stats.reconnects >= 1
-            last: dict[bytes | None, int] = {}
-            for message in await read_all(client, topic, rows):
-                assert int(message.value) == last.get(message.key, int(message.value) % 97 - 97) + 97
-                last[message.key] = int(message.value)
-            info = await client.admin.show_topic(topic)
-            assert sum(shard.entry_next for shard in info.shard_list) == rows
-
-    asyncio.run(scenario())
-
-
-def test_nothing_is_lost_repeated_or_out_of_order_over_kills_of_the_node(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        backoff = Backoff(0.01, 0.05)
-        async with (
-            headpond.connect(node.url, backoff=backoff) as client,
-            client.producer(topic, batch_rows=50) as producer,
-        ):
-
-            async def kill_now_and_then() -> None:
-                for _ in range(2):
-                    await asyncio.sleep(0.1)
-                    await asyncio.to_thread(node.restart)
-                    await until(lambda: client.connected)
-
-            killing = asyncio.create_task(kill_now_and_then())
-            promises: list[headpond.Promise] = []
-            while not killing.done():
-                promises += [producer.post(b"%d" % (len(promises) + row)) for row in range(40)]
-                await asyncio.sleep(0.002)
-            await producer.flush()
-            assert all([(await promise).safe for promise in promises])
-            assert producer.stats.reconnects >= 2
-            messages = await read_all(client, topic, len(promises))
-            assert [int(message.value) for message in messages] == list(range(len(promises)))
-            assert (await client.admin.show_topic(topic)).shard_list[0].entry_next == len(promises)
 
     asyncio.run(scenario())

@@ -7,7 +7,7 @@ import httpx
 from headpond.model.errors import CATALOGUE
 from headpond.node.http.app import make_app
 from headpond.node.http.status import status_of
-from tests.node.http import fuzz
+from tests.fuzz.live_http import walk
 from tests.node.http.nodes import HttpNode
 
 
@@ -56,7 +56,7 @@ def test_every_operation_documents_errors_in_the_shape_of_the_catalogue() -> Non
 
 
 def test_requests_made_up_from_the_schema_are_answered_without_a_fault(door: HttpNode) -> None:
-    statuses = fuzz.walk(door, examples=6, seconds=10.0)
+    statuses = walk(door, seconds=0, examples=6)
     assert statuses[200] and statuses[400] and statuses[404]
 
 

@@ -36,12 +36,6 @@ def test_a_cut_packet_is_none(packet: Packet, data: st.DataObject) -> None:
     assert decode_packet(encoded[: data.draw(st.integers(0, len(encoded) - 1))]) is None
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_packet_or_none(data: bytes) -> None:
-    packet = decode_packet(data)
-    assert packet is None or decode_packet(encode_packet(packet)) == packet
-
-
 GOOD: list[object] = [int(Kind.DATA), 0, 1, 0, 5, 2, [b"a", b"b"]]
 
 

@@ -8,15 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from headpond.model.ranges import RangeSet
 from headpond.storage.frame_file import Found, scan
 from headpond.storage.log.batch import LogBatch, LogOptions
 from headpond.storage.log.index import FileIndex, load_index
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
-from headpond.wire.frame import FrameType
-from headpond.wire.record import decode_record_header
 from tests.storage.log.logs import (
     FOLDER,
     SHARD,
@@ -181,7 +178,7 @@ def test_a_status_that_could_not_be_written_is_written_with_the_next_commit() ->
     assert write is not None
     disk.fail_next("write", errno.EIO, after=1)
     write.run(disk)
-    assert write.status_owed is not None
+    assert not write.proven
     writer.log.committed(write)
     writer.durable += writer.staged
     writer.staged.clear()
@@ -343,35 +340,6 @@ def test_an_index_appears_whole_or_not_at_all() -> None:
                 assert isinstance(next(scan(disk.open(f"{FOLDER}/{name}"))), Found)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_sector_that_cannot_be_read_costs_exactly_the_records_in_it(number: int) -> None:
-    """In a sealed file, and in the one being written; found by a read, and at opening."""
-    disk = MemoryDisk()
-    options = LogOptions(rotate_bytes=60_000, preallocate_bytes=8_192, index_every_bytes=2_000)
-    writer = LogWriter(open_log(disk, options), random.Random(4))
-    while len(log_files(disk)) < 2 or disk.open(log_files(disk)[1]).size() < 40_000:
-        writer.append(count=1, size=700)
-        writer.commit(disk)
-    path = log_files(disk)[number]
-    disk.spoil(path, 4096 * 3 + 100, 10)
-    gone = set()
-    for item in scan(disk.copy().open(path)):
-        assert isinstance(item, Found)
-        if item.frame.type == FrameType.SEGMENT and item.end > 4096 * 3 and item.offset < 4096 * 4:
-            gone.add(decode_record_header(item.frame.body).first_entry)
-    left = [row for row in writer.durable if row.first_entry not in gone]
-    span = (min(gone), max(gone) + 1)
-    assert len(gone) == span[1] - span[0] > 3
-    for log in (writer.log, open_log(disk, options)):
-        assert read_all(log) == (left, [span])
-        assert list(log.damaged) == [span] and not log.report.new_incarnation
-        assert log.find_time(0) == 0
-    writer = LogWriter(log, random.Random(1), durable=left)
-    writer.append(count=1)
-    writer.commit(disk)
-    assert read_all(open_log(disk, options)) == (writer.durable, [span])
-
-
 @pytest.mark.parametrize("reserved", [0, 16_384])
 def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int) -> None:
     """The lost entries may have been served: the log does not assign them again."""
@@ -400,23 +368,6 @@ def test_an_end_that_cannot_be_read_is_not_taken_for_a_torn_write(reserved: int)
     again = open_log(disk, options)
     assert read_all(again) == (writer.durable, lost)
     assert again.holds(known, lost[0][0]) and not again.holds(known, lost[0][0] + 1)
-
-
-def test_an_unreadable_log_opens_and_accepts_appends() -> None:
-    disk = MemoryDisk()
-    writer = filled(disk, rounds=12)
-    files = log_files(disk)
-    assert len(files) > 2
-    for path in files:
-        disk.spoil(path, 0, 1 << 20)
-    log = open_log(disk)
-    assert log.entry_next >= sum(row.count for row in writer.durable)
-    rows, lost = read_all(log)
-    assert rows == [] and list(RangeSet(lost)) == [(0, log.entry_next)]
-    again = LogWriter(log, random.Random(1))
-    row = again.append(count=1)
-    again.commit(disk)
-    assert read_all(open_log(disk), row.first_entry) == ([row], [])
 
 
 def test_a_log_with_a_write_under_way_is_closed_as_it_is() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import struct
 from datetime import UTC, datetime
@@ -27,7 +26,6 @@ from headpond.wire.plain.segment import (
     encode_plain,
 )
 from headpond.wire.typed.record import fill_messages
-from tests.wire.mutations import mutations
 
 NOW = 1_700_000_000_000_000
 BYTES = st.none() | st.binary(max_size=20)
@@ -373,16 +371,6 @@ def test_a_message_that_is_no_batch_is_refused() -> None:
     schema = PLAIN_SCHEMA.serialize().to_pybytes()
     with pytest.raises(BadSegment, match="schema where a record batch"):
         decode_plain(HEADER.pack(FORM_IPC, 0b11111, 0, 0, 1) + schema)
-
-
-@given(data=mutations([SMALL, encode_plain(full_rows(1)), ipc_segment(full_rows(5), 0b11111), LARGE]))
-@settings(max_examples=1500, deadline=None)
-def test_an_altered_segment_is_valid_rows_or_a_bad_segment(data: bytes) -> None:
-    with contextlib.suppress(BadSegment):
-        batch = decode_plain(data)
-        assert decode_plain(data).num_rows == batch.num_rows
-        assert filled(decode_plain(encode_plain(batch))).equals(filled(batch))
-        batch.to_pydict()
 
 
 # --- a user's table ---------------------------------------------------------------------------------

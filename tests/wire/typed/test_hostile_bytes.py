@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headpond.model.errors import BadSegment, HeadpondError, SchemaMismatch, SnapshotNeeded
+from headpond.model.errors import BadSegment, SchemaMismatch, SnapshotNeeded
 from headpond.model.identity import SegmentKey
 from headpond.wire.typed import form as typed_form
 from headpond.wire.typed.codec import RowDecoder, RowEncoder
 from headpond.wire.typed.form import NULLS, Snapshot, TypedSegment, pack_ints, varint
 from headpond.wire.typed.leaves import ColumnForm
-from tests.wire.mutations import mutations
 from tests.wire.typed.samples import SCHEMA, TEXTS, encode_all, some_rows, texts
 
 ENCODER, SEGMENTS, REDUNDANTS = encode_all([some_rows(n) for n in range(3)])
@@ -289,57 +284,3 @@ def test_a_snapshot_above_the_bounds_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(typed_form, "STATE_BYTES_MAX", 99)
     with pytest.raises(BadSegment):
         RowDecoder.from_snapshot(encoder.snapshot([]), TEXTS)
-
-
-POOL = [segment.body for segment in SEGMENTS] + [snapshot.body for snapshot in SNAPSHOTS]
-
-
-@given(k=st.integers(0, 2), body=mutations(POOL))
-@settings(max_examples=1000, deadline=None)
-def test_an_altered_segment_is_valid_rows_or_a_fault_of_the_catalogue(k: int, body: bytes) -> None:
-    decoder = RowDecoder.from_snapshot(SNAPSHOTS[k], SCHEMA)
-    with contextlib.suppress(BadSegment, SnapshotNeeded):
-        decoder.decode(TypedSegment(SegmentKey(3, k), body)).to_pylist()
-
-
-@given(k=st.integers(0, 2), body=mutations(POOL))
-@settings(max_examples=500, deadline=None)
-def test_an_altered_snapshot_is_a_decoder_or_a_fault_of_the_catalogue(k: int, body: bytes) -> None:
-    with contextlib.suppress(BadSegment, SchemaMismatch, SnapshotNeeded):
-        RowDecoder.from_snapshot(Snapshot(k, body), SCHEMA).decode(SEGMENTS[k]).to_pylist()
-
-
-# --- any bit ------------------------------------------------------------------------------------------
-
-
-def flipped(data: bytes) -> Iterator[bytes]:
-    """Each byte of it changed in its lowest bit, in its highest and in all."""
-    for at, byte in enumerate(data):
-        for mask in (0x01, 0x80, 0xFF):
-            yield data[:at] + bytes((byte ^ mask,)) + data[at + 1 :]
-
-
-@pytest.mark.parametrize("k", range(3))
-def test_a_segment_with_any_byte_changed_is_valid_rows_or_a_fault_that_changes_nothing(k: int) -> None:
-    decoder = RowDecoder.from_snapshot(SNAPSHOTS[k], SCHEMA)
-    before = decoder.state_bytes
-    for changed in flipped(SEGMENTS[k].body):
-        try:
-            rows = decoder.decode(replace(SEGMENTS[k], body=changed))
-        except HeadpondError:
-            assert (decoder.next_segment, decoder.state_bytes) == (k, before)
-            continue
-        rows.validate(full=True)
-        rows.to_pylist()
-        assert rows.schema.equals(SCHEMA)
-        decoder = RowDecoder.from_snapshot(SNAPSHOTS[k], SCHEMA)
-    assert decoder.decode(SEGMENTS[k]).equals(some_rows(k))
-
-
-def test_a_snapshot_with_any_byte_changed_is_a_decoder_or_a_fault() -> None:
-    for changed in flipped(SNAPSHOTS[2].body):
-        with contextlib.suppress(HeadpondError):
-            decoder = RowDecoder.from_snapshot(Snapshot(2, changed), SCHEMA)
-            rows = decoder.decode(SEGMENTS[2])
-            rows.validate(full=True)
-            rows.to_pylist()

@@ -7,10 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headpond.model.errors import BadSegment, HeadpondError, SegmentTooLarge, StorageFailed
+from headpond.model.errors import BadSegment, SegmentTooLarge, StorageFailed
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.ipc import fold, unfolded_bytes
 from headpond.wire.plain.segment import encode_plain
@@ -27,7 +25,6 @@ from headpond.wire.typed.record import (
 from headpond.wire.typed.rows import message_schema
 from headpond.wire.typed.schema import encode_schema
 from headpond.wire.typed.versions import SchemaVersions
-from tests.wire.mutations import mutations
 
 FIRST = pa.schema([("at", pa.timestamp("us", "UTC")), ("x", pa.float64())])
 SECOND = pa.schema(
@@ -134,23 +131,3 @@ def test_a_record_that_unfolds_to_too_much_is_refused_before_allocation(claim: i
     with pytest.raises(BadSegment, match="unfold"):
         decode_typed_record(bytes(record), VERSIONS)
     assert pa.default_memory_pool().max_memory() - before < 2**20
-
-
-RECORDS = [encode_typed_record(batch(rows, key=b"k"), 2) for rows in (1, 3, 200)]
-
-
-@settings(max_examples=400)
-@given(mutations(RECORDS))
-def test_damaged_bytes_are_a_headpond_error_or_valid_rows(data: bytes) -> None:
-    try:
-        found = stored_rows(data, VERSIONS)
-    except HeadpondError:
-        return
-    found.validate(full=True)
-
-
-@settings(max_examples=200)
-@given(st.binary(max_size=400), st.integers(0, 255), st.integers(0, 3), st.integers(0, 2**32 - 1))
-def test_random_bytes_are_a_headpond_error(body: bytes, mask: int, version: int, rows: int) -> None:
-    with pytest.raises(HeadpondError):
-        decode_typed_record(HEADER.pack(4, mask, version, rows) + body, VERSIONS)

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import HeadpondError
 from headpond.storage.disk import Disk
 from headpond.storage.journal import FileJournal
@@ -42,7 +43,7 @@ class Runs:
         self.recovered = [f"{FOLDER}: {line}" for line in self._journal.report.lines()]
         last = _Run(0, 0, True)
         for body in self._journal.records:
-            with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            with suppress(*UNDECODABLE):
                 last = _decoder.decode(body)
         self.number = last.number + 1
         if self._journal.report.lost:

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from google_crc32c import extend, value
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame
 from headpond.storage.append import NEW_SUFFIX
 from headpond.storage.disk import Disk, open_salvaged
@@ -169,7 +170,7 @@ def read_file(
             elif item.frame.type == FrameType.RECORD:
                 try:
                     yield _decoder.decode(item.frame.body)
-                except msgspec.MsgspecError:
+                except UNDECODABLE:
                     damaged.append(Bad(item.offset, item.end))
         if recovery.unreadable:
             damaged.append(Bad(0, file.size()))

@@ -180,7 +180,8 @@ class Consuming(TopicListener):
         check_subscribe(session, ask, topic)
         attachment = attach(session, ask, subscription)
         try:
-            subscription.admit(attachment, self._context.clock_us(), by_shard(ask.seen, topic))
+            seen, refused = by_shard(ask.seen, topic), by_shard(ask.refused, topic)
+            subscription.admit(attachment, self._context.clock_us(), seen, refused)
         finally:
             self._lane.mark()  # the subscription itself may be new
         del session.subscribing[ask.consumer]

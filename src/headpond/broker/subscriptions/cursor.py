@@ -359,8 +359,15 @@ class ShardCursor:
                 self.dying.include(part)
         return returned
 
-    def hold(self, entries: EntrySet) -> EntrySet:
-        """A consumer holds what its program has in hand; returns the entries that no other consumer has."""
+    def hold(self, entries: EntrySet, refused: EntrySet | None = None) -> EntrySet:
+        """A consumer holds what its program has in hand; returns the entries that no other consumer has.
+
+        An entry that is in the unacked log but not ``refused`` was delivered again before the node restarted.
+        """
+        again = entries.common(self.unacked_log.entries)
+        if refused is not None:
+            again.exclude(refused)
+        self.unacked_log.take_out(again)
         free = self._not_settled(entries)
         for others in (self.held, self.unacked_log.entries, self.dying):
             free.exclude(others)

@@ -354,10 +354,16 @@ class Subscription(ABC):
 
     # --- consumers ----------------------------------------------------------------------------------
 
-    def admit(self, attachment: Attachment, now_us: int, in_hand: dict[int, EntrySet] | None = None) -> None:
+    def admit(
+        self,
+        attachment: Attachment,
+        now_us: int,
+        in_hand: dict[int, EntrySet] | None = None,
+        refused: dict[int, EntrySet] | None = None,
+    ) -> None:
         """Attaches a consumer, or raises ``SubscriptionBusy``. One that comes back takes its previous place.
 
-        ``in_hand`` is by shard what its program has from before; None: it does not say.
+        ``in_hand`` is by shard what its program has from before, or has ``refused``; None: it does not say.
         """
         place = len(self.attachments)
         for index, other in enumerate(self.attachments):
@@ -372,7 +378,7 @@ class Subscription(ABC):
         attachment.repeats_to = self._settle_numbers.pop(attachment.instance, 0)
         attachment.lease_until_us = now_us + lease_us(self.lease_s)
         self.attachments.insert(place, attachment)
-        self._restore_held(attachment, in_hand or {}, now_us)
+        self._restore_held(attachment, in_hand or {}, refused or {}, now_us)
 
     def welcome(self, attachment: Attachment) -> None:
         """The subscription is durable: the consumer takes part. Others give back prefetched entries for it."""
@@ -391,7 +397,13 @@ class Subscription(ABC):
             attachment.recalled = True
             self._result().recalled.append(attachment)
 
-    def _restore_held(self, attachment: Attachment, in_hand: dict[int, EntrySet], now_us: int) -> None:
+    def _restore_held(
+        self,
+        attachment: Attachment,
+        in_hand: dict[int, EntrySet],
+        refused: dict[int, EntrySet],
+        now_us: int,
+    ) -> None:
         """A consumer came back and says what its program has in hand.
 
         If it is the one that gets everything, it holds that as before, unless another consumer does. Otherwise
@@ -402,7 +414,7 @@ class Subscription(ABC):
         for shard, delivered in in_hand.items():
             cursor, held = self.cursors[shard], EntrySet()
             if self.single and self.active(attachment):
-                held = cursor.hold(delivered)
+                held = cursor.hold(delivered, refused.get(shard))
                 delivered.exclude(held)
             if held:
                 attachment.hold(shard, list(held.spans(0, held.end)))

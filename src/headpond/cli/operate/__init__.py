@@ -10,6 +10,6 @@ In reading order::
     errors   ``headpond errors``: the catalogue of errors
     explain  ``headpond explain``: predicts what a route of pipes delivers
     lab      ``headpond lab run|sweep``: simulates a route under faults and compares it with the prediction
-    sim      ``headpond sim run|meta``: simulates whole systems under faults and checks every promise
+    sim      ``headpond sim run|scenarios|meta``: simulates whole systems under faults and checks every promise
     demo     ``headpond demo``: a bad link, a killed node, Spark, and the count of what arrived
 """

@@ -31,7 +31,7 @@ import msgspec
 
 from headpond.client.consume.batch import Batch, NodeEntries, read_record
 from headpond.client.consume.deliveries import Deliveries
-from headpond.client.consume.gate import InHand, OrderGate
+from headpond.client.consume.gate import IN_HAND_MAX, InHand, OrderGate
 from headpond.client.consume.settler import Settler
 from headpond.client.consume.shelf import Places
 from headpond.client.link.link import Link
@@ -605,12 +605,17 @@ class NodeIntake:
             self.gate.awaited = None
         self._take_settlements()
         self._in_hand.reconnect()
-        self._named = self._in_hand.spans(self.settler.unconfirmed)
+        unconfirmed = self.settler.unconfirmed
+        refused = [(each.shard, entry, entry + 1) for each in unconfirmed for entry, _ in each.nacked]
+        if len(refused) > IN_HAND_MAX:
+            self._named, refused = None, []
+        else:
+            self._named = self._in_hand.spans(unconfirmed)
         known = [
             KnownRecord(shard, each.first_entry, each.block, each.segment, each.stored_at_us)
             for shard, each in self._deliveries.last.items()
         ]
-        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._named, known=known)
+        ask = msgspec.structs.replace(self._ask, credit_bytes=0, seen=self._named, refused=refused, known=known)
         if self._topic_uuid is not None:  # a topic created for the occasion would be another one
             ask = msgspec.structs.replace(ask, topic_uuid=self._topic_uuid, create_topic=False)
         self._heartbeat.begin()
@@ -648,6 +653,8 @@ class NodeIntake:
                 self._in_hand.discard(settle.shard, settle.acked)
                 if settle.skipped or settle.upto is not None:
                     self._in_hand.discard(settle.shard, [*settle.skipped, (0, settle.upto or 0)])
+                if self.gate.repeats:  # the node may have sent it again before it had the settlement
+                    self._withdraw(settle.shard, [*settle.acked, *settle.skipped, (0, settle.upto or 0)])
         elif isinstance(message, Subscribed):
             self._on_subscribed(message)
         else:

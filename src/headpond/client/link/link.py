@@ -65,7 +65,7 @@ class Handler(Protocol):
         """The connection is lost; the link makes a new one."""
 
     def on_error(self, error: HeadpondError) -> None:
-        """The node refused something that this handler sent."""
+        """The node refused something that this handler sent, or (``AccessRefused``) the connection's token."""
 
     def on_writable(self) -> None:
         """Writing was paused and may continue."""
@@ -254,14 +254,14 @@ class Link:
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     def _on_refused(self, error: AccessRefused) -> None:
-        """The node no longer takes the token: readers end; producers spill what they have and keep it."""
+        """The node no longer takes the token: readers end; producers refuse, or keep messages in a refill."""
         if self.refusal is not None:
             return
         self.refusal = error
         self._up.set()  # a waiter finds out that it waits in vain
         self._up.clear()
-        for consumer in list(self._consumers.values()):
-            consumer.on_error(error)
+        for handler in (*self._consumers.values(), *self._producers):
+            handler.on_error(error)
 
     async def _reconnect(self) -> None:
         warned_at = asyncio.get_running_loop().time()

@@ -23,6 +23,7 @@ import msgspec
 from headpond.client.link.link import Link
 from headpond.client.produce.registration import ProducerRegistration
 from headpond.model.errors import (
+    AccessRefused,
     Fenced,
     HeadpondError,
     NotAllowed,
@@ -61,6 +62,8 @@ class DestinationListener(Protocol):
     def on_hindered(self, index: int, error: HeadpondError) -> None: ...
 
     def on_refused(self, index: int, error: HeadpondError) -> None: ...
+
+    def on_token_refused(self, index: int, error: AccessRefused) -> None: ...
 
     def on_fenced(self, error: Fenced) -> None: ...
 
@@ -248,4 +251,6 @@ class Destination:
 
     def on_error(self, error: HeadpondError) -> None:
         """The node refused something of a block as a whole; it answers the segments one by one as well."""
+        if isinstance(error, AccessRefused):
+            self._to.on_token_refused(self.index, error)
         log.warning("%s: %s", self.name, error.message)

@@ -23,6 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from headpond.client.link.link import Link
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame, Fenced, HeadpondError, ProducerBusy
 from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk, read_whole
@@ -60,7 +61,7 @@ class LeaseNote:
         self._path = path
         self._record = LeaseRecord()
         if disk is not None:
-            with suppress(OSError, BadFrame, msgspec.MsgspecError):
+            with suppress(OSError, BadFrame, *UNDECODABLE):
                 if (frame := decode_at(read_whole(disk, path), 0, CONTROL_BYTES_MAX)) is not None:
                     self._record = msgspec.msgpack.decode(frame.body, type=LeaseRecord)
 

@@ -29,7 +29,15 @@ from headpond.client.produce.destination import Destination
 from headpond.client.produce.registration import ProducerRegistration, until_free
 from headpond.client.produce.slot import NUMBERS_FILE, Slot
 from headpond.model.bounds import check_fields
-from headpond.model.errors import Fenced, HeadpondError, ProducerBusy, StorageFailed, TimedOut, TopicMismatch
+from headpond.model.errors import (
+    AccessRefused,
+    Fenced,
+    HeadpondError,
+    ProducerBusy,
+    StorageFailed,
+    TimedOut,
+    TopicMismatch,
+)
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.receipt import Durability
 from headpond.producer.blocks import UNKNOWN_UUID, Blocks, Form, RefillFolder
@@ -344,6 +352,11 @@ class ProducerRun:
         self.keeper.refuse(index, error)
         self._owner.on_answered()
         self.carry()
+
+    def on_token_refused(self, index: int, error: AccessRefused) -> None:
+        """With a refill the messages are kept, to be sent with another token."""
+        if not self.has_refill:
+            self.on_refused(index, error)
 
     def on_fenced(self, error: Fenced) -> None:
         """Another instance took over: no node takes anything, and undelivered messages are kept as late."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from headpond.client.options import DEFAULT_REFILL
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame, RefillInUse, StorageFailed
 from headpond.producer.refill.folder import files, remove_unfinished, slot_name, slot_names, slots_of
 from headpond.storage.append import write_whole
@@ -98,7 +99,7 @@ class Slot:
         try:
             frame = decode_at(read_whole(self.disk, self._topic_file), 0, RESPONSE_BYTES_MAX)
             return None if frame is None else msgspec.msgpack.decode(frame.body, type=TopicInfo)
-        except (OSError, BadFrame, msgspec.MsgspecError):
+        except (OSError, BadFrame, *UNDECODABLE):
             return None
 
     def cache_topic(self, info: TopicInfo) -> None:

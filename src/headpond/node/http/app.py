@@ -19,7 +19,7 @@ from headpond.model.errors import HeadpondError
 from headpond.node.http.openapi import DocumentedOperation
 from headpond.node.http.request import HttpState, provide_caller, refuse_unknown
 from headpond.node.http.routes import consuming, events, messages, monitoring, resources, subscriptions
-from headpond.node.http.status import on_fault, on_headpond_error, on_http_exception, on_recursion
+from headpond.node.http.status import on_bad_text, on_fault, on_headpond_error, on_http_exception, on_recursion
 
 DESCRIPTION = """Durable messaging. Answers have the shapes of docs/json.md; errors have `code`, `message`,
 `hint` and `retryable`.
@@ -55,6 +55,7 @@ def make_app(state: HttpState | None) -> Litestar:
             HeadpondError: on_headpond_error,
             HTTPException: on_http_exception,
             RecursionError: on_recursion,
+            UnicodeDecodeError: on_bad_text,
             Exception: on_fault,
         },
         openapi_config=OpenAPIConfig(

@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from headpond.client.produce.values import TypedValues
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadRequest, BadSegment, WrongMediaType
 from headpond.model.message import to_micros
 from headpond.wire.expiry import TTL_S_MAX, with_ttl
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.ipc import unfolded_bytes
+from headpond.wire.typed.schema import texts_of
 
 # --- values of typed topics -------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ def _plain(value: msgspec.Raw | bytes, number: int) -> bytes | None:
         return value
     try:
         return _bytes(msgspec.json.decode(value, type=str | Base64 | None))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise BadRequest(
             f"message {number}: a value is text or {{'base64': …}}: {error}",
             hint="Send JSON as a text, or create a typed topic.",
@@ -232,7 +234,7 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
         )
     try:
         return _WITH_DIGITS.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecimalException) as error:
+    except (*UNDECODABLE, DecimalException) as error:
         raise BadRequest(f"message {number} is invalid: {error}") from None
 
 
@@ -284,7 +286,7 @@ def read_body(media: str, body: bytes, raw: RawMessage, headers: Mapping[str, st
             raise WrongMediaType(
                 f"a body of {media[:80]!r} is not accepted here; send {JSON}, {NDJSON}, {ARROW} or {RAW}"
             )
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+    except (*UNDECODABLE, OverflowError) as error:
         raise BadRequest(f"the body is invalid: {error}") from None
     if not rows.values:
         raise BadRequest("the body contains no message")
@@ -330,6 +332,7 @@ def _read_arrow(body: bytes) -> pa.Table:
                 raise BadSegment(f"the stream has more than {UNFOLDED_BYTES_MAX:,} bytes without compression")
         table = pa.ipc.open_stream(body).read_all()
         table.validate(full=True)
+        list(texts_of(table.schema))
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         raise BadSegment(f"the body is not an Arrow stream: {error}") from None
     if not table.num_rows:

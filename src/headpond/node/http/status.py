@@ -134,6 +134,10 @@ def on_recursion(request: Request[Any, Any, Any], error: RecursionError) -> Resp
     return answer(BadRequest("the body is nested too deeply"))
 
 
+def on_bad_text(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[dict[str, Any]]:
+    return answer(BadRequest(f"the body is not UTF-8: {error}"))
+
+
 def _invalid_parts(error: ValidationException) -> str:
     """The invalid parts of a request, each with the reason."""
     extra = error.extra if isinstance(error.extra, list) else []

@@ -28,6 +28,7 @@ from typing import Protocol, cast
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame, ConnectionLost, HeadpondError, RouteMismatch, VersionUnsupported
 from headpond.pipes.calculus.route import Route, RouteStage
 from headpond.pipes.machines.packet import Packet, cut, decode_packet, encode_packet
@@ -81,7 +82,7 @@ def encode_hello(hello: PipeHello) -> bytes:
 def decode_hello(body: bytes) -> PipeHello:
     try:
         hello = _hello_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadFrame(f"a greeting that cannot be read: {error}") from None
     if len(hello.name) > NAME_MAX or not all(0 <= each < 1 << 63 for each in (hello.epoch, hello.known)):
         raise BadFrame("a greeting with a name or a session out of bounds")

@@ -23,6 +23,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
+
 NUMBERS_MAX = 1 << 16
 """How many numbers one packet may hold: a claim of more is refused before anything is made of it."""
 NUMBER_MAX = (1 << 63) - 1
@@ -171,7 +173,7 @@ def decode_packet(data: bytes, pipes: int | None = None) -> Packet | None:
     """
     try:
         wire = _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except UNDECODABLE:
         return None
     numbers: Sequence[int]
     if isinstance(wire.numbers, list):

@@ -30,6 +30,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame
 from headpond.model.identity import BLOCK_BYTES, SEGMENT_NUMBER_MAX, SHARD_POWER_MAX
 from headpond.storage.disk import Disk
@@ -157,7 +158,7 @@ def decode_body(body: bytes, kind: type[Body]) -> Body:
     """Reads one of the three msgpack bodies; ``BadFrame`` for anything else."""
     try:
         return msgspec.msgpack.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadFrame(f"a body that cannot be read as {kind.__name__.lower()}: {error}") from error
 
 

@@ -7,8 +7,8 @@ The rule is that of every frame file (storage/recovery), with the refill's own S
 kept its zeros) and all after them, unless a STATUS there says that they were synced: nobody relied on them. But
 where the note beside the file has segments that are missing, the end of the file was cut off or is damaged.
 3. Bytes that the disk itself cannot read are damage wherever they are.
-4. A frame after bad bytes counts if the frames from it on lead to a STATUS that names its own place, or to the
-   file's end: a refill file inside a message is not taken for this one.
+4. A frame after bad bytes counts if the frames from it on lead to a STATUS that names its own place, or if they
+   lead to none and the bad frame ends there: a refill file inside a message is not taken for this one.
 5. In a typed topic a segment needs the one before it or a snapshot at it. A segment without either is lost too,
    though its bytes are good.
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headpond.model.errors import BadData, BadFrame
-from headpond.model.identity import SegmentKey
+from headpond.model.identity import SHARD_POWER_MAX, SegmentKey
 from headpond.model.ranges import RangeSet
 from headpond.producer.refill.claims import Claims, Floors
 from headpond.producer.refill.form import (
@@ -131,6 +131,8 @@ class Losses:
             for shard, first, end in status.written
             for run in self._index.held(shard).missing(first, end)
         ]
+        if self.unnamed and sum(end - first for _, first, end in status.written) == status.segments_total:
+            self.holes = self._unnamed_holes() + self.holes  # it lists all, also those that had no name
         if not self.holes and not missing:
             return []
         holes = self.holes or [UnreadBytes(Bad(place, place), _ABSENT)]
@@ -144,6 +146,13 @@ class Losses:
                     unnamed -= 1
         self._report(holes, max(0, unnamed))
         return lost
+
+    def _unnamed_holes(self) -> list[UnreadBytes]:
+        """Takes back the damage whose lost segments had no name."""
+        taken = [each for each in self.damage if each.unnamed]
+        self.damage = [each for each in self.damage if not each.unnamed]
+        self.unnamed = 0
+        return [UnreadBytes(Bad(each.offset, each.end), each.why) for each in taken]
 
     def account_rest(self) -> list[Run]:
         """Holes after the last STATUS: only their headers name their segments."""
@@ -348,6 +357,9 @@ class _Scan:
             self._closed = None
 
     def _read(self, note: _Note) -> None:
+        shards = self._losses.shards or 2**SHARD_POWER_MAX
+        if note.shard >= shards:
+            raise BadFrame(f"a frame of shard {note.shard}, and there are {shards}")
         if note.type == FrameType.TITLE:
             self._read_title(note.body)
         elif note.type == FrameType.DESTINATIONS:
@@ -415,21 +427,16 @@ class _Scan:
 
     # --- finding the way again ----------------------------------------------------------------------
 
-    def _belongs(self, offset: int, frame: Frame) -> bool:
+    def _belongs(self, offset: int, frame: Frame, led: bool) -> bool:
         """Whether a frame after bad bytes is one of this file."""
         known = self._losses.shards is None or frame.shard < self._losses.shards
         if frame.type not in TYPES or not known:
             return False
         leads = self._leads_to_status(offset)
-        return leads if leads is not None else offset == self._claimed_end()
-
-    def _claimed_end(self) -> int:
-        """The end of the bad frame by its header, which is right if only the body rotted."""
-        header = self._file.read_at(self._at, HEADER_BYTES)
-        return self._at + OVERHEAD_BYTES + int(HEADER.unpack(header)[3]) if len(header) == HEADER_BYTES else -1
+        return leads if leads is not None else led
 
     def _leads_to_status(self, offset: int) -> bool | None:
-        """Whether the STATUS that follows names its own place; None where the frames lead nowhere."""
+        """Whether the STATUS that follows names its own place; None where the frames lead to none."""
         while offset + OVERHEAD_BYTES <= self._size:
             type_, _, place, size = HEADER.unpack(self._file.read_at(offset, HEADER_BYTES))
             if type_ == FrameType.STATUS:
@@ -440,7 +447,7 @@ class _Scan:
             if type_ not in TYPES:
                 return None
             offset += OVERHEAD_BYTES + size
-        return True if offset == self._size else None
+        return None
 
     def _is_whole(self, offset: int) -> bool:
         try:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import headpond
 from headpond.model.errors import SubscriptionBusy
-from headpond.sim.actors.actor import Actor, Program, short, value_of
+from headpond.sim.actors.program import Program, Role, short, value_of
 from headpond.sim.history import Delivered, Settled
-from headpond.sim.node import SimNode
 from headpond.sim.plan import SubscriptionPlan
-from headpond.sim.process import Process
 
 IDLE_S = 0.5
 """How long a program that has messages in hand waits for another one."""
@@ -19,26 +18,43 @@ IDLE_S = 0.5
 
 class ConsumerProgram(Program):
     def __init__(
-        self, actor: Actor, process: Process, life: int, plan: SubscriptionPlan, node: SimNode
+        self,
+        role: Role,
+        life: int,
+        plan: SubscriptionPlan,
+        urls: list[str],
+        starts: Callable[[], int],
+        copies: Sequence[str] = (),
     ) -> None:
-        super().__init__(actor, process, life)
+        """``urls`` are those of one node or of one service; ``copies``, of nodes with copies of the messages.
+
+        ``starts`` returns how often the node has been started.
+        """
+        super().__init__(role, life)
         self.plan = plan
-        self.node = node
+        self.urls = urls
+        self.copies = copies
+        self._starts = starts
         self._hands: list[tuple[Delivered, Any]] = []
         self._unconfirmed: list[Settled] = []
+        self._client: headpond.Client
+        self._reconnects = 0
+        self._looked_s = self._connected_s = self.now_s()
 
     async def run(self) -> None:
         plan = self.plan
-        async with self.connect(self.node.url) as client:
+        async with self.connect(self.urls) as client:
+            self._client = client
             consumer = client.consumer(
                 plan.topic,
                 plan.name,
                 kind=plan.kind,
                 mode=plan.mode,
-                name=str(self.process),
+                name=str(self),
                 policy=plan.policy,
                 credit_bytes=plan.credit_bytes,
                 close_timeout=10.0,
+                copies=self.copies,
             )
             try:
                 await consumer.open()
@@ -52,15 +68,25 @@ class ConsumerProgram(Program):
             self._confirm(self._unconfirmed)
 
     async def _work(self, consumer: headpond.Consumer) -> None:
+        taken = 0
         while True:
-            message = await consumer.receive(self.slow_s(IDLE_S))
+            leaves = 0 < self.plan.stay <= taken
+            message = None if leaves else await consumer.receive(self.slow_s(IDLE_S))
+            self._look()
             if message is not None:
                 self._hands.append((self._delivered(message), message))
-            elif self.actor.ending and not self._hands:
+                taken += 1
+            elif not self._hands and (leaves or self.role.ending):
                 return
             if self._hands and (message is None or len(self._hands) >= self.plan.hold):
                 await asyncio.sleep(self.random.random() * self.plan.think_s)
                 await self._settle(consumer)
+
+    def _look(self) -> None:
+        """A connection was made after the last look at which it was not there."""
+        if self._client.reconnects != self._reconnects:
+            self._reconnects, self._connected_s = self._client.reconnects, self._looked_s
+        self._looked_s = self.now_s()
 
     def _delivered(self, message: headpond.Message) -> Delivered:
         delivered = Delivered(
@@ -75,7 +101,8 @@ class ConsumerProgram(Program):
             message.key,
             message.attempt,
             self.now_s(),
-            self.node.starts,
+            self._starts(),
+            self._connected_s,
         )
         self.history.add(delivered)
         self.note(
@@ -86,11 +113,8 @@ class ConsumerProgram(Program):
     async def _settle(self, consumer: headpond.Consumer) -> None:
         chance = self.random
         delivered, message = self._hands.pop(0 if chance.random() < 0.8 else chance.randrange(len(self._hands)))
-        how = (
-            "nack"
-            if chance.random() < (0.0 if self.actor.calm else self.plan.refuse)
-            else chance.choice(["ack"] * 9 + ["skip"])
-        )
+        refused = chance.random() < self.plan.refuse or (message.key and message.key == self.plan.poison)
+        how = "nack" if refused and not self.role.calm else chance.choice(["ack"] * 9 + ["skip"])
         settled = Settled(delivered, how, self.now_s())
         self.history.add(settled)
         self.note(f"{how}s {delivered.shard}/{delivered.entry}")
@@ -102,6 +126,7 @@ class ConsumerProgram(Program):
             self._confirm(before)
 
     def _confirm(self, settled: list[Settled]) -> None:
+        self._look()
         for each in list(settled):
-            each.confirmed_s = self.now_s()
+            self.history.change(each, confirmed_s=self.now_s(), confirmed_starts=self._starts())
             self._unconfirmed.remove(each)

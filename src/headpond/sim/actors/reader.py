@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import headpond
-from headpond.sim.actors.actor import Actor, Program, value_of
+from headpond.sim.actors.program import Program, Role, value_of
 from headpond.sim.history import Gone, Seen
 from headpond.sim.plan import ReaderPlan
-from headpond.sim.process import Process
 
 
 class ReaderProgram(Program):
-    def __init__(self, actor: Actor, process: Process, life: int, plan: ReaderPlan, url: str) -> None:
-        super().__init__(actor, process, life)
+    def __init__(self, role: Role, life: int, plan: ReaderPlan, url: str) -> None:
+        super().__init__(role, life)
         self.plan = plan
         self.url = url
         self._next: dict[int, tuple[int, int]] = {}
@@ -19,7 +18,7 @@ class ReaderProgram(Program):
 
     async def run(self) -> None:
         async with self.connect(self.url) as client, client.reader(self.plan.topic) as reader:
-            while not self.actor.ending:
+            while not self.role.ending:
                 for shard, ends in enumerate(await reader.ends()):
                     entry, _ = self._next.get(shard, (0, 0))
                     if entry < ends.entry_next:
@@ -33,7 +32,7 @@ class ReaderProgram(Program):
             for batch in part.batches:
                 for message in batch.messages():
                     seen = (plan.topic, plan.node, shard, message.entry, value_of(message), message.key)
-                    self.history.add(Seen(*seen, str(self.process), self.now_s()))
+                    self.history.add(Seen(*seen, str(self), self.now_s()))
             for lost in part.lost:
                 self.history.add(Gone(plan.topic, plan.node, *lost))
             self._next[shard] = (part.entry_next, part.incarnation)

@@ -7,25 +7,26 @@ committed. A task may run twice at a time; the driver commits the stage that com
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 import headpond
-from headpond.model.errors import HeadpondError
-from headpond.sim.actors.actor import Actor, Program
-from headpond.sim.history import Batch
+from headpond.model.errors import BatchDiffers, BatchOutOfTurn, HeadpondError
+from headpond.sim.actors.program import Program, Role
+from headpond.sim.history import Batch, Broken
+from headpond.sim.loop import SimLoop
 from headpond.sim.plan import WriterPlan
-from headpond.sim.process import Machine, Process
+from headpond.sim.process import Machine
 
 TIMEOUT_S = 15.0
 """How long a driver waits for a task, before it starts it again."""
 
 
 class DriverProgram(Program):
-    def __init__(
-        self, actor: Actor, process: Process, life: int, plan: WriterPlan, url: str, tasks: Machine
-    ) -> None:
-        super().__init__(actor, process, life)
+    def __init__(self, role: Role, life: int, plan: WriterPlan, url: str, tasks: Machine) -> None:
+        super().__init__(role, life)
         self.plan = plan
         self.url = url
         self._tasks = tasks
@@ -33,11 +34,11 @@ class DriverProgram(Program):
     async def run(self) -> None:
         number = self._checkpoint()
         async with self.connect(self.url) as client, client.writer(self.plan.name, timeout=30.0) as writer:
-            while not self.actor.ending:
+            while not self.role.ending:
                 number += 1
                 batch = self._batch_of(number)
                 await self._commit(writer, batch)
-                batch.noted = True
+                self.history.change(batch, noted=True)
                 await self.rest(self.random.random() * self.plan.pause_s)
 
     def _checkpoint(self) -> int:
@@ -50,13 +51,26 @@ class DriverProgram(Program):
     async def _commit(self, writer: headpond.Writer, batch: Batch) -> None:
         number = batch.number
         stages = await asyncio.gather(*(self._stage(rows) for rows in batch.rows))
+        await self.rest(self.random.random() * self.plan.think_s)
         self.note(f"commits batch {number}")
         done = await writer.commit(number, stages)
-        batch.committed = True
+        self.history.change(batch, committed=True)
         self.note(f"batch {number} is {done.outcome}")
         if self.random.random() < 0.2:  # it crashed before it noted that, and repeats the batch
             stages = await asyncio.gather(*(self._stage(rows) for rows in batch.rows))
             self.note(f"repeats batch {number}: {(await writer.commit(number, stages)).outcome}")
+        if self.plan.other_rows and self.random.random() < self.plan.other_rows:
+            await self._commit_others(writer, number, sum(map(len, batch.rows)))
+
+    async def _commit_others(self, writer: headpond.Writer, number: int, rows: int) -> None:
+        """The node must refuse the batch: it has another one under this number."""
+        stage = await self._stage([b"other rows"] * rows)
+        try:
+            done = await writer.commit(number, [stage])
+        except (BatchDiffers, BatchOutOfTurn) as refused:
+            self.note(f"batch {number} with other rows: {refused.code}")
+        else:
+            self.history.add(Broken(f"batch {number} of {self.name} with other rows is {done.outcome}"))
 
     def _batch_of(self, number: int) -> Batch:
         for batch in self._batches():
@@ -76,23 +90,25 @@ class DriverProgram(Program):
     async def _stage(self, rows: list[bytes]) -> headpond.Stage:
         """The stage of a task; a task that is lost or slow is run again, perhaps beside the first."""
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        here = loop.process
         done: asyncio.Future[headpond.Stage] = loop.create_future()
         while not done.done():
             for _ in range(2 if self.random.random() < self.plan.speculation else 1):
                 process = self._tasks.start(f"{self.name} task")
-                process.spawn(self._task(rows, done))
+                process.spawn(self._task(rows, partial(loop.call_in, here, 0.0, _finish, done)))
                 process.kill_after = 1 if self.random.random() < self.plan.lost_tasks else None
             await asyncio.wait([done], timeout=TIMEOUT_S)
         return done.result()
 
-    async def _task(self, rows: list[bytes], done: asyncio.Future[headpond.Stage]) -> None:
+    async def _task(self, rows: list[bytes], report: Callable[[headpond.Stage], object]) -> None:
         try:
             async with self.connect(self.url) as client, client.writer(self.name, timeout=10.0) as writer:
                 stage = await writer.stage(self.plan.topic, pa.table({"value": pa.array(rows, pa.binary())}))
         except HeadpondError as error:
             self.note(f"a task failed: {error.code}")
             return
-        self.process.loop.call_in(self.process, 0.0, _finish, done, stage)
+        report(stage)
 
 
 def _finish(done: asyncio.Future[headpond.Stage], stage: headpond.Stage) -> None:

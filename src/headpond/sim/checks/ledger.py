@@ -1,4 +1,4 @@
-"""The ledger balances: every account adds up, and the log's account says how many messages the log has."""
+"""The ledger balances: accounts add up, know how each message was settled, and count what the log has."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ def check(history: History, plan: Plan) -> Iterator[str]:
         ledger = accounts.ledger
         if not ledger.balanced:
             yield f"{accounts.topic} at {accounts.node}: {ledger}"
+        for each in ledger.subscriptions:
+            if each.account.unknown:
+                yield f"{accounts.topic} at {accounts.node}: {each.account}"
         topic = plan.topic(accounts.topic)
         if topic.kind == "state" or topic.soft_ttl is not None:
             continue

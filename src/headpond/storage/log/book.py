@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.ledger import OTHERS, ProducerAccount, count_reason, sum_producers
 from headpond.model.ranges import RangeSet
 
@@ -225,7 +226,7 @@ class Book:
         """Takes the tally of a block from an event in the log."""
         try:
             tally = _decoder.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except UNDECODABLE:
             return
         counted = self.tallies.get(block, BlockTally())  # from the records themselves
         tally.stored, tally.messages = counted.stored, counted.messages
@@ -291,6 +292,6 @@ def refusal_code(body: bytes) -> str:
     """The reason of a refusal, from the body of its record."""
     try:
         code = msgspec.msgpack.decode(body)[0]
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError, TypeError, KeyError):
+    except (*UNDECODABLE, IndexError, TypeError, KeyError):
         return "unknown"
     return code[:64] if isinstance(code, str) else "unknown"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadFrame
 from headpond.model.ranges import RangeSet
 from headpond.storage.log.book import Book, BookImage
@@ -207,7 +208,7 @@ class Marks:
     def decode(cls, data: bytes) -> Marks:
         try:
             images = _decoder.decode(data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNDECODABLE as error:
             raise BadFrame(f"the marks of a log file cannot be decoded: {error}") from error
         book = images.pop().book if images else None
         if book is None:

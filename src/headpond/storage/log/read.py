@@ -105,7 +105,7 @@ def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> Wal
 
 def _follower(file: DiskFile, end: int, expected: int) -> Accept:
     """Accepts a frame behind bad bytes if it stands in its own place and its entries are not older."""
-    return lambda offset, frame: belongs(frame, expected) and stands_here(file, offset, end)
+    return lambda offset, frame, led: belongs(frame, expected) and stands_here(file, offset, end, led=led)
 
 
 def belongs(frame: Frame, entry: int) -> bool:
@@ -124,8 +124,8 @@ def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes:
     end_entry, end_offset = first, 0
     size = file.size()
 
-    def accept(offset: int, frame: Frame) -> bool:
-        return belongs(frame, end_entry) and stands_here(file, offset, size)
+    def accept(offset: int, frame: Frame, led: bool) -> bool:
+        return belongs(frame, end_entry) and stands_here(file, offset, size, led=led)
 
     for item in scan(file, shard=shard, accept=accept):
         if isinstance(item, Bad):

@@ -185,13 +185,16 @@ class Replay:
             self.state.named = True
         self.first_write_ended = self.first_write_ended or type_ == FrameType.STATUS
         if type_ == _SEGMENT and len(body) >= RECORD_HEADER_BYTES:
-            self._take_record(item)
+            try:
+                self._take_record(item)
+            except BadFrame:  # a stub that is none
+                self.bad = Bad(item.offset, item.end)
         elif type_ == FrameType.STATUS:
             self._take_status(item)
         elif type_ == FrameType.RECORD:
             self._take_event(item)
         elif type_ == FrameType.TITLE:
-            self._take_title(body)
+            self._take_title(item.frame)
         elif type_ == FrameType.MARKS and trust_marks and not self.head_seen:
             self._take_marks(body)
             self.state.head_bytes = item.end
@@ -251,20 +254,24 @@ class Replay:
         elif isinstance(event, BlockTallied):
             self.state.marks.book.restore(event.block, event.tally)
 
-    def _take_title(self, body: bytes) -> None:
+    def _take_title(self, frame: Frame) -> None:
         try:
-            title, wanted = decode_title(body)[2], self.place.title
+            title, wanted = decode_title(frame.body)[2], self.place.title
         except BadFrame:
             return
         if title.topic_uuid != wanted.topic_uuid:
             raise BadData(f"{self.file.path} belongs to topic {title.topic}, not to {wanted.topic}")
+        if frame.shard != self.place.shard:
+            raise BadData(f"{self.file.path} belongs to shard {frame.shard}, not to {self.place.shard}")
         self.state.outdated = title.schemas != wanted.schemas
 
     def _take_marks(self, body: bytes) -> None:
-        head, damaged, incarnations, marks = decode_marks_body(body)
         state = self.state
-        state.incarnations = incarnations
-        state.marks = Marks.decode(marks)
+        try:
+            head, damaged, state.incarnations, marks = decode_marks_body(body)
+            state.marks = Marks.decode(marks)
+        except BadFrame as error:  # as another version wrote it: rot does not get past the checksum
+            raise BadData(f"{self.file.path}: {error.message}") from error
         state.kept = max(state.kept, head.kept)
         state.stored_at_us = max(state.stored_at_us, head.stored_at_us)
         for start, end in damaged:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from headpond.model.bounds import NUMBER_MAX, Number, check_values
+from headpond.model.bounds import NUMBER_MAX, UNDECODABLE, Number, check_values
 from headpond.model.errors import BadFrame, BadRequest, HeadpondError, LimitReached
 from headpond.wire.control.access import AccessOperation
 from headpond.wire.control.catalog import CatalogOperation
@@ -110,7 +110,7 @@ def decode_control(frame_type: int, body: bytes) -> Control:
     """The message in a frame; raises ``BadFrame`` if the body cannot be decoded."""
     try:
         message: Control = _decoders[frame_type].decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadFrame(f"cannot decode a {FrameType(frame_type).name} frame: {error}") from error
     return message
 
@@ -136,7 +136,7 @@ def read_misfit(frame_type: int, body: bytes) -> Misfit | None:
         match msgspec.msgpack.decode(body):
             case [int(number), *_] as values if kind is not None and 0 <= number <= NUMBER_MAX:
                 return Misfit(kind, number, _misfit_error(kind, values))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+    except (*UNDECODABLE, TypeError):
         pass
     return None
 

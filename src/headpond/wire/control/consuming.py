@@ -310,6 +310,8 @@ class Subscribe(Control, frozen=True):
     )
     """The last record of each shard that the consumer knows. If the log has other records there, the answer is
     ERROR incarnation-changed: the consumer's entries mean other messages."""
+    refused: ShardSpans | None = None
+    """Those of ``seen`` that the application has refused, while the node may not know of it yet."""
 
 
 class Subscribed(Control, frozen=True):

@@ -13,7 +13,7 @@ the column, what it is and what it would have to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -83,10 +83,23 @@ def decode_schema(data: bytes) -> pa.Schema:
         raise SchemaMismatch(f"a schema of {len(data):,} bytes; at most {SCHEMA_BYTES_MAX:,} are allowed")
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(data))
+        list(texts_of(schema))
         check_columns(schema)
     except _FAULTS as error:
         raise SchemaMismatch(f"a schema that cannot be read: {error}") from error
     return schema
+
+
+def texts_of(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """The names and time zones of columns, also inside of nested types.
+
+    Arrow takes any bytes for such a text. If they are not UTF-8, a ``UnicodeDecodeError`` comes from here, not
+    from a reader of the rows.
+    """
+    for field in fields:
+        yield field.name
+        yield getattr(field.type, "tz", None) or ""
+        yield from texts_of(field.type.field(index) for index in range(field.type.num_fields))
 
 
 def shown_schema(schema: pa.Schema) -> str:
