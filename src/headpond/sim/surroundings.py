@@ -64,19 +64,17 @@ def simulated(loop: SimLoop, seed: str) -> Iterator[None]:
         (os, "getpid", lambda: 1),
     ]
     undo: list[tuple[Any, str, Any]] = [(cursor, "REACH_MIN", cursor.REACH_MIN)]
+    undo += [(module, name, getattr(module, name)) for module, name, _ in calls]
     cursor.REACH_MIN = REACH_MIN
-    for module, name, call in calls:
-        real = getattr(module, name)
-        shared = [] if module in (slot, refill_send) else _aliases(real)
-        for place, alias in [(module, name), *shared]:
-            undo.append((place, alias, real))
-            setattr(place, alias, call)
+    shared = [(getattr(module, name), call) for module, name, call in calls if name != "OsDisk"]
+    imported = _aliases(shared)
+    undo += [(place, alias, getattr(place, alias)) for place, alias, _ in imported]
+    for place, alias, call in [*calls, *imported]:
+        setattr(place, alias, call)
     try:
         yield
     finally:
-        for module, name, call in calls:  # modules that were imported meanwhile took it by name
-            real = next(real for place, alias, real in undo if (place, alias) == (module, name))
-            undo += [(place, alias, real) for place, alias in _aliases(call)]
+        undo += _aliases([(call, real) for real, call in shared])  # of modules that were imported meanwhile
         for place, alias, real in undo:
             setattr(place, alias, real)
 
@@ -86,12 +84,13 @@ def _caller(loop: SimLoop) -> Process:
     return loop.process
 
 
-def _aliases(real: Any) -> list[tuple[Any, str]]:
-    """Where the product has imported a function by name."""
+def _aliases(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
+    """Where the product has imported the first of a pair by name, each with the second."""
+    by_id = {id(first): second for first, second in pairs}
     return [
-        (module, alias)
+        (module, alias, by_id[id(value)])
         for path, module in list(sys.modules.items())
         if path.startswith("headpond.")
         for alias, value in list(vars(module).items())
-        if value is real
+        if id(value) in by_id
     ]

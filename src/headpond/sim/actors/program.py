@@ -91,7 +91,7 @@ class Program(ABC):
             ping_after=self.slow_s(1.0),
             dead_after=self.slow_s(3.0),
             request_timeout=10.0,
-            backoff=Backoff(0.02, 1.0, self.random.random),
+            backoff=Backoff(0.02, self.slow_s(1.0), self.random.random),
         )
 
 
