@@ -72,9 +72,14 @@ def run(
 
     chosen = range(first, first + seeds) if seed is None else [seed]
     plans = [replace(plan_of(number, scenario), kill_at=tuple(kill_at or ())) for number in chosen]
+    named = 0
     with progress_line("starting") as show:
 
         def progress(board: Scoreboard) -> None:
+            nonlocal named
+            for failure in board.failures[named:]:  # at once: a long run may have hours to go
+                note(f"{_name(failure)}: {failure.violations[0]}")
+            named = len(board.failures)
             if show is not None:
                 show(_progress(board, len(plans)))
 
