@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -163,6 +163,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     successor: Text = ""
     """The URL of a node with the same topics: this node sends its clients there when it stops; `--successor`
     (several_nodes.md#redirects)."""
+    cluster: Text = ""
+    """The NATS servers of a cluster, such as `nats://a:4222,b:4222,c:4222`; `--cluster` (cluster.md). Empty:
+    the node is alone."""
+    group: Name = "main"
+    """The group of nodes with the same content; `--group`."""
+    member: Text = ""
+    """The name of this node in its group; `--member`. Empty: its host and port."""
+    advertise: Text = ""
+    """The URL at which clients reach this node, if it is not the one that it listens on; `--advertise`."""
+    confirm: Literal["journal", "journal+standby"] = "journal"
+    """When a change in a cluster is durable: most servers have it on disk, or a standby node has it too."""
+    stream_bytes: ByteCount = 8 * 1024 * MIB
+    """The room of the group's stream: changes that fewer than two nodes have synced stay there."""
     create_on_first_use: bool | None = None
     """Whether a producer or consumer may create the topic it names; a tenant, product or component can differ
     (tenancy.md). Unset: on if the node listens on loopback only."""

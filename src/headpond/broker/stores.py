@@ -8,6 +8,7 @@ leaves a new seal.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -63,7 +64,9 @@ class Stores:
         self.deleted: dict[bytes, Topic] = {}
         """Deleted topics with a write under way."""
         self.rounds = CommitRounds(
-            generation_bytes=settings.log.commit_journal_bytes, alone_max=settings.threads, clock_us=clock_us
+            generation_bytes=settings.log.commit_journal_bytes,
+            alone_max=sys.maxsize if disk.ordered else settings.threads,
+            clock_us=clock_us,
         )
         self.long_work = LongWork()
         self._disk = disk

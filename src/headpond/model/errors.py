@@ -128,6 +128,13 @@ class NodeStopping(HeadpondError):
     """The URL of the node that replaces it, if it names one."""
 
 
+class NotActive(NodeStopping):
+    """The node is a standby of its group: another one is active."""
+
+    code = "not-active"
+    default_hint = "Give the client the addresses of all members; it finds the active one by itself."
+
+
 class TlsFailed(HeadpondError):
     """The two sides of a connection did not agree on TLS, or one did not trust the other's certificate."""
 

@@ -15,14 +15,15 @@
     runs/           the number of this run, and whether the last one ended cleanly (a journal)
     commits/        writes of many logs that one sync made durable
     topics/UUID/SHARD/   the logs
+    cluster/        how far the folder of a cluster's member is; a folder that is being copied has no NODE yet
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -35,6 +36,7 @@ from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 FORMAT = 1
 NODE_FILE = "NODE"
+CLUSTER_FOLDER = "cluster"
 _HARMLESS = ("LOCK", f"{NODE_FILE}.new", "lost+found")
 
 
@@ -57,15 +59,8 @@ def open_error(folder: Path, error: OSError) -> HeadpondError:
     return DiskFull(f"{reason}; {free}", hint=hint)
 
 
-class MeasuredDisk(Disk, Protocol):
-    """A disk whose ``free_bytes`` is the last measurement, so that the loop never waits for it."""
-
-    def measure(self, after_s: float = 0.0) -> None:
-        """Measures the free room, unless the last measurement is younger than ``after_s``."""
-
-
 class NodeDisk(OsDisk):
-    """The disk of a node. ``free_bytes`` is the last measurement, so that the loop never waits for the disk."""
+    """The disk of a node: a ``MeasuredDisk``."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -88,12 +83,18 @@ class NodeDisk(OsDisk):
             except OSError:
                 self._free_bytes = None
 
+    def when_durable(self, then: Callable[[OSError | None], None]) -> None:
+        """A sync returns when it is done."""
+        then(None)
+
 
 def lock_folder(folder: Path) -> NodeDisk:
     """Opens and locks a data folder. Nothing is written, not even a lock, to a folder of other files."""
     try:
         disk = NodeDisk(folder)
-        if not disk.exists(NODE_FILE) and any(name not in _HARMLESS for name in disk.list("")):
+        names = disk.list("")
+        empty = CLUSTER_FOLDER in names or all(name in _HARMLESS for name in names)
+        if not disk.exists(NODE_FILE) and not empty:
             raise BadData(f"the data folder {folder} is not empty and has no NODE file, so it is not a node's")
         disk.lock()
     except OSError as error:

@@ -12,6 +12,7 @@ import ssl
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -22,6 +23,10 @@ from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
 from headpond.node.data_folder import NodeDisk, lock_folder, open_error, open_identity
 from headpond.node.server import Server, clock_us, now_us
+from headpond.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from headpond.node.http.server import HttpServer
 
 logger = logging.getLogger("headpond.node")
 
@@ -113,7 +118,8 @@ def _reload(certificates: Certificates | None) -> None:
         logger.info("SIGHUP: read the certificate again")
 
 
-async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: OnReady) -> None:
+def watch_signals(settings: Settings) -> tuple[asyncio.Event, ssl.SSLContext | None]:
+    """The event of SIGTERM or SIGINT, and the context whose certificates SIGHUP reads again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -121,24 +127,43 @@ async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: O
     tls = tls_context(settings)
     certificates = None if tls is None else Certificates(settings, tls)
     loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, _reload, certificates)
-    server = Server(disk, core, settings, tls)
-    url = await server.start()
-    http = None
-    if settings.http:
-        from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
+    return stopped, tls
 
-        http = HttpServer(server, settings, tls)
-        try:
-            await http.start()
-        except BaseException:
-            await server.stop()
-            raise
-    on_ready(url, http.url if http is not None else None)
+
+class Service:
+    """A node that serves clients, with HTTP if its settings say so."""
+
+    def __init__(self, server: Server, settings: Settings, tls: ssl.SSLContext | None) -> None:
+        self.server = server
+        self._http: HttpServer | None = None
+        if settings.http:
+            from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
+
+            self._http = HttpServer(server, settings, tls)
+
+    async def start(self, on_ready: OnReady, listening: tuple[asyncio.Server, Address] | None = None) -> None:
+        url = await self.server.start(listening)
+        if self._http is not None:
+            try:
+                await self._http.start()
+            except BaseException:
+                await self.server.stop()
+                raise
+        on_ready(url, self._http.url if self._http is not None else None)
+
+    async def stop(self) -> None:
+        logger.info("stopping")
+        if self._http is not None:
+            await self._http.stop()
+        await self.server.stop()
+
+
+async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: OnReady) -> None:
+    stopped, tls = watch_signals(settings)
+    service = Service(Server(disk, core, settings, tls), settings, tls)
+    await service.start(on_ready)
     await stopped.wait()
-    logger.info("stopping")
-    if http is not None:
-        await http.stop()
-    await server.stop()
+    await service.stop()
 
 
 def _raise_file_limit() -> None:
@@ -150,30 +175,41 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def open_core(disk: Disk, settings: Settings) -> NodeCore:
+    """Recovers the data folder, and logs what it found. Does IO."""
+    identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
+    core = NodeCore(
+        disk,
+        settings,
+        node=identity.node,
+        software=f"headpond {__version__}",
+        now_us=now_us,
+        clock_us=clock_us,
+        new_uuid=lambda: uuid.uuid4().bytes,
+        vitals=process_vitals,
+    )
+    for line in core.stores.recovered:
+        logger.warning("%s", line)
+    return core
+
+
 def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> None:
     """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
     settings.check_places()  # errors come before anything is opened
     tls_context(settings)
     _raise_file_limit()
+    if settings.cluster:
+        from headpond.node.member import run_member  # a node that is alone loads nothing of NATS
+
+        run_member(settings, on_ready)
+        return
     folder = Path(settings.data).expanduser()
     disk = lock_folder(folder)
     try:
         try:
-            identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
-            core = NodeCore(
-                disk,
-                settings,
-                node=identity.node,
-                software=f"headpond {__version__}",
-                now_us=now_us,
-                clock_us=clock_us,
-                new_uuid=lambda: uuid.uuid4().bytes,
-                vitals=process_vitals,
-            )
+            core = open_core(disk, settings)
         except OSError as error:
             raise open_error(folder, error) from error
-        for line in core.stores.recovered:
-            logger.warning("%s", line)
         try:
             check_secure(settings, guarded=core.stores.tokens.guarded)
             uvloop.run(_serve(disk, core, settings, on_ready))

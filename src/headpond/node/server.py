@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import cast
 
 from headpond.broker.catalog.topics import TOPICS_FOLDER
@@ -24,11 +25,10 @@ from headpond.broker.session import Session
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
-from headpond.node.data_folder import MeasuredDisk
 from headpond.node.links.links import Peers
 from headpond.node.memory_transport import MemoryTransport, connect_in_memory
 from headpond.storage.commit_lane import Committer, Write
-from headpond.storage.disk import is_disk_full
+from headpond.storage.disk import MeasuredDisk, is_disk_full
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import encode_control
@@ -153,8 +153,11 @@ class Server:
         settings: Settings,
         tls: ssl.SSLContext | None = None,
         threads: Callable[..., Executor] = ThreadPoolExecutor,
+        certain: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``certain``: whether no other node serves this data; while it is not, clients get nothing."""
         self.core = core
+        self._certain = certain
         self._tls = tls
         self._disk = disk
         self._settings = settings
@@ -182,9 +185,11 @@ class Server:
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def start(self) -> str:
-        """Listens; returns the URL that clients use."""
-        self._listener, address = await listen(self._accept, self._settings.address, self._settings, self._tls)
+    async def start(self, listening: tuple[asyncio.Server, Address] | None = None) -> str:
+        """Listens, unless somebody does who calls ``accept``; returns the URL that clients use."""
+        if listening is None:
+            listening = await listen(self.accept, self._settings.address, self._settings, self._tls)
+        self._listener, address = listening
         self.url = address.url
         self._tasks = [self._loop.create_task(each) for each in (self._tick(), self._measure_disk())]
         self.core.watermark.lack()  # logs a disk that is full already
@@ -226,7 +231,7 @@ class Server:
         await self._loop.run_in_executor(self._writers, self.core.close)
         self._writers.shutdown(wait=True)
 
-    def _accept(self) -> ClientConnection:
+    def accept(self) -> ClientConnection:
         self._numbers += 1
         return ClientConnection(self, self._numbers)
 
@@ -356,7 +361,7 @@ class Server:
 
     def drain(self) -> None:
         """Carries out the effects of the core."""
-        if self._closed:  # a thread closes the files
+        if self._closed or not self._certain():  # a thread closes the files
             return
         for effect in self.core.effects():
             self._do(effect)
@@ -427,6 +432,12 @@ class Server:
             logger.exception("writing %s failed", lane.name)
             error = OSError(errno.EIO, f"internal fault: {failure}")
         self._disk.measure(MEASURE_FULL_S)
+        if error is None:
+            self._disk.when_durable(partial(self._report_write, lane, write))
+        else:
+            self._report_write(lane, write, error)
+
+    def _report_write(self, lane: Committer, write: Write, error: OSError | None) -> None:
         self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
 
     def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:

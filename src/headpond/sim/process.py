@@ -24,6 +24,7 @@ from headpond.storage.folder_lock import LOCK_NAME
 from headpond.storage.memory_disk import Keep, MemoryDisk
 
 Result = TypeVar("Result")
+Paths = list[str]
 
 EPOCH_US = 1_700_000_000_000_000
 """The time of day on a machine with a right clock when a run begins."""
@@ -248,7 +249,9 @@ class SimExecutor(Executor):
 
 
 class ProcessDisk:
-    """A folder of the machine's disk as one process has it; the Disk protocol."""
+    """A folder of the machine's disk as one process has it; the ``MeasuredDisk`` protocol."""
+
+    ordered = False
 
     def __init__(self, process: Process, disk: MemoryDisk, folder: str = "") -> None:
         self._process = process
@@ -295,6 +298,12 @@ class ProcessDisk:
 
     def measure(self, after_s: float = 0.0) -> None:
         """Its free room needs no measuring."""
+
+    def when_durable(self, then: Callable[[OSError | None], None]) -> None:
+        then(None)
+
+    def paths(self) -> Paths:
+        return [path[len(self._folder) :] for path in self._disk.paths() if path.startswith(self._folder)]
 
     def lock(self) -> None:
         owner = self._process.machine.locks.setdefault(self._folder, self._process)

@@ -7,7 +7,7 @@ disk gives. ``SalvagedFile`` reads a file around the places that its disk can no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import EDQUOT, EIO, ENOSPC
 from typing import Protocol
 
@@ -51,6 +51,10 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A folder tree on which files live."""
 
+    @property
+    def ordered(self) -> bool:
+        """Whether changes of all files become durable together and in their order, without a sync each."""
+
     def create(self, path: str) -> DiskFile:
         """Creates a file for reading and writing, and its folders; fails if the file exists."""
 
@@ -75,6 +79,19 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int:
         """Free space."""
+
+
+class MeasuredDisk(Disk, Protocol):
+    """The disk of a node. ``free_bytes`` is the last measurement, so that the loop never waits for it."""
+
+    def measure(self, after_s: float = 0.0) -> None:
+        """Measures the free room, unless the last measurement is younger than ``after_s``."""
+
+    def when_durable(self, then: Callable[[OSError | None], None]) -> None:
+        """Calls ``then``, in any thread, when everything that was changed and synced before is durable."""
+
+    def paths(self) -> list[str]:
+        """The paths of all files."""
 
 
 SALVAGE_BYTES = 4096

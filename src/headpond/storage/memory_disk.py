@@ -112,19 +112,14 @@ class _Fault:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A change of names that is not durable yet."""
-
-    path: str
-    node: FileImage | None
-    """None if the file was removed."""
-    old: str = ""
-    """The former name of a renamed file."""
+_Change = dict[str, FileImage | None]
+"""Names that change together and are not durable yet; None if a name is gone."""
 
 
 class MemoryDisk:
     """A disk in memory that can lose power, rot and fail."""
+
+    ordered = False
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -136,6 +131,8 @@ class MemoryDisk:
         self._names: dict[str, FileImage] = {}
         self._durable_names: dict[str, FileImage] = {}
         self._changes: list[_Change] = []
+        self._trees: set[str] = set()
+        """Folders that were removed with everything in them."""
         self._faults: list[_Fault] = []
         self._power_left: int | None = None
         self._lock = threading.RLock()
@@ -148,7 +145,7 @@ class MemoryDisk:
             if path in self._names:
                 raise _error(errno.EEXIST, path)
             node = self._names[path] = FileImage()
-            self._changes.append(_Change(path, node))
+            self._changes.append({path: node})
             return MemoryFile(self, node, path, writable=True)
 
     def open(self, path: str, *, writable: bool = False) -> MemoryFile:
@@ -174,14 +171,14 @@ class MemoryDisk:
             node = self._node(path)
             del self._names[path]
             self._names[new_path] = node
-            self._changes.append(_Change(new_path, node, path))
+            self._changes.append({path: None, new_path: node})
 
     def remove(self, path: str) -> None:
         with self._lock:
             self.note("remove", path)
             self._node(path)
             del self._names[path]
-            self._changes.append(_Change(path, None))
+            self._changes.append({path: None})
 
     def remove_tree(self, folder: str) -> None:
         with self._lock:
@@ -189,17 +186,27 @@ class MemoryDisk:
             assert prefix != "/", "the root itself is not removed"
             for path in [path for path in self._names if path.startswith(prefix)]:
                 self.remove(path)
+            self._trees.add(prefix)
 
     def sync_folder(self, folder: str) -> None:
         with self._lock:
             self.note("sync_folder", folder)
             folder = folder.strip("/")
-            waiting = []
+            trees = tuple(each for each in self._trees if each[:-1].rpartition("/")[0] == folder)
+            self._trees -= set(trees)  # the names of folders that are gone
+            waiting: list[_Change] = []
             for change in self._changes:
-                if change.path.rpartition("/")[0] == folder:
-                    _apply(self._durable_names, change)
-                else:
-                    waiting.append(change)
+                rest = {}
+                for path, node in change.items():
+                    inside = path.rpartition("/")[0] == folder
+                    if inside and path in self._names:
+                        self._durable_names[path] = self._names[path]
+                    elif inside or (path.startswith(trees) and path not in self._names):
+                        self._durable_names.pop(path, None)
+                    else:
+                        rest[path] = node
+                if rest:
+                    waiting.append(rest)
             self._changes = waiting
 
     def free_bytes(self) -> int:
@@ -217,6 +224,7 @@ class MemoryDisk:
                 if keep == "all" or (keep == "some" and self._random.random() < 0.5):
                     _apply(self._durable_names, change)
             self._changes = []
+            self._trees = set()
             self._names = dict(self._durable_names)
             for path in sorted(self._names):
                 self._names[path].crash(keep, self._random)
@@ -413,6 +421,8 @@ def _error(code: int, path: str) -> OSError:
 
 
 def _apply(names: dict[str, FileImage], change: _Change) -> None:
-    names.pop(change.old or change.path, None)
-    if change.node is not None:
-        names[change.path] = change.node
+    for path, node in change.items():
+        if node is None:
+            names.pop(path, None)
+        else:
+            names[path] = node

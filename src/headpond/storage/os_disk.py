@@ -16,6 +16,7 @@ from pathlib import Path
 from headpond.model.errors import DataLocked
 from headpond.storage.folder_lock import FolderLock
 
+Names = list[str]
 LOCK_NAME = "LOCK"
 _PARTS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
 _CANNOT_PREALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
@@ -23,6 +24,8 @@ _CANNOT_PREALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, e
 
 class OsDisk:
     """The folder ``root`` and everything below it; created, for its owner alone, if it does not exist."""
+
+    ordered = False
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -81,6 +84,14 @@ class OsDisk:
     def free_bytes(self) -> int:
         room = os.statvfs(self.root)
         return room.f_bavail * room.f_frsize
+
+    def paths(self) -> Names:
+        """The paths of all files."""
+        return sorted(
+            str(Path(folder, name).relative_to(self.root))
+            for folder, _, names in os.walk(self.root)
+            for name in names
+        )
 
     def lock(self) -> None:
         """Locks the folder for this process; ``DataLocked`` names the process that holds it."""

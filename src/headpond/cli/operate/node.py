@@ -19,6 +19,10 @@ KEY_HELP = "The key of the certificate, unless it is in the same file."
 CLIENT_CA_HELP = "Accept only clients with a certificate from these authorities."
 INSECURE_HELP = "Allow other machines to connect without a token or TLS."
 SUCCESSOR_HELP = "The node that clients switch to when this node stops."
+CLUSTER_HELP = "Be a member of a cluster over these NATS servers, for example nats://a:4222,b:4222,c:4222."
+GROUP_HELP = "With --cluster: the group of nodes with the same content. [default: main]"
+MEMBER_HELP = "With --cluster: the name of this node in its group. [default: its host and port]"
+ADVERTISE_HELP = "With --cluster: the URL at which clients reach this node, if it is not the one of --listen."
 
 
 @command()
@@ -33,6 +37,10 @@ def node(
     tls_client_ca: Annotated[str | None, option("--tls-client-ca", "FILE", CLIENT_CA_HELP)] = None,
     insecure: Annotated[bool, flag("--insecure", INSECURE_HELP)] = False,
     successor: Annotated[str | None, option("--successor", "URL", SUCCESSOR_HELP)] = None,
+    cluster: Annotated[str | None, option("--cluster", "URL", CLUSTER_HELP)] = None,
+    group: Annotated[str | None, option("--group", "NAME", GROUP_HELP)] = None,
+    member: Annotated[str | None, option("--member", "NAME", MEMBER_HELP)] = None,
+    advertise: Annotated[str | None, option("--advertise", "URL", ADVERTISE_HELP)] = None,
 ) -> None:
     """Run a node until SIGTERM or Ctrl-C.
 
@@ -55,6 +63,10 @@ def node(
         "tls_client_ca": tls_client_ca,
         "insecure": insecure or None,
         "successor": successor,
+        "cluster": cluster,
+        "group": group,
+        "member": member,
+        "advertise": advertise,
     }
     settings = Settings.load(None if config is None else str(config), overrides)
     if not settings.data:

@@ -1,0 +1,280 @@
+"""One member of a group, from its start to its end: standby, active, and its answers to the other members.
+
+The owner of a member calls ``become_active``, opens a node on ``active.disk``, and serves it until
+``active.ended``. Then the process ends, and begins again as a standby.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from headpond.cluster.active import Active
+from headpond.cluster.apply import Applier, Position, load_position, save_position
+from headpond.cluster.copy import BeginCopy, CopyQuestion, CopySource, EndCopy, ListCopy, ReadCopy, fetch_copy
+from headpond.cluster.journal import Journal, StreamState, Unreachable
+from headpond.cluster.records import ActiveMember
+from headpond.cluster.standby import InThread, Refuses, Standby, Trimmed
+from headpond.model.errors import BadData, NotActive
+from headpond.storage.disk import MeasuredDisk
+
+logger = logging.getLogger("headpond.cluster")
+
+TRIM_S = 5.0
+ASK_S = 2.0
+COPY_ASK_S = 10.0
+COPY_AGAIN_S = 1.0
+DURABLE_MEMBERS = 2
+"""A record leaves the stream when so many members have it synced in their folders."""
+FULL = 0.9
+"""The share of the stream's room that messages may fill; the rest is for records of the cluster itself."""
+
+Role = Literal["starting", "copying", "standby", "active"]
+
+
+class AskStatus(msgspec.Struct, tag="status"):
+    """Answered by a ``MemberStatus``."""
+
+
+class AskSwitch(msgspec.Struct, tag="switch"):
+    """The active member releases its place; answered by a ``MemberStatus``."""
+
+
+Question = AskStatus | AskSwitch | CopyQuestion
+_question: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
+
+
+class MemberStatus(msgspec.Struct):
+    member: str
+    role: Role
+    url: str
+    http: str
+    epoch: int
+    seq: int
+    """The last record that its folder has."""
+    durable_seq: int
+    """The last record of its last checkpoint."""
+    doubts: int = 0
+    void: int = 0
+    active: str = ""
+    """The member that it takes for the active one."""
+
+
+class News(msgspec.Struct, tag="n", array_like=True):
+    """How far a member is."""
+
+    member: str
+    active: bool
+    seq: int
+
+
+class Member:
+    def __init__(
+        self,
+        journal: Journal,
+        disk: MeasuredDisk,
+        me: ActiveMember,
+        in_thread: InThread,
+        refuses: Refuses,
+        *,
+        waits: bool = True,
+    ) -> None:
+        self.me = me
+        self.role: Role = "starting"
+        self.active: Active | None = None
+        self.switch_wanted = asyncio.Event()
+        """Another member should become the active one."""
+        self.stream: StreamState | None = None
+        """As last measured by the active member."""
+        self.handicap_s = 0.0
+        self._journal = journal
+        self._disk = disk
+        self._in_thread = in_thread
+        self._refuses = refuses
+        self._waits = waits
+        self._applier: Applier | None = None
+        self._standby: Standby | None = None
+        self._copies = CopySource(disk)
+        self._trimming: asyncio.Task[None] | None = None
+
+    @property
+    def active_member(self) -> ActiveMember | None:
+        """Who is active, as far as this member knows."""
+        if self.role == "active":
+            return self.me
+        return self._standby.active if self._standby is not None else None
+
+    def not_active(self) -> NotActive:
+        """The answer to a client of a member that is not the active one."""
+        active = self.active_member
+        at = f"; {active.member} is active" if active is not None else ""
+        error = NotActive(f"{self.me.member} is a standby of its group{at}")
+        error.successor = active.url if active is not None else ""
+        return error
+
+    async def become_active(self, on_certain: Callable[[], None], *, standby: bool = False) -> Active:
+        """Follows the stream until this member is the active one."""
+        await self._journal.answer(self._answer, self._on_news)
+        position = await self._open()
+        while True:
+            self._applier = Applier(self._disk, position)
+            self._standby = Standby(
+                self._journal, self._applier, self.me, self._in_thread, self._refuses, self._tell
+            )
+            self._standby.handicap_s = self.handicap_s
+            self.role = "standby"
+            try:
+                await self._standby.follow()
+                break
+            except Trimmed as error:
+                logger.warning("%s; copying the folder of another member", error)
+                self._applier.close()
+                position = await self._copy()
+        self.role = "active"
+        self.active = Active(
+            self._journal,
+            self._disk,
+            self._applier,
+            self._in_thread,
+            on_certain,
+            self._news,
+            standby=standby,
+            waits=self._waits,
+        )
+        self._trimming = asyncio.get_running_loop().create_task(self._trim())
+        return self.active
+
+    async def _open(self) -> Position:
+        """The position of the folder; a folder without one is filled."""
+        position: Position | None = await self._in_thread(load_position, self._disk)
+        if position is not None:
+            return position
+        state = None
+        while state is None:
+            try:
+                state = await self._journal.state()
+            except Unreachable as error:
+                logger.info("waiting for the stream: %s", error)
+                await asyncio.sleep(COPY_AGAIN_S)
+        if state.first_seq > 1:
+            return await self._copy()
+        if self._disk.exists("NODE"):
+            raise BadData(
+                "the data folder belongs to a node without a cluster",
+                hint="Start with an empty folder; a link (`headpond peer add`) copies topics to a cluster.",
+            )
+        position = Position()
+        await self._in_thread(save_position, self._disk, position)
+        return position
+
+    # --- copies -------------------------------------------------------------------------------------
+
+    async def _copy(self) -> Position:
+        self.role = "copying"
+        while True:
+            members = [each for each in await self.ask_status() if each.role in ("standby", "active")]
+            members = [each for each in members if each.member != self.me.member]
+            members.sort(key=lambda each: (each.role == "active", -each.seq))
+            for source in members:
+                try:
+                    return await fetch_copy(self._disk, partial(self._ask, source.member))
+                except (Unreachable, msgspec.DecodeError) as error:
+                    logger.warning("the copy of %s ended: %s", source.member, error)
+            await asyncio.sleep(COPY_AGAIN_S)
+
+    async def _ask(self, member: str, question: CopyQuestion) -> bytes:
+        return await self._journal.ask(member, msgspec.msgpack.encode(question), COPY_ASK_S)
+
+    # --- questions and news -------------------------------------------------------------------------
+
+    async def ask_status(self) -> list[MemberStatus]:
+        """The status of every member that answers."""
+        answers = await self._journal.ask_all(msgspec.msgpack.encode(AskStatus()), ASK_S)
+        return [msgspec.msgpack.decode(each, type=MemberStatus) for each in answers]
+
+    def status(self) -> MemberStatus:
+        at = self._applier.position if self._applier is not None else Position()
+        durable = self._applier.checkpointed if self._applier is not None else Position()
+        active = self.active_member
+        return MemberStatus(
+            self.me.member,
+            self.role,
+            self.me.url,
+            self.me.http,
+            at.epoch,
+            at.seq,
+            durable.seq,
+            self.active.doubts if self.active is not None else 0,
+            self._applier.void if self._applier is not None else 0,
+            active.member if active is not None else "",
+        )
+
+    async def _answer(self, question: bytes) -> bytes:
+        ask = _question.decode(question)
+        if isinstance(ask, BeginCopy):
+            assert self._applier is not None
+            return msgspec.msgpack.encode(await self._in_thread(self._begin_copy))
+        if isinstance(ask, ListCopy):
+            return msgspec.msgpack.encode(self._copies.names(ask))
+        if isinstance(ask, ReadCopy):
+            part: bytes = await self._in_thread(self._copies.read, ask)
+            return part
+        if isinstance(ask, EndCopy):
+            self._copies.end()
+            return b""
+        if isinstance(ask, AskSwitch):
+            self.switch_wanted.set()
+        return msgspec.msgpack.encode(self.status())
+
+    def _begin_copy(self) -> object:
+        """In the thread that applies records, so between two of them."""
+        assert self._applier is not None
+        return self._copies.begin(self._applier.position)
+
+    def _news(self, seq: int) -> bytes:
+        return msgspec.msgpack.encode(News(self.me.member, self.role == "active", seq))
+
+    def _tell(self, seq: int) -> None:
+        self._journal.tell(self._news(seq))
+
+    def _on_news(self, text: bytes) -> None:
+        news = msgspec.msgpack.decode(text, type=News)
+        if news.member == self.me.member:
+            return
+        if self.active is not None and not news.active:
+            self.active.standby_applied(news.seq)
+        elif self._standby is not None and news.active:
+            self._standby.on_news(news.seq)
+
+    # --- the stream's room --------------------------------------------------------------------------
+
+    async def _trim(self) -> None:
+        """Removes records that enough members have for good, and measures the room of the stream."""
+        assert self.active is not None
+        while not self.active.ended.done():
+            await asyncio.sleep(TRIM_S)
+            try:
+                self.stream = state = await self._journal.state()
+                self.active.disk.room_bytes = max(0, int(state.bytes_max * FULL) - state.bytes)
+                upto_seq = trim_to([each.durable_seq for each in await self.ask_status()])
+                if upto_seq >= state.first_seq:
+                    await self._journal.trim(upto_seq)
+            except Unreachable as error:
+                logger.info("the stream is not trimmed: %s", error)
+
+    async def close(self) -> None:
+        """After the active member has ended, or instead of becoming active."""
+        if self._trimming is not None:
+            self._trimming.cancel()
+        self._copies.end()
+        await self._journal.close()
+
+
+def trim_to(durable_seqs: list[int]) -> int:
+    """The last record that enough members have for good; 0 if none."""
+    return sorted(durable_seqs)[-DURABLE_MEMBERS] if len(durable_seqs) >= DURABLE_MEMBERS else 0
