@@ -16,7 +16,7 @@ from headpond.sim.world import Outcome, run
 
 PLANS_PER_TASK = 8
 TASKS_PER_PROCESS = 25
-"""Then a fresh process takes over, so that memory cannot grow."""
+"""Then fresh processes take over, so that memory cannot grow; ``max_tasks_per_child`` may hang instead."""
 SEEDS_TO_COVER = 1000
 """From so many seeds on, a process is killed at every point that any process came to."""
 
@@ -185,8 +185,9 @@ def in_processes(jobs: int) -> Spread:
         if jobs == 1:
             yield from map(run_some, tasks)
             return
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=TASKS_PER_PROCESS) as pool:
-            yield from pool.map(run_some, tasks)
+        context, size = multiprocessing.get_context("spawn"), jobs * TASKS_PER_PROCESS
+        for at in range(0, len(tasks), size):
+            with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+                yield from pool.map(run_some, tasks[at : at + size])
 
     return spread
