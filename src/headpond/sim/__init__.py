@@ -8,6 +8,7 @@ In reading order::
     loop          The event loop: a clock that jumps, and callbacks that belong to processes
     network       Connections whose bytes come late, in pieces, altered, or not at all
     process       Machines and processes: killed, stopped, cut off from power, started again
+    jetstream     A stream of three servers, as the members of a cluster see it
     surroundings  Time and randomness of the process that runs
     node          A node of the world: the real server and core
     plan          Who takes part and which faults happen, drawn from a seed
