@@ -339,7 +339,7 @@ class SimJournal:
     def _request(
         self, run: Callable[[StreamServer], Result], *, commits: bool = False, replica: bool = False
     ) -> asyncio.Future[Result]:
-        """Calls ``run`` with the leader, or any replica; one that ``commits`` waits until the leader has a quorum."""
+        """Calls ``run`` with the leader or any replica; one that ``commits`` waits for a quorum."""
         stream, future = self._stream, self._loop.create_future()
         serve = partial(self._serve, run, future, commits)
 
