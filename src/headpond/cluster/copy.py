@@ -94,14 +94,22 @@ class CopySource:
         return self._files
 
 
-async def fetch_copy(disk: MeasuredDisk, ask: Callable[[CopyQuestion], Awaitable[bytes]]) -> Position:
-    """Replaces a folder by a copy; returns its position. An exception leaves a folder without a position."""
+async def fetch_copy(
+    disk: MeasuredDisk,
+    ask: Callable[[CopyQuestion], Awaitable[bytes]],
+    on_begun: Callable[[Position], None],
+) -> Position:
+    """Replaces a folder by a copy; returns its position, which ``on_begun`` gets as soon as it is known.
+
+    An exception leaves a folder without a position.
+    """
     if disk.exists(POSITION_FILE):
         disk.remove(POSITION_FILE)
     write_whole(disk, COPYING_FILE, b"", sync=True)  # the folder is a member's, though it has no NODE yet
     for path in shared_paths(disk):
         disk.remove(path)
     begun = msgspec.msgpack.decode(await ask(BeginCopy()), type=CopyBegun)
+    on_begun(begun.position)
     folders: set[str] = set()
     number = 0
     while number < begun.files:

@@ -31,6 +31,8 @@ COPY_ASK_S = 10.0
 COPY_AGAIN_S = 1.0
 DURABLE_MEMBERS = 2
 """A record leaves the stream when so many members have it synced in their folders."""
+CROWDED = 0.6
+"""The share of the stream's room from which on it keeps no records for a member that copies a folder."""
 FULL = 0.9
 """The share of the stream's room that messages may fill; the rest is for records of the cluster itself."""
 
@@ -63,6 +65,8 @@ class MemberStatus(msgspec.Struct):
     void: int = 0
     active: str = ""
     """The member that it takes for the active one."""
+    needs_seq: int = 0
+    """While it copies a folder: the first record that it will need; 0: none."""
 
 
 class News(msgspec.Struct, tag="n", array_like=True):
@@ -100,6 +104,7 @@ class Member:
         self._applier: Applier | None = None
         self._standby: Standby | None = None
         self._copies = CopySource(disk)
+        self._needs_seq = 0
         self._trimming: asyncio.Task[None] | None = None
 
     @property
@@ -128,6 +133,7 @@ class Member:
             )
             self._standby.handicap_s = self.handicap_s
             self.role = "standby"
+            self._needs_seq = 0
             try:
                 await self._standby.follow()
                 break
@@ -182,10 +188,14 @@ class Member:
             members.sort(key=lambda each: (each.role == "active", -each.seq))
             for source in members:
                 try:
-                    return await fetch_copy(self._disk, partial(self._ask, source.member))
+                    ask = partial(self._ask, source.member)
+                    return await fetch_copy(self._disk, ask, self._copy_begun)
                 except (Unreachable, msgspec.DecodeError) as error:
                     logger.warning("the copy of %s ended: %s", source.member, error)
             await asyncio.sleep(COPY_AGAIN_S)
+
+    def _copy_begun(self, position: Position) -> None:
+        self._needs_seq = position.seq + 1
 
     async def _ask(self, member: str, question: CopyQuestion) -> bytes:
         return await self._journal.ask(member, msgspec.msgpack.encode(question), COPY_ASK_S)
@@ -212,6 +222,7 @@ class Member:
             self.active.doubts if self.active is not None else 0,
             self._applier.void if self._applier is not None else 0,
             active.member if active is not None else "",
+            self._needs_seq,
         )
 
     async def _answer(self, question: bytes) -> bytes:
@@ -261,7 +272,7 @@ class Member:
             try:
                 self.stream = state = await self._journal.state()
                 self.active.disk.room_bytes = max(0, int(state.bytes_max * FULL) - state.bytes)
-                upto_seq = trim_to([each.durable_seq for each in await self.ask_status()])
+                upto_seq = trim_to(await self.ask_status(), full=state.bytes > state.bytes_max * CROWDED)
                 if upto_seq >= state.first_seq:
                     await self._journal.trim(upto_seq)
             except Unreachable as error:
@@ -275,6 +286,13 @@ class Member:
         await self._journal.close()
 
 
-def trim_to(durable_seqs: list[int]) -> int:
-    """The last record that enough members have for good; 0 if none."""
-    return sorted(durable_seqs)[-DURABLE_MEMBERS] if len(durable_seqs) >= DURABLE_MEMBERS else 0
+def trim_to(members: list[MemberStatus], *, full: bool) -> int:
+    """The last record that enough members have for good; 0 if none.
+
+    A member that copies a folder keeps the records that it will need, unless the stream is getting ``full``.
+    """
+    durable_seqs = sorted(each.durable_seq for each in members)
+    if len(durable_seqs) < DURABLE_MEMBERS:
+        return 0
+    needed = [each.needs_seq - 1 for each in members if each.needs_seq and not full]
+    return min([durable_seqs[-DURABLE_MEMBERS], *needed])

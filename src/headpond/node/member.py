@@ -1,8 +1,8 @@
-"""The process of a node that is a member of a cluster.
+"""A node that is a member of a cluster: one life, from standby to active to its end.
 
 It listens from its start on. While it is a standby it refuses every client with the address of the active
 member. When it is the active member, it opens the node on the replicated disk and serves. Once it is fenced or
-has released its place, the process replaces itself and begins again as a standby: nothing of the old life is
+has released its place, its process replaces itself and begins again as a standby: nothing of the old life is
 left that could answer.
 """
 
@@ -13,6 +13,7 @@ import logging
 import os
 import ssl
 import sys
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,15 +22,19 @@ from typing import cast
 import uvloop
 
 from headpond import __version__
+from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.cluster.active import Active
-from headpond.cluster.jetstream import JetStream
+from headpond.cluster.journal import Journal
 from headpond.cluster.member import Member
 from headpond.cluster.records import ActiveMember
+from headpond.cluster.replicated_disk import ReplicatedDisk
+from headpond.cluster.standby import InThread, Refuses
 from headpond.model.address import Address, parse_addresses
-from headpond.node.data_folder import NodeDisk, lock_folder, open_error
+from headpond.node.data_folder import lock_folder, open_error
 from headpond.node.process import OnReady, Service, check_secure, open_core, watch_signals
 from headpond.node.server import Server, listen
+from headpond.storage.disk import MeasuredDisk
 from headpond.wire.connection import ConnectionState, NodeSide
 from headpond.wire.control.greeting import Hello
 
@@ -40,9 +45,11 @@ HANDICAP_S = 10.0
 """How much longer a member waits for its turn after it has released its place."""
 HANDICAP = "HEADPOND_HANDICAP_S"
 
+NewServer = Callable[[ReplicatedDisk, NodeCore, Callable[[], bool]], Server]
+
 
 class StandbyDoor(asyncio.Protocol):
-    """Tells a client where the active member is."""
+    """Answers a client where the active member is."""
 
     def __init__(self, member: Member, settings: Settings) -> None:
         self._member = member
@@ -66,94 +73,156 @@ class StandbyDoor(asyncio.Protocol):
         raise self._member.not_active()
 
 
-class MemberProcess:
-    def __init__(self, settings: Settings, disk: NodeDisk, on_ready: OnReady) -> None:
+class MemberLife:
+    """``connect`` opens the stream; ``refuses`` says whether nothing listens at a member's address."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        disk: MeasuredDisk,
+        *,
+        connect: Callable[[ActiveMember], Awaitable[Journal]],
+        in_thread: InThread,
+        refuses: Refuses,
+        new_server: NewServer,
+        tls: ssl.SSLContext | None = None,
+        on_ready: OnReady = lambda url, http_url: None,
+        handicap_s: float = 0.0,
+        waits: bool = True,
+    ) -> None:
+        self.member: Member | None = None
+        self.server: Server | None = None
+        """While it serves clients."""
         self._settings = settings
         self._disk = disk
+        self._connect = connect
+        self._in_thread = in_thread
+        self._refuses = refuses
+        self._new_server = new_server
+        self._tls = tls
         self._on_ready = on_ready
-        self._server: Server | None = None
-        self._member: Member | None = None
+        self._handicap_s = handicap_s
+        self._waits = waits
+
+    async def live(self, stopped: asyncio.Event) -> bool:
+        """Returns when it is stopped, or no longer active; whether another life should follow."""
+        settings = self._settings
+        listening = await listen(self._accept, settings.address, settings, self._tls)
+        address = listening[1]
+        me = ActiveMember(settings.member or str(address), settings.advertise or address.url, settings.http)
+        member = self.member = Member(
+            await self._connect(me), self._disk, me, self._in_thread, self._refuses, waits=self._waits
+        )
+        member.handicap_s = self._handicap_s
+        logger.info("member %s of group %s", me.member, settings.group)
+        becoming = asyncio.ensure_future(
+            member.become_active(self._drain, standby=settings.confirm == "journal+standby")
+        )
+        try:
+            await _first(becoming, stopped.wait())
+            return becoming.done() and await self._serve(becoming.result(), listening, stopped)
+        finally:
+            becoming.cancel()
+            listening[0].close()
+            await member.close()
 
     def _accept(self) -> asyncio.Protocol:
-        if self._server is not None:
-            return self._server.accept()
-        assert self._member is not None
-        return StandbyDoor(self._member, self._settings)
-
-    async def live(self) -> bool:
-        """One life; returns whether another one should follow."""
-        settings = self._settings
-        stopped, tls = watch_signals(settings)
-        listener, address = await listen(self._accept, settings.address, settings, tls)
-        url = settings.advertise or address.url
-        me = ActiveMember(settings.member or str(address), url, settings.http)
-        journal = await JetStream.connect(
-            settings.cluster, settings.group, me.member, bytes_max=settings.stream_bytes
-        )
-        with ThreadPoolExecutor(1, thread_name_prefix="headpond-apply") as thread:
-            in_thread = partial(asyncio.get_running_loop().run_in_executor, thread)
-            member = self._member = Member(journal, self._disk, me, in_thread, refuses)
-            member.handicap_s = float(os.environ.get(HANDICAP, "0"))
-            logger.info("member %s of group %s", me.member, settings.group)
-            becoming = asyncio.ensure_future(
-                member.become_active(self._drain, standby=settings.confirm == "journal+standby")
-            )
-            await _first(becoming, stopped.wait())
-            again = False
-            try:
-                if becoming.done():
-                    again = await self._serve(becoming.result(), (listener, address), stopped, tls)
-            finally:
-                becoming.cancel()
-                listener.close()
-                await member.close()
-        return again
+        if self.server is not None:
+            return self.server.accept()
+        assert self.member is not None
+        return StandbyDoor(self.member, self._settings)
 
     def _drain(self) -> None:
-        if self._server is not None:
-            self._server.drain()
+        if self.server is not None:
+            self.server.drain()
 
     async def _serve(
-        self,
-        active: Active,
-        listening: tuple[asyncio.Server, Address],
-        stopped: asyncio.Event,
-        tls: ssl.SSLContext | None,
+        self, active: Active, listening: tuple[asyncio.Server, Address], stopped: asyncio.Event
     ) -> bool:
-        """Serves as the active member; returns whether another life should follow."""
-        settings, member, loop = self._settings, self._member, asyncio.get_running_loop()
+        member, loop = self.member, asyncio.get_running_loop()
         assert member is not None
         logger.info("active in epoch %d", active.applier.position.epoch)
-        core = await loop.run_in_executor(None, open_core, active.disk, settings)
-        check_secure(settings, guarded=core.stores.tokens.guarded)
-        durable = asyncio.Event()
-        active.disk.when_durable(lambda error: (loop.call_soon_threadsafe(durable.set), None)[1])
-        await _first(durable.wait(), active.ended)
-        if active.ended.done():
-            logger.error("no longer active: %s", active.ended.result())
-            return True
-        server = Server(active.disk, core, settings, tls, certain=lambda: active.certain)
-        service = Service(server, settings, tls)
-        await service.start(self._on_ready, listening)
-        self._server = server
-        await _first(active.ended, stopped.wait(), member.switch_wanted.wait())
-        if active.ended.done():
-            logger.error("no longer active: %s", active.ended.result())
-            return True
-        self._server = None
-        await service.stop()
-        await active.release()
-        os.environ[HANDICAP] = str(HANDICAP_S)
-        return not stopped.is_set()
+        opening = loop.run_in_executor(None, open_core, active.disk, self._settings)
+        await _first(opening, active.ended)
+        if not active.ended.done():
+            check_secure(self._settings, guarded=opening.result().stores.tokens.guarded)
+            await _first(_durable(active.disk), active.ended)
+        if not active.ended.done():
+            server = self._new_server(active.disk, opening.result(), lambda: active.certain)
+            service = Service(server, self._settings, self._tls)
+            await service.start(self._on_ready, listening)
+            self.server = server
+            await _first(active.ended, stopped.wait(), member.switch_wanted.wait())
+            if not active.ended.done():
+                self.server = None
+                await service.stop()
+                await active.release()
+                return not stopped.is_set()
+        logger.error("no longer active: %s", active.ended.result())
+        return True
+
+
+async def _durable(disk: ReplicatedDisk) -> None:
+    """Returns when everything written so far is durable."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(error: OSError | None) -> None:
+        loop.call_soon_threadsafe(done.set)
+
+    disk.when_durable(tell)
+    await done.wait()
 
 
 async def _first(*waiting: object) -> None:
-    """Returns when one of several awaitables is done; ends those that it began."""
+    """Returns when one of several is done; ends the coroutines among them that are not."""
     began = [asyncio.ensure_future(each) for each in waiting if asyncio.iscoroutine(each)]
     others = [each for each in waiting if isinstance(each, asyncio.Future)]
     await asyncio.wait([*began, *others], return_when=asyncio.FIRST_COMPLETED)
     for task in began:
         task.cancel()
+
+
+# --- the process --------------------------------------------------------------------------------------
+
+
+def run_member(settings: Settings, on_ready: OnReady) -> None:
+    """Serves ``settings.data`` as a member of a cluster until SIGTERM or SIGINT."""
+    folder = Path(settings.data).expanduser()
+    disk = lock_folder(folder)
+    try:
+        again = uvloop.run(_live(settings, disk, on_ready))
+    except OSError as error:
+        raise open_error(folder, error) from error
+    finally:
+        disk.unlock()
+    if again:
+        os.environ[HANDICAP] = str(HANDICAP_S)
+        sys.stdout.flush()
+        os.execv(sys.executable, sys.orig_argv)
+
+
+async def _live(settings: Settings, disk: MeasuredDisk, on_ready: OnReady) -> bool:
+    from headpond.cluster.jetstream import JetStream
+
+    async def connect(me: ActiveMember) -> Journal:
+        return await JetStream.connect(
+            settings.cluster, settings.group, me.member, bytes_max=settings.stream_bytes
+        )
+
+    stopped, tls = watch_signals(settings)
+    with ThreadPoolExecutor(1, thread_name_prefix="headpond-apply") as thread:
+        life = MemberLife(
+            settings,
+            disk,
+            connect=connect,
+            in_thread=partial(asyncio.get_running_loop().run_in_executor, thread),
+            refuses=refuses,
+            new_server=lambda disk, core, certain: Server(disk, core, settings, tls, certain=certain),
+            tls=tls,
+            on_ready=on_ready,
+            handicap_s=float(os.environ.pop(HANDICAP, "0")),
+        )
+        return await life.live(stopped)
 
 
 async def refuses(member: ActiveMember) -> bool:
@@ -169,18 +238,3 @@ async def refuses(member: ActiveMember) -> bool:
         writer.close()
         return False
     return True
-
-
-def run_member(settings: Settings, on_ready: OnReady) -> None:
-    """Serves ``settings.data`` as a member of a cluster until SIGTERM or SIGINT."""
-    folder = Path(settings.data).expanduser()
-    disk = lock_folder(folder)
-    try:
-        again = uvloop.run(MemberProcess(settings, disk, on_ready).live())
-    except OSError as error:
-        raise open_error(folder, error) from error
-    finally:
-        disk.unlock()
-    if again:
-        sys.stdout.flush()
-        os.execv(sys.executable, sys.orig_argv)

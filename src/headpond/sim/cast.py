@@ -15,7 +15,9 @@ from headpond.sim.actors.program import Program, Role, Tokens
 from headpond.sim.actors.reader import ReaderProgram
 from headpond.sim.actors.writer import DriverProgram
 from headpond.sim.history import History
+from headpond.sim.jetstream import Stream
 from headpond.sim.loop import SimLoop
+from headpond.sim.member import MEMBERS, SimGroup
 from headpond.sim.network import Network
 from headpond.sim.node import SimNode
 from headpond.sim.plan import Plan
@@ -31,7 +33,13 @@ class Cast:
         self.network = Network(self.loop, self.seed)
         self.history = History()
         self.random = random.Random(f"{plan.seed} faults")
-        self.nodes = {name: SimNode(self.machine(name)) for name in plan.nodes}
+        self.groups = {name: self._group(name, plan) for name in plan.nodes if plan.cluster}
+        nodes = {name: SimNode(self.machine(name)) for name in plan.nodes if not plan.cluster}
+        self.nodes: dict[str, SimNode | SimGroup] = {**nodes, **self.groups}
+        """What programs connect to: nodes that are alone, or groups."""
+        members = [member for group in self.groups.values() for member in group.members]
+        self.hosts: list[SimNode] = [*nodes.values(), *members]
+        """What faults happen to: the nodes themselves."""
         self.tempo = plan.tempo
         self.tokens: dict[str, Tokens] = {name: {} for name in plan.nodes}
         """By node."""
@@ -84,6 +92,10 @@ class Cast:
         tokens = self.tokens[node]
         return Actor(self.machine(name), name, self.history, self.seed, new, tokens, self.tempo)
 
+    def _group(self, name: str, plan: Plan) -> SimGroup:
+        stream = Stream(self.loop, random.Random(f"{plan.seed} {name} stream"))
+        return SimGroup([self.machine(f"{name}{member}") for member in MEMBERS], stream)
+
     def pause_s(self) -> float:
         """How long a partition or a standstill lasts."""
         return self.random.choice([0.5, 4.0, 20.0]) * min(self.tempo, 10.0)
@@ -97,7 +109,7 @@ class Cast:
 
     @property
     def machines(self) -> list[Machine]:
-        nodes = [node.machine for node in self.nodes.values()]
+        nodes = [host.machine for host in self.hosts]
         return [*nodes, *(actor.machine for actor in self.actors), *self.tasks]
 
     def note(self, text: str) -> None:

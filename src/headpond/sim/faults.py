@@ -12,6 +12,8 @@ from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.damage import damage_copy
 from headpond.sim.history import Restored, SetBack
+from headpond.sim.jetstream import StreamServer
+from headpond.sim.member import SimGroup
 from headpond.sim.node import SimNode
 from headpond.sim.process import Machine, Process, Trap
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
@@ -32,7 +34,7 @@ FOLDERS = ("", "", "topics/")
 
 
 def _node(cast: Cast) -> SimNode | None:
-    running = [node for node in cast.nodes.values() if node.up]
+    running = [node for node in cast.hosts if node.up]
     return cast.random.choice(running) if running else None
 
 
@@ -88,6 +90,14 @@ def cut_power(cast: Cast) -> bool:
     else:
         cast.note(f"{machine.name} loses its power and keeps {keep}")
         machine.cut_power(keep)
+    return True
+
+
+def tear_write(cast: Cast) -> bool:
+    """The power is cut while a log is synced, and the disk keeps some sectors of that write."""
+    machine = _machine_of_node(cast)
+    machine.trap = Trap("disk sync topics", cast.random.choice([1, 3, 10]), "some")
+    cast.note(f"{machine.name} gets {machine.trap}")
     return True
 
 
@@ -172,7 +182,7 @@ def one_way_partition(cast: Cast) -> bool:
 
 
 def _cut(cast: Cast, *, both: bool) -> bool:
-    node = cast.random.choice(list(cast.nodes))
+    node = cast.random.choice(cast.hosts).machine.name
     other = cast.random.choice([actor.machine.name for actor in cast.actors])
     pairs = [(node, other), (other, node)]
     cast.random.shuffle(pairs)
@@ -229,7 +239,7 @@ def write_of_client_fails(cast: Cast) -> bool:
 
 
 def _machine_of_node(cast: Cast) -> Machine:
-    return cast.random.choice(list(cast.nodes.values())).machine
+    return cast.random.choice(cast.hosts).machine
 
 
 def _fail(cast: Cast, machine: Machine, operation: Operation, error: int) -> bool:
@@ -258,12 +268,12 @@ def _give_room(disk: MemoryDisk) -> None:
 
 def damage(cast: Cast) -> bool:
     """A bit flips in a copy of a node's disk, and a node opens the copy (sim/damage.py)."""
-    return damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random)
+    return damage_copy(cast.random.choice(cast.hosts), cast.random)
 
 
 def damage_after_a_stop(cast: Cast) -> bool:
     """The same to a copy of a node that was stopped in good order."""
-    return damage_copy(cast.random.choice(list(cast.nodes.values())), cast.random, stopped=True)
+    return damage_copy(cast.random.choice(cast.hosts), cast.random, stopped=True)
 
 
 def old_backup(cast: Cast) -> bool:
@@ -278,6 +288,7 @@ def old_backup_of_the_only_node(cast: Cast) -> bool:
 
 def _put_back(cast: Cast, name: str) -> bool:
     node = cast.nodes[name]
+    assert isinstance(node, SimNode)
     if name not in cast.backups or cast.random.random() < 0.3:
         if node.up:
             cast.backups[name] = node.machine.disk.copy()
@@ -305,11 +316,97 @@ def old_backup_of_client(cast: Cast) -> bool:
     return True
 
 
+# --- of a cluster -------------------------------------------------------------------------------------
+
+
+def kill_server(cast: Cast) -> bool:
+    """A server of the stream; its data is on its disk."""
+    return _for_a_while(cast, "is killed", StreamServer.kill, StreamServer.start)
+
+
+def pause_server(cast: Cast) -> bool:
+    return _for_a_while(cast, "stands still", StreamServer.pause, StreamServer.resume)
+
+
+def lag_server(cast: Cast) -> bool:
+    return _for_a_while(cast, "lags", StreamServer.lag, StreamServer.catch_up)
+
+
+def _for_a_while(
+    cast: Cast, what: str, begin: Callable[[StreamServer], None], end: Callable[[StreamServer], None]
+) -> bool:
+    server, pause_s = cast.random.choice(_group(cast).stream.servers), cast.pause_s()
+    cast.note(f"{server.name} {what} for {pause_s} s")
+    begin(server)
+    cast.loop.call_in(None, pause_s, end, server)
+    return True
+
+
+def cut_from_stream(cast: Cast) -> bool:
+    """A member does not reach some servers, or they do not reach it, or two servers each other."""
+    group, pause_s = _group(cast), cast.pause_s()
+    stream = group.stream
+    names = [member.machine.name for member in group.members] + [server.name for server in stream.servers]
+    one = cast.random.choice(names)
+    both = cast.random.random() < 0.5
+    servers = cast.random.sample(stream.servers, cast.random.choice([1, 2, 3]))
+    for server in servers:
+        if server.name != one:
+            stream.cut(one, server.name, to=both or cast.random.random() < 0.5, back=True)
+            cast.loop.call_in(None, pause_s, stream.heal_between, one, server.name)
+    cast.note(f"{one} is cut off from {[server.name for server in servers]} for {pause_s} s")
+    return True
+
+
+def switch(cast: Cast) -> bool:
+    """An operator asks the active member to let another one take over."""
+    member = _group(cast).active
+    if member is None or member.life is None or member.life.member is None:
+        return False
+    cast.note(f"{member.process} is asked to release its place")
+    member.life.member.switch_wanted.set()
+    return True
+
+
+def flip_record(cast: Cast) -> bool:
+    """A bit of one of the last records flips on one server."""
+    stream = _group(cast).stream
+    server = stream.flip(stream.extent.last_seq - cast.random.choice([0, 0, 1, 5]), cast.random)
+    if server is not None:
+        cast.note(f"a record is altered on {server.name}")
+    return server is not None
+
+
+def cut_power_everywhere(cast: Cast) -> bool:
+    """All members of a group lose their power at once."""
+    keep = cast.random.choice(KEEP)
+    cast.note(f"all members lose their power and keep {keep}")
+    for member in _group(cast).members:
+        member.machine.cut_power(keep)
+    return True
+
+
+def _group(cast: Cast) -> SimGroup:
+    return cast.random.choice(list(cast.groups.values()))
+
+
+CLUSTER_FAULTS: dict[str, Callable[[Cast], bool]] = {
+    "kill server": kill_server,
+    "pause server": pause_server,
+    "lag server": lag_server,
+    "cut from stream": cut_from_stream,
+    "switch": switch,
+    "flip record": flip_record,
+    "cut power everywhere": cut_power_everywhere,
+}
+
 FAULTS: dict[str, Callable[[Cast], bool]] = {
+    **CLUSTER_FAULTS,
     "kill node": kill_node,
     "kill node at a point": kill_node_at_a_point,
     "restart node": restart_node,
     "cut power": cut_power,
+    "tear write": tear_write,
     "cut power at a point": cut_power_at_a_point,
     "cut power of client at a point": cut_power_of_client_at_a_point,
     "cut power of client": cut_power_of_client,

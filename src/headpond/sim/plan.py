@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from headpond.model.policy import Policy
+from headpond.sim.jetstream import StreamWeather
 from headpond.sim.network import Weather
 
 TRANSIT_S = 40.0
@@ -136,6 +137,9 @@ class Plan:
     """Faults per minute, by name (sim/faults.py)."""
     disk_s: float = 0.002
     """How long the work of a disk takes at most."""
+    cluster: bool = False
+    """Whether each node is a group of three members."""
+    stream_weather: StreamWeather = field(default_factory=StreamWeather)
     tempo: float = 1.0
     """By how much everything takes longer than in a dense run, so that some runs last for hours."""
     kill_at: tuple[str, ...] = ()
@@ -200,11 +204,22 @@ FAULTS = (
     "old backup of client",
 )
 
+STREAM_WEATHER = ("lost", "doubled", "answer_lost", "answer_late", "stale_read")
+CLUSTER_FAULTS = (
+    *("kill server", "pause server", "lag server", "cut from stream", "cut from stream"),
+    *("switch", "flip record", "cut power everywhere"),
+    *("kill node", "kill node at a point", "restart node", "stop node", "stop node"),
+    *("cut power", "cut power at a point"),
+    *("kill client", "stop client", "twin", "zombie", "cut power of client"),
+    *("partition", "one-way partition", "reset connection", "clock jump", "disk full"),
+)
 
-def draw(seed: int) -> Plan:
+
+def draw(seed: int, *, cluster: bool = False) -> Plan:
+    """A plan of everything; with ``cluster`` the node is a group, and there are no links."""
     chance = random.Random(f"{seed} plan")
-    linked = chance.random() < 0.2
-    tempo = chance.choice(LINKED_TEMPOS if linked else TEMPOS)
+    linked = chance.random() < 0.2 and not cluster
+    tempo = chance.choice(LINKED_TEMPOS if linked or cluster else TEMPOS)
     nodes = ("n1", "n2") if linked else ("n1",)
     both = linked and chance.random() < 0.4
     senders_at = nodes if both else nodes[:1]
@@ -227,9 +242,11 @@ def draw(seed: int) -> Plan:
         (LinkPlan("n2", "n1", both, chance.random() < 0.5),) if linked else (),
         chance.random() < 0.2,
         _weather(random.Random(f"{seed} weather")),
-        _faults(random.Random(f"{seed} kinds of faults"), tempo),
+        _faults(random.Random(f"{seed} kinds of faults"), tempo, CLUSTER_FAULTS if cluster else FAULTS),
         disk_s=random.Random(f"{seed} disks").choice([0.002, 0.02, 0.2, 0.2]),
         tempo=tempo,
+        cluster=cluster,
+        stream_weather=_stream_weather(random.Random(f"{seed} stream")) if cluster else StreamWeather(),
     )
 
 
@@ -370,6 +387,13 @@ def _weather(chance: random.Random) -> Weather:
     return weather
 
 
-def _faults(chance: random.Random, tempo: float) -> dict[str, float]:
-    kinds = chance.sample(FAULTS, chance.randint(0, 5))
+def _stream_weather(chance: random.Random) -> StreamWeather:
+    weather = StreamWeather(delay_s=chance.choice([(0.0005, 0.003), (0.001, 0.05)]))
+    for name in chance.sample(STREAM_WEATHER, chance.choice([0, 1, 1, 2, 5])):
+        setattr(weather, name, chance.choice([0.003, 0.02, 0.1]))
+    return weather
+
+
+def _faults(chance: random.Random, tempo: float, kinds_of: tuple[str, ...]) -> dict[str, float]:
+    kinds = chance.sample(kinds_of, chance.randint(0, 5))
     return {name: chance.choice([4.0, 12.0, 40.0]) / tempo for name in kinds}

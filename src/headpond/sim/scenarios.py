@@ -166,10 +166,32 @@ def _full_memory(plan: Plan, chance: random.Random) -> Plan:
 
 
 def _leases(plan: Plan, chance: random.Random) -> Plan:
-    producer = {"registered": True, "single": True, "refill": True}
+    """In a slow world a lease ends before the connection of its holder does."""
+    tempo = chance.choice([1.0, 20.0])
+    producer = {"registered": True, "single": True, "refill": True, "pause_s": tempo}
     subscription = {"kind": chance.choice(["unique", "failover"]), "mode": "resilient"}
-    faults = {"zombie": 12, "stop client": 12, "kill client": 6, "reset connection": 12}
-    return _with(plan, faults, producer=producer, subscription=subscription)
+    faults = {"zombie": 20, "stop client": 12, "kill client": 6, "reset connection": 12}
+    return _with(
+        plan,
+        {name: rate / tempo for name, rate in faults.items()},
+        producer=producer,
+        subscription=subscription,
+        policy={"lease": tempo},
+        tempo=tempo,
+        seconds=15.0 * tempo,
+    )
+
+
+def _clocks(plan: Plan, chance: random.Random) -> Plan:
+    if chance.random() < 0.5:
+        leased = {"kind": "failover", "mode": "resilient", "consumers": 3, "think_s": 0.1}
+        return _with(plan, {"clock jump": 120}, producer={"burst": 20}, subscription=leased)
+    return _with(
+        plan,
+        {"clock jump": 120, "restart node": 20},
+        subscription={"refuse": 0.3, "hold": 3},
+        policy={"backoff": 4.0, "backoff_max": 8.0},
+    )
 
 
 def _batches(plan: Plan, chance: random.Random) -> Plan:
@@ -218,6 +240,20 @@ SCENARIOS = {
             ),
         ),
         Scenario(
+            "torn-write",
+            "A power cut tears a write: its end is there without its beginning, or the node continues behind "
+            "it, and later messages cannot be read (apache/artemis#2748).",
+            lambda plan, chance: _with(
+                plan,
+                {"tear write": 60},
+                topics=(TopicPlan("t1", 1),),
+                producers=4,
+                producer={"burst": 20, "options": {"spill_after": 0.5, "batch_rows": 1}},
+                disk_s=0.2,
+                seconds=30.0,
+            ),
+        ),
+        Scenario(
             "bit-rot",
             "A flipped bit costs other messages, or goes unnoticed at the end of a file; a revoked token is "
             "good again (Jepsen on NATS 2.12.1, the first attacks on Headpond).",
@@ -238,6 +274,30 @@ SCENARIOS = {
                 {"sync fails": 30, "write fails": 30, "disk full": 10, "restart node": 6},
                 producers=2,
                 producer={"refill": chance.random() < 0.5},
+            ),
+        ),
+        Scenario(
+            "failed-sync",
+            "After a failed sync a system shows bytes that are on no disk; a node that starts again takes them "
+            "for stored, and a power cut removes them (beanstalkd#477, camunda#14866).",
+            lambda plan, chance: _with(
+                plan,
+                {"sync fails": 60, "kill node": 30, "cut power": 10},
+                topics=(TopicPlan("t1", 1),),
+                producers=2,
+                seconds=30.0,
+            ),
+        ),
+        Scenario(
+            "snapshots",
+            "A crash while a node replaces a file costs it what both files had, such as the state of a consumer "
+            "(nats-server#6333, #7691).",
+            lambda plan, chance: _with(
+                plan,
+                {"kill node at a point": 40, "cut power at a point": 20},
+                producer={"burst": 20},
+                subscription={"hold": 5, "consumers": 3},
+                seconds=30.0,
             ),
         ),
         Scenario(
@@ -409,6 +469,12 @@ SCENARIOS = {
             _leases,
         ),
         Scenario(
+            "clocks",
+            "Timeouts follow the time of day, and the clock is set: a lease ends early, or a delay lasts for "
+            "hours (apache/rocketmq#6448, ruby-mqtt#132).",
+            _clocks,
+        ),
+        Scenario(
             "links",
             "A message that should come over a second path is dropped: a link continues behind one whose write "
             "failed (fuurin, the simulation of Headpond).",
@@ -431,6 +497,12 @@ SCENARIOS = {
             "A sink writes a batch twice or in part, or takes other rows for a repeat (apache/spark#25618, the "
             "first attacks on Headpond).",
             _batches,
+        ),
+        Scenario(
+            "cluster",
+            "A group of three members over a stream: one that was replaced answers or writes, a takeover loses "
+            "or repeats messages, members differ (Jepsen on NATS 2.12.1, the prototype of Headpond's cluster).",
+            lambda plan, chance: draw(plan.seed, cluster=True),
         ),
     )
 }

@@ -7,7 +7,8 @@ import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from headpond.client.produce.refill_send import send_slot
@@ -75,7 +76,8 @@ def _run(world: World) -> Outcome:
     ]
     ended = [task for task in world.background if task.done() and not task.cancelled()]
     outcome.violations += [f"unhandled: {task.exception()!r}" for task in ended if task.exception()]
-    outcome.violations += [f"recovered: {each}" for node in cast.nodes.values() for each in node.recoveries]
+    outcome.violations += [f"recovered: {each}" for node in cast.hosts for each in node.recoveries]
+    outcome.violations += [f"unhandled: {each}" for group in cast.groups.values() for each in group.failures]
     outcome.violations += [f"limits: {each}" for each in world.excesses]
     if not outcome.violations:
         outcome.violations = [
@@ -85,7 +87,8 @@ def _run(world: World) -> Outcome:
     outcome.messages = len(cast.history.sent)
     outcome.deliveries = cast.history.deliveries
     outcome.seconds = cast.loop.time() - BEGIN_S
-    outcome.faults = world.faults + cast.network.counts
+    outcome.faults = sum((each.stream.counts for each in cast.groups.values()), world.faults)
+    outcome.faults += cast.network.counts
     outcome.points = world.points
     for machine in cast.machines:
         outcome.kills.update(process.killed_at for process in machine.processes if process.killed_at)
@@ -111,8 +114,10 @@ class World:
 
     async def live(self) -> None:
         cast, plan = self.cast, self.plan
-        for node in cast.nodes.values():
+        for node in cast.hosts:
             await self._first_start(node)
+        for group in cast.groups.values():
+            await self._wait_for("a member is active", partial(getattr, group, "active"))
         self.points = self._count_points()
         kill_at = [self._disarm(machine) for machine in cast.machines]  # nobody would start a node again
         await self._here.spawn(self._observer.prepare())
@@ -120,6 +125,8 @@ class World:
             machine.kill_at = points
         before = self._count_points()
         cast.network.weather = plan.weather
+        for group in cast.groups.values():
+            group.stream.weather = replace(plan.stream_weather)
         for actor in cast.actors:
             actor.start()
         trouble = [cast.loop.create_task(self._repeat(name, rate)) for name, rate in plan.faults.items()]
@@ -168,11 +175,15 @@ class World:
         for consumer in cast.consumers:
             consumer.ending = True
         await self._wait_for("consumers end", lambda: not any(consumer.up for consumer in cast.consumers))
+        for group in cast.groups.values():
+            await self._wait_for("every member has everything", partial(getattr, group, "settled"))
+            group.failures += group.differences()
         supervisor.cancel()
         await self._here.spawn(self._observer.read_all())
-        for name, node in cast.nodes.items():
-            if node.core.unacked_bytes:
-                self.excesses.append(f"{name} holds {node.core.unacked_bytes} unacked bytes at rest")
+        for node in cast.hosts:
+            if node.server is not None and node.core.unacked_bytes:
+                held = f"{node.core.unacked_bytes} unacked bytes"
+                self.excesses.append(f"{node.machine.name} holds {held} at rest")
             await node.stop()
 
     async def _empty_refills(self) -> None:
@@ -212,7 +223,7 @@ class World:
         cast = self.cast
         while True:
             await asyncio.sleep(cast.random.random() * min(cast.tempo, 10.0))
-            for node in cast.nodes.values():
+            for node in cast.hosts:
                 if not node.up and cast.random.random() < 0.5:
                     cast.note(f"{node.machine.name} starts")
                     if cast.random.random() < TWINS:
@@ -226,7 +237,7 @@ class World:
         """Memory and queues stay within their limits."""
         while not self.excesses:
             await asyncio.sleep(self.cast.tempo)
-            for node in self.cast.nodes.values():
+            for node in self.cast.hosts:
                 if node.up and node.server is not None:
                     self.excesses += [
                         f"{node.machine.name} {excess}" for excess in node.excesses(self._credits)
@@ -240,6 +251,8 @@ class World:
         cast = self.cast
         cast.note("the faults end")
         cast.network.heal()
+        for group in cast.groups.values():
+            group.stream.heal()
         for machine in cast.machines:
             machine.skew_us = 0
             machine.trap = None
@@ -250,7 +263,7 @@ class World:
                 process.kill_after = None
                 process.resume()
 
-    async def _wait_for(self, what: str, done: Callable[[], bool]) -> None:
+    async def _wait_for(self, what: str, done: Callable[[], object]) -> None:
         over_s = self.cast.loop.time() + LIVENESS_S
         while not done():
             if self.cast.loop.time() > over_s:

@@ -23,6 +23,7 @@ from headpond.model.errors import (
     ConnectionLost,
     HeadpondError,
     NodeStopping,
+    NotActive,
     Unavailable,
 )
 
@@ -57,6 +58,11 @@ class Dialling:
         """Follows the successor that the error of an ended connection names, if any."""
         if not isinstance(error, NodeStopping) or not error.successor:
             return
+        if isinstance(error, NotActive):  # members of a group agree on the active one before long
+            named = parse_addresses(error.successor)
+            if all(address in self.given for address in named):
+                self._next = named
+                return
         if (refused := self.heard(at, error.successor)) is None:
             log.info("%s stops and names %s", at, error.successor)
         else:
@@ -118,6 +124,8 @@ def none_answered(failures: list[tuple[Address, HeadpondError]]) -> HeadpondErro
 
 DELAY_MIN_S = 0.05
 DELAY_MAX_S = 5.0
+SEVERAL_DELAY_S_MAX = 0.5
+"""With several addresses: another member of the group may be active within seconds."""
 
 
 class Backoff:

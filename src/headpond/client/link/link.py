@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from headpond.client.link.connection import Connection
-from headpond.client.link.dialling import Backoff, Dialling, none_answered
+from headpond.client.link.dialling import SEVERAL_DELAY_S_MAX, Backoff, Dialling, none_answered
 from headpond.client.link.tls import Certificate, TlsOptions
 from headpond.model.address import Address, service_url
 from headpond.model.bounds import check_fields
@@ -266,7 +266,10 @@ class Link:
     async def _reconnect(self) -> None:
         warned_at = asyncio.get_running_loop().time()
         while not self._closed:
-            await asyncio.sleep(self.backoff.delay_s(self._attempts))
+            delay_s = self.backoff.delay_s(self._attempts)
+            if len(self.dialling.given) > 1:
+                delay_s = min(delay_s, SEVERAL_DELAY_S_MAX)
+            await asyncio.sleep(delay_s)
             self._attempts += 1
             try:
                 self.reconnects += 1
