@@ -50,7 +50,6 @@ class Outcome:
 def run(plan: Plan) -> Outcome:
     """Runs a plan to its end."""
     gc.disable()  # what it collects, and when, would differ from run to run
-    gc.freeze()  # the collection at the end looks at the objects of this run alone
     world = World(plan)
     try:
         return _run(world)
@@ -58,7 +57,6 @@ def run(plan: Plan) -> Outcome:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             world.cast.loop.close()  # programs close their clients, and nothing awaits that
             gc.collect()
-        gc.unfreeze()
         gc.enable()
 
 
