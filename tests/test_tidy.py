@@ -18,7 +18,10 @@ from tests.root import ROOT
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 PACKAGE = ROOT / "src" / "headpond"
 PACKAGES = sorted(PACKAGE.rglob("__init__.py"))
-PURE = ("model", "wire", "broker", "producer", "pipes/calculus", "pipes/machines", "storage/log")
+PURE = (
+    *("model", "wire", "broker", "producer", "pipes/calculus", "pipes/machines", "storage/log"),
+    *("cluster/records", "cluster/apply", "cluster/outbox", "cluster/copy"),
+)
 SHELLS = {"os_disk", "memory_disk", "folder_lock"}
 """The files of ``storage`` that touch the machine, and the twin of one."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".sh", ".yml", ".yaml", ""}

@@ -8,6 +8,7 @@ In reading order::
     data_folder       The data folder: its owner, and the version that wrote it
     bootstrap         The first admin token, written to the data folder of a node that does not run
     server            The node's shell: sockets, worker threads and timers around the core
+    member            A node that is a member of a cluster: standby, active, and its end
     memory_transport  A connection between a client and its node in one process
     lossy_link        A connection between a client and a node that fails on purpose, for tests and the demo
 """

@@ -193,16 +193,16 @@ def open_core(disk: Disk, settings: Settings) -> NodeCore:
     return core
 
 
-def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> None:
-    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
-    settings.check_places()  # errors come before anything is opened
+def prepare(settings: Settings) -> None:
+    """Checks what the settings name, before anything is opened, and raises the limit of open files."""
+    settings.check_places()
     tls_context(settings)
     _raise_file_limit()
-    if settings.cluster:
-        from headpond.node.member import run_member  # a node that is alone loads nothing of NATS
 
-        run_member(settings, on_ready)
-        return
+
+def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> None:
+    """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
+    prepare(settings)
     folder = Path(settings.data).expanduser()
     disk = lock_folder(folder)
     try:

@@ -11,6 +11,7 @@ In reading order::
     jetstream     A stream of three servers, as the members of a cluster see it
     surroundings  Time and randomness of the process that runs
     node          A node of the world: the real server and core
+    member        A group of nodes over one stream
     plan          Who takes part and which faults happen, drawn from a seed
     scenarios     Plans with the conditions in which a known bug showed itself
     history       What programs did and saw

@@ -52,7 +52,6 @@ def node(
     import msgspec
 
     from headpond.broker.settings import Settings
-    from headpond.node.process import run
 
     overrides = {
         "data": None if data is None else str(data),
@@ -78,6 +77,10 @@ def node(
         lines = f"ready {url}" + (f"\nhttp {http_url}" if http_url else "")
         print(json_text({"ready": url, "http": http_url}) if output.as_json else lines, flush=True)
 
+    if settings.cluster:
+        from headpond.node.member import run_member as run  # a node that is alone loads nothing of NATS
+    else:
+        from headpond.node.process import run
     run(settings, on_ready)
 
 
