@@ -58,6 +58,7 @@ MORE = {
     "token": "[access.md](access.md)",
     "context": "[access.md](access.md#contexts)",
     "peer": "[peers.md](peers.md)",
+    "cluster": "[cluster.md](cluster.md)",
     "log": "[access.md](access.md)",
     "ledger": "[ledger.md](ledger.md)",
     "spark": "[spark_pipelines.md](spark_pipelines.md), [spark_jobs.md](spark_jobs.md), [spark.md](spark.md)",

@@ -269,6 +269,73 @@ class CheckupShape(TypedDict):
     addresses: list[AddressShape]
 
 
+# --- clusters ---------------------------------------------------------------------------------------
+
+
+class ClusterMemberShape(TypedDict):
+    member: str
+    role: str
+    """`active`, `standby`, `copying` or `starting`"""
+    epoch: int
+    """How many members were active in turn, as far as its folder knows."""
+    seq: int
+    """The last record of the stream that its folder has."""
+    durable_seq: int
+    """The last one that its folder has synced."""
+    lag: int
+    """Records of the stream that its folder lacks."""
+    url: str
+    http: str | None
+    doubts: int
+    """How often it looked in the stream for records without an answer."""
+    void: int
+    """Records of replaced members that it passed over."""
+
+
+class StreamShape(TypedDict):
+    leader: str | None
+    """A NATS server; null during an election."""
+    replicas: dict[str, str]
+    """By NATS server: its state."""
+    bytes: int
+    bytes_max: int
+    first_seq: int
+    """Of the oldest record in the stream."""
+    last_seq: int
+
+
+class GroupShape(TypedDict):
+    group: str
+    active: str | None
+    """The active member."""
+    stream: StreamShape
+    members: list[ClusterMemberShape]
+    """Those that answer."""
+
+
+class SwitchedShape(TypedDict):
+    group: str
+    before: str
+    """The member that was active."""
+    active: str
+    seconds: float
+    epoch: int
+
+
+class ChildShape(TypedDict):
+    name: str
+    pid: int
+    address: str
+
+
+class LocalClusterShape(TypedDict):
+    ready: str
+    """The URL for clients: all nodes."""
+    cluster: str
+    """The URL of the NATS servers."""
+    processes: list[ChildShape]
+
+
 # --- accounts and rates -----------------------------------------------------------------------------
 
 
@@ -509,6 +576,9 @@ PRINTS: dict[str, Any] = {
     "context add|use|show": ContextShape,
     "context list": list[ContextShape],
     "context remove": RemovedContextShape,
+    "cluster show": GroupShape,
+    "cluster switch": SwitchedShape,
+    "cluster up": LocalClusterShape,
     "doctor": CheckupShape,
     "ledger": LedgerShape,
     "top": Iterator[TopShape],

@@ -20,7 +20,7 @@ import uvloop
 
 from headpond.cluster.jetstream import JetStream
 from headpond.cluster.journal import RECORD_BYTES_MAX, Journal, Refused, Unreachable
-from headpond.model.errors import BadConfig
+from headpond.model.errors import BadConfig, GroupNotFound
 from tests.cluster.nats import NatsCluster
 from tests.root import ROOT
 
@@ -407,7 +407,7 @@ def test_the_state_names_the_leader_and_the_replicas(cluster: NatsCluster, group
 
 def test_a_stream_with_other_settings_is_an_error(cluster: NatsCluster, group: str) -> None:
     async def scenario() -> None:
-        with pytest.raises(BadConfig, match="not found"):
+        with pytest.raises(GroupNotFound, match=group):
             await JetStream.connect(cluster.url, group, "m1", create=False)
         async with connected(cluster.url, group, bytes_max=1 << 30):
             pass

@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "token": Entry("resources.token:token_app", "Create, list and revoke access tokens."),
         "context": Entry("resources.context:context_app", "Save the URL and token of a node under a name."),
         "peer": Entry("resources.peer:peer_app", "Copy topics from and to other nodes."),
+        "cluster": Entry("operate.cluster:cluster_app", "Groups of nodes with one content, over NATS."),
         "log": Entry("resources.token:log_app", "Print the log of administration."),
     },
     "Monitoring and diagnosis": {

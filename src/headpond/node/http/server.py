@@ -22,6 +22,7 @@ import ssl
 from typing import cast
 
 import h11
+from litestar.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -118,48 +119,30 @@ class HttpConnection(H11Protocol):
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
 
-class HttpServer:
-    """``url`` is where it listens."""
+class HttpListener:
+    """Serves an application at ``settings.http``; ``url`` is where it listens."""
 
-    def __init__(self, node: Server, settings: Settings, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, tls: ssl.SSLContext | None) -> None:
         address = settings.http_address
         assert address is not None, "settings.http says where to listen"
         self.url = ""
-        self._node = node
-        self._settings = settings
         self._address = address
+        self._app = app
+        self._settings = settings
         self._tls = tls
         self._uvicorn = ServerState()
         self._uvicorn.default_headers = [(b"server", b"headpond"), (b"x-content-type-options", b"nosniff")]
-        self._stopping = asyncio.Event()
         self._listener: asyncio.Server | None = None
-        tokens = node.core.stores.tokens
-        self._callers = Callers(node, settings.http_limits)
-        app = make_app(HttpState(self._callers, self._stopping, self._hindrance, self._gauges))
-        names = OwnNames(address[0], settings.http_names)
-        self._gate = Gate(app, settings.http_limits, lambda: tokens.guarded, names)
 
-    def _hindrance(self) -> HeadpondError | None:
-        if self._stopping.is_set() or self._node.core.context.stopping:
-            return NodeStopping("the node is shutting down")
-        return self._node.core.watermark.lack()
-
-    def _gauges(self) -> dict[str, int]:
-        gate = self._gate
-        return {
-            "connections": len(self._uvicorn.connections),
-            "requests": gate.requests,
-            "bodies_bytes": gate.bodies_bytes,
-            "answers_bytes": gate.answers.bytes,
-            "refused": gate.refused,
-            "hung_up": gate.hung_up,
-            "consumers": self._callers.consumers,
-        }
+    @property
+    def connections(self) -> int:
+        return len(self._uvicorn.connections)
 
     async def start(self) -> None:
         limits = self._settings.http_limits
         config = Config(
-            self._gate,
+            self._app,
+            interface="asgi3",
             http="h11",
             ws="none",
             lifespan="off",
@@ -177,13 +160,11 @@ class HttpServer:
             self._tls,
             " for HTTP",
         )
-        self._callers.start()
         self.url = f"{'https' if self._tls is not None else 'http'}://{place}"
 
     async def stop(self) -> None:
-        """Accepts no more requests; waits and streams end at once, other requests have a moment."""
+        """Accepts no more requests; those under way have a moment."""
         assert self._listener is not None
-        self._stopping.set()
         self._listener.close()
         for connection in list(self._uvicorn.connections):
             connection.shutdown()
@@ -193,4 +174,50 @@ class HttpServer:
             connection.transport.abort()
         for task in list(self._uvicorn.tasks):
             task.cancel()
+
+
+class HttpServer:
+    """The HTTP of a node."""
+
+    def __init__(self, node: Server, settings: Settings, tls: ssl.SSLContext | None) -> None:
+        self._node = node
+        self._stopping = asyncio.Event()
+        self._callers = Callers(node, settings.http_limits)
+        app = make_app(HttpState(self._callers, self._stopping, self._hindrance, self._gauges))
+        address = settings.http_address
+        assert address is not None, "settings.http says where to listen"
+        names = OwnNames(address[0], settings.http_names)
+        tokens = node.core.stores.tokens
+        self._gate = Gate(app, settings.http_limits, lambda: tokens.guarded, names)
+        self._listener = HttpListener(self._gate, settings, tls)
+
+    @property
+    def url(self) -> str:
+        return self._listener.url
+
+    def _hindrance(self) -> HeadpondError | None:
+        if self._stopping.is_set() or self._node.core.context.stopping:
+            return NodeStopping("the node is shutting down")
+        return self._node.core.watermark.lack()
+
+    def _gauges(self) -> dict[str, int]:
+        gate = self._gate
+        return {
+            "connections": self._listener.connections,
+            "requests": gate.requests,
+            "bodies_bytes": gate.bodies_bytes,
+            "answers_bytes": gate.answers.bytes,
+            "refused": gate.refused,
+            "hung_up": gate.hung_up,
+            "consumers": self._callers.consumers,
+        }
+
+    async def start(self) -> None:
+        await self._listener.start()
+        self._callers.start()
+
+    async def stop(self) -> None:
+        """Waits and streams end at once."""
+        self._stopping.set()
+        await self._listener.stop()
         await self._callers.stop()

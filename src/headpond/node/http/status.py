@@ -149,12 +149,12 @@ def _invalid_parts(error: ValidationException) -> str:
     return "; ".join(parts)[:1000] or str(error.detail)[:500]
 
 
-def refusing(error: HeadpondError, *, close: bool = False) -> ASGIApp:
-    """An application that answers every request with an error."""
+def refusing(error: HeadpondError, *, close: bool = False, **fields: Any) -> ASGIApp:
+    """An application that answers every request with an error, and more ``fields`` in its body."""
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         status = status_of(error)
-        body = msgspec.json.encode(body_of(error))
+        body = msgspec.json.encode({**body_of(error), **fields})
         more = {**headers_of(error, status), **({"Connection": "close"} if close else {})}
         headers = [
             (b"content-type", b"application/json"),

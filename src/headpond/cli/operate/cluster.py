@@ -1,0 +1,203 @@
+"""``headpond cluster``: the groups of nodes over NATS; docs/cluster.md."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headpond.cli.command import command, group
+from headpond.cli.options import option
+from headpond.cli.output import Output, json_text, note, print_objects, print_report, run
+from headpond.model.errors import Unavailable
+
+if TYPE_CHECKING:
+    from headpond.cluster.inquiry import GroupStatus, Switch
+    from headpond.cluster.journal import StreamState
+    from headpond.cluster.local import LocalCluster
+    from headpond.cluster.member import MemberStatus
+
+CLUSTER_HELP = "The NATS servers, as in nats://a:4222,b:4222,c:4222."
+GROUP_HELP = "The group of nodes with the same content."
+Servers = Annotated[str, option("--cluster", "URL", CLUSTER_HELP, envvar="HEADPOND_CLUSTER")]
+Group = Annotated[str, option("--group", "NAME", GROUP_HELP)]
+SERVERS = "nats://127.0.0.1:4222"
+GROUP = "main"
+
+cluster_app = group("Groups of nodes with one content, over NATS.")
+
+
+# --- show -------------------------------------------------------------------------------------------
+
+COLUMNS = "member role epoch record=seq durable=durable_seq lag url"
+
+
+@command(cluster_app)
+def show(output: Output, cluster: Servers = SERVERS, group: Group = GROUP) -> None:
+    """Show the members of a group and its stream.
+
+    RECORD is the last record of the stream that the member's folder has, DURABLE the last one that it has
+    synced, LAG how many it lacks.
+    """
+    status = run(_status(cluster, group))
+    if not status.members:
+        from headpond.cluster.inquiry import START_HINT
+
+        raise Unavailable(
+            f"no member of group {group} answers; its stream ends at record {status.stream.last_seq:,}",
+            hint=START_HINT.format(group=group),
+        )
+    found = {
+        "group": group,
+        "active": status.active.member if status.active is not None else None,
+        "stream": _stream(status.stream),
+        "members": [_member(each, status) for each in status.members],
+    }
+    output.show(found, partial(_print_group, found))
+    absent = {each.active for each in status.members} - {each.member for each in status.members} - {""}
+    for name in sorted(absent):
+        note(f"{name} was active last, and does not answer")
+
+
+async def _status(servers: str, group: str) -> GroupStatus:
+    from headpond.cluster.inquiry import inquire
+
+    async with inquire(servers, group) as inquiry:
+        return await inquiry.status()
+
+
+def _member(member: MemberStatus, status: GroupStatus) -> dict[str, Any]:
+    return {
+        "member": member.member,
+        "role": member.role,
+        "epoch": member.epoch,
+        "seq": member.seq,
+        "durable_seq": member.durable_seq,
+        "lag": status.lag(member),
+        "url": member.url,
+        "http": member.http or None,
+        "doubts": member.doubts,
+        "void": member.void,
+    }
+
+
+def _stream(stream: StreamState) -> dict[str, Any]:
+    return {
+        "leader": stream.leader or None,
+        "replicas": stream.replicas,
+        "bytes": stream.bytes,
+        "bytes_max": stream.bytes_max,
+        "first_seq": stream.first_seq,
+        "last_seq": stream.last_seq,
+    }
+
+
+def _print_group(found: dict[str, Any]) -> None:
+    stream = found["stream"]
+    replicas = ", ".join(f"{name} {state}" for name, state in sorted(stream["replicas"].items()))
+    share = stream["bytes"] / stream["bytes_max"] if stream["bytes_max"] > 0 else 0.0
+    fields = [
+        ("group", found["group"]),
+        ("active", found["active"]),
+        ("replicas", replicas),
+        ("stream", f"{stream['bytes']:,} of {stream['bytes_max']:,} bytes ({share:.1%})"),
+        ("records", f"{stream['first_seq']:,} to {stream['last_seq']:,}"),
+    ]
+    print_report(fields, (found["members"], COLUMNS))
+
+
+# --- switch -----------------------------------------------------------------------------------------
+
+TIMEOUT_HELP = "How long to wait for the next active member."
+
+
+@command(cluster_app)
+def switch(
+    output: Output,
+    cluster: Servers = SERVERS,
+    group: Group = GROUP,
+    timeout: Annotated[float, option("--timeout", "S", TIMEOUT_HELP, min=1.0, max=3600.0)] = 30.0,
+) -> None:
+    """Make a standby the active member, for example before maintenance of the machine that is active now.
+
+    The active member stops serving, writes its last record and releases its place. Clients follow by
+    themselves.
+    """
+    done = run(_switch(cluster, group, timeout))
+    found = {"before": done.before.member, "active": done.after.member, "seconds": round(done.seconds, 3)}
+    text = f"{done.after.member} is active after {done.seconds:.1f} s; it was {done.before.member}"
+    output.show({"group": group, **found, "epoch": done.after.epoch}, text)
+
+
+async def _switch(servers: str, group: str, timeout_s: float) -> Switch:
+    from headpond.cluster.inquiry import inquire
+
+    async with inquire(servers, group) as inquiry:
+        return await inquiry.switch(timeout_s)
+
+
+# --- up ---------------------------------------------------------------------------------------------
+
+DATA_HELP = "The folder for all data. [default: a temporary one]"
+NODES_HELP = "How many nodes."
+PORT_HELP = "The port of the first node; the others have the next ones. 0 takes free ports."
+NATS_PORT_HELP = "The port of the first nats-server. 0 takes free ports."
+
+
+@command(cluster_app)
+def up(
+    output: Output,
+    data: Annotated[Path | None, option("--data", "DIR", DATA_HELP)] = None,
+    nodes: Annotated[int, option("--nodes", "N", NODES_HELP, min=1, max=9)] = 3,
+    port: Annotated[int, option("--port", "PORT", PORT_HELP, min=0, max=65_000)] = 7411,
+    nats_port: Annotated[int, option("--nats-port", "PORT", NATS_PORT_HELP, min=0, max=63_000)] = 4222,
+) -> None:
+    """Run a cluster on this machine until Ctrl-C, to try it: three nats-servers, and nodes.
+
+    A process that ends is started again after a second: kill one (kill -9), and see what its clients notice.
+    Prints `ready URL` on stdout when the cluster accepts connections, then the processes.
+    """
+    with ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headpond-cluster-")))
+        run(_up(output, data.absolute(), nodes, port, nats_port))
+
+
+async def _up(output: Output, folder: Path, nodes: int, port: int, nats_port: int) -> None:
+    from headpond.cluster.local import LocalCluster
+
+    stopped = asyncio.Event()
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(ending, stopped.set)
+    cluster = LocalCluster(folder, note, nodes=nodes, node_port=port, nats_port=nats_port)
+    note(f"data in {folder}")
+    stopping = asyncio.ensure_future(stopped.wait())
+    starting = asyncio.ensure_future(cluster.start())
+    try:
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            _print_cluster(output, cluster)
+            await stopping
+    finally:
+        stopping.cancel()
+        starting.cancel()
+        await cluster.stop()
+
+
+def _print_cluster(output: Output, cluster: LocalCluster) -> None:
+    children = [*cluster.nodes, *cluster.servers]
+    processes = [{"name": each.name, "pid": each.pid, "address": each.address} for each in children]
+    if output.as_json:
+        found = {"ready": cluster.url, "cluster": cluster.servers_url, "processes": processes}
+        print(json_text(found), flush=True)
+        return
+    print(f"ready {cluster.url}\ncluster {cluster.servers_url}\n")
+    rows = [{**each, "pid": str(each["pid"])} for each in processes]  # a number has commas
+    print_objects(rows, "name pid address")
+    sys.stdout.flush()
