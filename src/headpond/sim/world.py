@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -54,9 +55,11 @@ def run(plan: Plan) -> Outcome:
     try:
         return _run(world)
     finally:
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             world.cast.loop.close()  # programs close their clients, and nothing awaits that
             gc.collect()
+        sys.unraisablehook = hook
         gc.enable()
 
 
