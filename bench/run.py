@@ -48,6 +48,13 @@ def spark(folder: Path, found: limits.Limits, seconds: float) -> list[Figure]:
     return part.measure(folder, found, seconds)
 
 
+def cluster(folder: Path, found: limits.Limits, seconds: float) -> list[Figure]:
+    """Loaded when it is its turn: nothing else needs NATS."""
+    from bench import cluster as part
+
+    return part.measure(folder, found, seconds)
+
+
 PARTS: dict[str, Part] = {
     "publish": publish.measure,
     "consume": consume.measure,
@@ -58,6 +65,7 @@ PARTS: dict[str, Part] = {
     "opening": opening.measure,
     "typed": typed.measure,
     "syncs": syncs.measure,
+    "cluster": cluster,
     "wire": wire.measure,
     "pipes": pipes.measure,
     "lab": lab.measure,
