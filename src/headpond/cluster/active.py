@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,8 @@ from headpond.storage.disk import MeasuredDisk
 logger = logging.getLogger("headpond.cluster")
 
 BEAT_S = 0.5
+NEWS_S = 0.01
+"""Standbys hear of new records so often at most, unless somebody waits for them."""
 TICK_S = 0.1
 UNANSWERED_S = 1.0
 """After so long without an answer, it looks for its records in the stream."""
@@ -74,6 +77,8 @@ class Active:
         """When it sent last, had an answer last, and sent when nothing else was in flight."""
         self._was_certain = True
         self._woken = False
+        self._thread = threading.get_ident()
+        self._announcing: asyncio.TimerHandle | None = None
         self._resolving: asyncio.Task[None] | None = None
         self._confirmed: list[Confirmed] = []
         self._to_apply = asyncio.Event()
@@ -129,7 +134,10 @@ class Active:
         """In any thread."""
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._pump)
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(self._pump)
+            else:
+                self._loop.call_soon_threadsafe(self._pump)
 
     def _pump(self) -> None:
         self._woken = False
@@ -174,16 +182,24 @@ class Active:
         self._proven_s = max(self._proven_s, *(each.sent_s for each in confirmed))
         self._confirmed += confirmed
         self._to_apply.set()
-        self._journal.tell(self._news(confirmed[-1].seq))
         if self._standby_seq is None:
             self.disk.durable(confirmed[-1].number)
+            if self._announcing is None:
+                self._announcing = self._loop.call_later(NEWS_S, self._announce)
         else:
+            self._announce()
             self._unapplied += confirmed
             self._count_standby()
         self._release_if_idle()
         if not self._was_certain and self.certain:
             self._was_certain = True
             self._on_certain()
+
+    def _announce(self) -> None:
+        """Standbys look for records."""
+        self._announcing = None
+        if not self.ended.done():
+            self._journal.tell(self._news(self._outbox.confirmed_seq))
 
     # --- doubt --------------------------------------------------------------------------------------
 

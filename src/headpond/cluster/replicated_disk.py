@@ -67,13 +67,15 @@ class ReplicatedDisk:
     def __init__(
         self, base: MeasuredDisk, applier: Applier, wake: Callable[[], None], *, waits: bool = True
     ) -> None:
-        """``waits``: whether a thread that is far ahead of the stream waits for it."""
+        """``waits``: whether a worker thread that is far ahead of the stream waits for it."""
         self.base = base
         self.applier = applier
         self.outbox = Outbox(applier.position)
         self.lock = threading.Lock()
         self._wake = wake
         self._waits = waits
+        self._thread = threading.get_ident()
+        """The loop's, which sends and so never waits."""
         self._room = threading.Condition(self.lock)
         self._nodes: dict[str, Node] = {}
         """By name: files that are open or have changes on their way."""
@@ -248,7 +250,8 @@ class ReplicatedDisk:
     def write(self, node: Node, offset: int, parts: Sequence[bytes]) -> int:
         data = b"".join(parts)
         with self.lock:
-            while self._waits and self.outbox.queued_bytes > QUEUED_BYTES_MAX and self._failure is None:
+            waits = self._waits and threading.get_ident() != self._thread
+            while waits and self.outbox.queued_bytes > QUEUED_BYTES_MAX and self._failure is None:
                 self._wake()
                 self._room.wait()
             if self._failure is not None:

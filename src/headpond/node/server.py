@@ -374,7 +374,10 @@ class Server:
             write = effect.lane.take()
             self._writing += 1
             self._quiet.clear()
-            self._writers.submit(self._run_write, effect.lane, write)
+            if self._disk.ordered and effect.lane is not self.core.stores.long_work:
+                self._run_write(effect.lane, write)  # it writes to memory; nothing waits for a sync
+            else:
+                self._writers.submit(self._run_write, effect.lane, write)
         elif isinstance(effect, Fetch):
             log = self.core.log_of(effect)
             if log is None:

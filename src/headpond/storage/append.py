@@ -99,6 +99,9 @@ class Batch:
             file = self.file
             if file is None:
                 file = self.file = disk.open(self.path, writable=True)
+            if disk.ordered:  # the STATUS is durable after the frames, or not at all
+                self.put(self.whole(), disk)
+                return
             try:
                 self._write(file, [self.before, *self.parts])
             except OSError as error:
@@ -176,7 +179,7 @@ class Batch:
         return [self.before, *self.parts, self.status]
 
     def put(self, whole: Sequence[bytes], disk: Disk) -> None:
-        """Writes bytes that the commit journal has made durable, without a sync."""
+        """Writes bytes that the commit journal, or the order of the disk, makes durable, without a sync."""
         assert self.file is not None, "``reserve`` opens the file"
         self.file.write_at(self.start, whole)
         self.proven = self.sync
