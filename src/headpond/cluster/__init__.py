@@ -13,6 +13,7 @@ follows the stream. Reading order:
 - ``active``: sends, confirms, beats, and lets go
 - ``copy``: the folder of a new member
 - ``member``: all of this in one life
+- ``reseed``: one folder becomes the content of its group, by an operator's decision
 - ``inquiry``: questions of an operator to the members
 - ``local``: a whole cluster on one machine, to try it
 - ``jetstream``: the stream itself, through nats-py; nothing else loads it

@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from headpond.cluster.journal import Journal, StreamState, Unreachable
+from headpond.cluster.apply import Position
+from headpond.cluster.journal import StreamState, Unreachable
 from headpond.cluster.member import AskStatus, AskSwitch, MemberStatus
+from headpond.cluster.reseed import ReseedJournal, reseed
 from headpond.model.errors import TimedOut, Unavailable
+from headpond.storage.disk import Disk
 
 CONNECT_S_MAX = 10.0
 """Longer than an election of the servers takes."""
@@ -44,7 +47,7 @@ class Switch(NamedTuple):
 
 
 class Inquiry:
-    def __init__(self, journal: Journal, group: str) -> None:
+    def __init__(self, journal: ReseedJournal, group: str) -> None:
         self._journal = journal
         self._group = group
 
@@ -52,10 +55,7 @@ class Inquiry:
         try:
             members, stream = await asyncio.gather(self._members(ANSWER_S), self._journal.state())
         except Unreachable as error:
-            raise Unavailable(
-                f"the stream of group {self._group} has no leader: {error}",
-                hint="More than half of the NATS servers must run and reach each other.",
-            ) from error
+            raise self._unavailable(error) from error
         return GroupStatus(members, stream)
 
     async def _members(self, answer_s: float) -> list[MemberStatus]:
@@ -90,6 +90,19 @@ class Inquiry:
                 hint="See `headpond cluster show` and the logs of the members.",
             ) from error
         return Switch(before, after, loop.time() - began_s)
+
+    async def reseed(self, disk: Disk, position: Position, members: list[MemberStatus]) -> Position:
+        """Makes a folder the content of the group; returns its next position."""
+        try:
+            return await reseed(self._journal, disk, position, [each.seq for each in members])
+        except Unreachable as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Unreachable) -> Unavailable:
+        return Unavailable(
+            f"the stream of group {self._group} does not answer: {error}",
+            hint="More than half of the NATS servers must run and reach each other.",
+        )
 
     async def _active_after(self, before: MemberStatus) -> MemberStatus:
         while True:

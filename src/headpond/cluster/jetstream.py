@@ -351,7 +351,13 @@ class JetStream:
 
     async def trim(self, upto_seq: int) -> None:
         # A purge beyond the end would move the end: the next record would be numbered behind it.
-        upto_seq = min(upto_seq, (await self.state()).last_seq)
+        await self._purge(min(upto_seq, (await self.state()).last_seq))
+
+    async def skip_to(self, seq: int) -> None:
+        """Of a ``ReseedJournal``."""
+        await self._purge(seq)
+
+    async def _purge(self, upto_seq: int) -> None:
         answer = await self._call("STREAM.PURGE", _Answer, {"seq": upto_seq + 1}, CHANGE_S_MAX)
         if answer.error is not None:
             raise Unreachable(answer.error.description)

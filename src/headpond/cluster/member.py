@@ -27,6 +27,8 @@ logger = logging.getLogger("headpond.cluster")
 
 TRIM_S = 5.0
 ASK_S = 2.0
+JOIN_S = 1.0
+"""For so long a member that begins waits for the answer of the active one."""
 COPY_ASK_S = 10.0
 COPY_AGAIN_S = 1.0
 DURABLE_MEMBERS = 2
@@ -132,6 +134,7 @@ class Member:
                 self._journal, self._applier, self.me, self._in_thread, self._refuses, self._tell
             )
             self._standby.handicap_s = self.handicap_s
+            self._standby.active = await self._active_now()
             self.role = "standby"
             self._needs_seq = 0
             try:
@@ -154,6 +157,12 @@ class Member:
         )
         self._trimming = asyncio.get_running_loop().create_task(self._trim())
         return self.active
+
+    async def _active_now(self) -> ActiveMember | None:
+        """The member that says it is active: the records that a standby reads may begin behind its EPOCH."""
+        active = [each for each in await self.ask_status(JOIN_S) if each.role == "active"]
+        newest = max(active, key=lambda each: each.epoch, default=None)
+        return ActiveMember(newest.member, newest.url, newest.http) if newest is not None else None
 
     async def _open(self) -> Position:
         """The position of the folder; a folder without one is filled."""
@@ -202,9 +211,9 @@ class Member:
 
     # --- questions and news -------------------------------------------------------------------------
 
-    async def ask_status(self) -> list[MemberStatus]:
+    async def ask_status(self, timeout_s: float = ASK_S) -> list[MemberStatus]:
         """The status of every member that answers."""
-        answers = await self._journal.ask_all(msgspec.msgpack.encode(AskStatus()), ASK_S)
+        answers = await self._journal.ask_all(msgspec.msgpack.encode(AskStatus()), timeout_s)
         return [msgspec.msgpack.decode(each, type=MemberStatus) for each in answers]
 
     def status(self) -> MemberStatus:

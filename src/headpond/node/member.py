@@ -26,13 +26,14 @@ from headpond import __version__
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.cluster.active import Active
+from headpond.cluster.apply import Diverged
 from headpond.cluster.journal import Journal
 from headpond.cluster.member import Member
 from headpond.cluster.records import ActiveMember
 from headpond.cluster.replicated_disk import ReplicatedDisk
 from headpond.cluster.standby import InThread, Refuses
 from headpond.model.address import Address, parse_addresses
-from headpond.model.errors import BadConfig
+from headpond.model.errors import BadConfig, BadData
 from headpond.node.data_folder import lock_folder, open_error
 from headpond.node.process import OnReady, Service, check_secure, open_core, prepare, watch_signals
 from headpond.node.server import Server, listen
@@ -222,6 +223,12 @@ def run_member(settings: Settings, on_ready: OnReady) -> None:
         again = uvloop.run(_live(settings, disk, on_ready))
     except OSError as error:
         raise open_error(folder, error) from error
+    except Diverged as error:
+        raise BadData(
+            f"{folder} does not fit the stream of group {settings.group}: {error}",
+            hint="If another member is active, empty this folder: the member then copies it. If none becomes "
+            "active, `headpond cluster reseed` chooses the folder that counts (docs/cluster.md).",
+        ) from error
     finally:
         disk.unlock()
     if again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,9 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
+from headpond.cluster.apply import Position, load_position, save_position
+from headpond.cluster.jetstream import JetStream
+from headpond.storage.os_disk import OsDisk
 from tests.cli.conftest import HEADPOND, Cli, Spawn, clean_environment
 from tests.cli.contract import check
 from tests.cluster.nats import NatsCluster, free_ports
@@ -130,6 +134,36 @@ def test_servers_that_do_not_answer(cli: Cli) -> None:
 def test_an_address_that_is_none(cli: Cli) -> None:
     done = cli("cluster", "show", "--cluster", "http://127.0.0.1", "--json")
     assert (done.code, json.loads(done.err)["code"]) == (1, "bad-config")
+
+
+def test_a_reseed_needs_a_members_folder_and_a_group_without_an_active_member(
+    cli: Cli, group: Group, tmp_path: Path
+) -> None:
+    shown(cli, group)
+    words = ("cluster", "reseed", "--cluster", group.servers, "--group", GROUP, "--json", "--data")
+    done = cli(*words, tmp_path, "--yes")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "bad-data")
+    save_position(OsDisk(tmp_path), Position(seq=7))
+    done = cli(*words, tmp_path, "--yes")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "bad-request")
+    assert load_position(OsDisk(tmp_path)) == Position(seq=7)
+
+
+def test_a_reseed_asks_first_and_continues_the_stream_behind_the_folder(
+    cli: Cli, servers: NatsCluster, tmp_path: Path
+) -> None:
+    async def create() -> None:
+        await (await JetStream.connect(servers.url, "empty", "m1")).close()
+
+    asyncio.run(create())
+    save_position(OsDisk(tmp_path), Position(seq=7, epoch=3))
+    words = ("cluster", "reseed", "--cluster", servers.url, "--group", "empty", "--data", tmp_path, "--json")
+    assert cli(*words).code == 2
+    assert load_position(OsDisk(tmp_path)) == Position(seq=7, epoch=3)
+    done = cli(*words, "--yes")
+    assert done.code == 0, done.err
+    found = check("cluster reseed", done.out)
+    assert load_position(OsDisk(tmp_path)) == Position(seq=found["seq"], epoch=4)
 
 
 def test_up_starts_a_cluster_and_ends_it(cli: Cli, spawn: Spawn, tmp_path: Path) -> None:

@@ -11,16 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headpond.cli.command import command, group
-from headpond.cli.options import option
+from headpond.cli.command import command, confirm, group
+from headpond.cli.options import Yes, option
 from headpond.cli.output import Output, json_text, note, print_objects, print_report, run
-from headpond.model.errors import Unavailable
+from headpond.model.errors import BadData, BadRequest, Unavailable
 
 if TYPE_CHECKING:
+    from headpond.cluster.apply import Position
     from headpond.cluster.inquiry import GroupStatus, Switch
     from headpond.cluster.journal import StreamState
     from headpond.cluster.local import LocalCluster
     from headpond.cluster.member import MemberStatus
+    from headpond.node.data_folder import NodeDisk
 
 CLUSTER_HELP = "The NATS servers, as in nats://a:4222,b:4222,c:4222."
 GROUP_HELP = "The group of nodes with the same content."
@@ -201,3 +203,72 @@ def _print_cluster(output: Output, cluster: LocalCluster) -> None:
     rows = [{**each, "pid": str(each["pid"])} for each in processes]  # a number has commas
     print_objects(rows, "name pid address")
     sys.stdout.flush()
+
+
+# --- reseed -----------------------------------------------------------------------------------------
+
+MEMBER_DATA_HELP = "The data folder of the member whose content counts."
+
+
+@command(cluster_app)
+def reseed(
+    output: Output,
+    data: Annotated[Path, option("--data", "DIR", MEMBER_DATA_HELP)],
+    cluster: Servers = SERVERS,
+    group: Group = GROUP,
+    yes: Yes = False,
+) -> None:
+    """Make the folder of a stopped member the content of its group, after the stream lost records.
+
+    Use it when no member becomes active because the stream does not fit their folders. The other members drop
+    their content and copy this member's. Asked without --yes, it first says at which record the folder is:
+    compare the folders of all members, and choose the one with the highest record.
+    """
+    from headpond.cluster.apply import load_position
+    from headpond.node.data_folder import lock_folder
+
+    if not data.is_dir():
+        raise BadData(f"there is no folder {data}", hint="Name the data folder of a member.")
+    disk = lock_folder(data)
+    try:
+        position = load_position(disk)
+        if position is None:
+            raise BadData(
+                f"{data} is not the folder of a cluster's member, or its copy was not finished",
+                hint="Choose the folder of another member.",
+            )
+        status = run(_status(cluster, group))
+        _check_reseed(status, group)
+        if not yes:
+            question = RESEED.format(data=data, group=group, position=position, stream=status.stream)
+            confirm(question, refused="nothing was changed")
+        found = run(_reseed(cluster, group, disk, position, status.members))
+    finally:
+        disk.unlock()
+    text = f"the stream continues at record {found.seq + 1:,}; start this member now, then the others"
+    output.show({"group": group, "seq": found.seq, "epoch": found.epoch}, text)
+
+
+RESEED = (
+    "{data} was synced at record {position.seq:,} of epoch {position.epoch}. The stream of group {group} has "
+    "records {stream.first_seq:,} to {stream.last_seq:,}.\n"
+    "Records that follow the folder are added to it, and all records are removed from the stream. The other "
+    "members will drop their content and copy this folder. Continue?"
+)
+
+
+def _check_reseed(status: GroupStatus, group: str) -> None:
+    if status.active is not None:
+        raise BadRequest(
+            f"{status.active.member} is active in group {group}: its folder fits the stream",
+            hint="A reseed is only for a group in which no member becomes active; see `headpond cluster show`.",
+        )
+
+
+async def _reseed(
+    servers: str, group: str, disk: NodeDisk, position: Position, members: list[MemberStatus]
+) -> Position:
+    from headpond.cluster.inquiry import inquire
+
+    async with inquire(servers, group) as inquiry:
+        return await inquiry.reseed(disk, position, members)
