@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from litestar.params import KwargDefinition
@@ -112,6 +112,8 @@ def bound(kind: Any) -> str:
         return f"({', '.join(map(named, inner))})"
     if origin in (Union, types.UnionType):
         return " or ".join(map(named, inner))
+    if origin is Literal:
+        return " or ".join(f'"{word}"' for word in inner)
     return {bool: "yes or no", type(None): "nothing"}.get(kind) or str(getattr(kind, "__name__", "any"))
 
 
@@ -124,6 +126,8 @@ def unbounded(kind: Any, path: str, seen: frozenset[Any] = frozenset()) -> Itera
     """The parts of a type that accept a value of any size."""
     meta = meta_of(kind) if get_origin(kind) is Annotated else None
     base = get_args(kind)[0] if meta is not None else kind
+    if get_origin(base) is Literal:
+        return
     if isinstance(base, type) and issubclass(base, msgspec.Struct):
         for field in msgspec.structs.fields(base) if base not in seen else ():
             yield from unbounded(field.type, f"{base.__name__}.{field.name}", seen | {base})
