@@ -166,6 +166,17 @@ def test_a_reseed_asks_first_and_continues_the_stream_behind_the_folder(
     assert load_position(OsDisk(tmp_path)) == Position(seq=found["seq"], epoch=4)
 
 
+def test_a_token_is_not_written_to_a_members_folder(cli: Cli, tmp_path: Path) -> None:
+    save_position(OsDisk(tmp_path), Position())
+    done = cli("token", "bootstrap", "--data", tmp_path, "--json")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "bad-data")
+
+
+def test_a_member_on_all_addresses_must_say_where_clients_reach_it(cli: Cli, tmp_path: Path) -> None:
+    done = cli("node", "--cluster", NOWHERE, "--listen", "0.0.0.0:0", "--data", tmp_path, "--json")
+    assert (done.code, json.loads(done.err.splitlines()[-1])["code"]) == (1, "bad-config")
+
+
 def test_up_starts_a_cluster_and_ends_it(cli: Cli, spawn: Spawn, tmp_path: Path) -> None:
     words = ("cluster", "up", "--data", tmp_path, "--nodes", 2, "--port", 0, "--nats-port", 0, "--json")
     running = spawn(*words)
