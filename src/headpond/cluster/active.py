@@ -304,6 +304,7 @@ class Active:
     async def release(self) -> None:
         """Everything is written: lets another member take over at once. Returns when this one has ended."""
         self._releasing = True
+        self._pump()
         self._release_if_idle()
         await self._released
         self.kill()

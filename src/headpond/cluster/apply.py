@@ -29,8 +29,8 @@ from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 POSITION_FILE = "cluster/POSITION"
 FILES_OPEN_MAX = 512
-MISPLACED_MAX = 100
-"""A member sends fewer records again behind one that was lost; more mean that the stream lost one."""
+VOID_MAX = 100
+"""Fewer can be in flight at a takeover or behind a lost record; more mean that the stream is another one."""
 
 
 class Diverged(Exception):
@@ -86,8 +86,8 @@ class Applier:
         """Files that were created since the checkpoint."""
         self._files: OrderedDict[str, DiskFile] = OrderedDict()
         self._index = 0
-        self._misplaced = 0
-        """Records in a row that follow one which is not in the stream."""
+        self._voids = 0
+        """Void records in a row."""
 
     def begin(self, seq: int, raw: bytes) -> Record | None:
         """Checks that a record is the next one; None if it is void. ``BadFrame`` if its bytes were altered."""
@@ -95,12 +95,10 @@ class Applier:
         record = decode_record(raw)
         if seq != at.seq + 1:
             raise Diverged(f"record {seq} came when record {at.seq + 1} was due")
-        if record.epoch < at.epoch:
-            self.pass_over()
-            return None
         fits = record.chain == at.chain and record.number == at.number
-        if not fits and record.epoch == at.epoch and self._misplaced < MISPLACED_MAX:
-            self._misplaced += 1
+        void = record.epoch < at.epoch or (record.epoch == at.epoch and not fits)
+        if void and self._voids < VOID_MAX:
+            self._voids += 1
             self.pass_over()
             return None
         if not fits:
@@ -110,7 +108,7 @@ class Applier:
             )
         if record.epoch != at.epoch + (record.kind == Kind.EPOCH):
             raise Diverged(f"record {seq} is of epoch {record.epoch}, and this folder is in epoch {at.epoch}")
-        self._index = self._misplaced = 0
+        self._index = self._voids = 0
         return record
 
     def pass_over(self) -> None:

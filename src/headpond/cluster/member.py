@@ -33,6 +33,8 @@ COPY_ASK_S = 10.0
 COPY_AGAIN_S = 1.0
 DURABLE_MEMBERS = 2
 """A record leaves the stream when so many members have it synced in their folders."""
+KEPT = 0.3
+"""The share of the stream's room that is not trimmed: a member that was away for a while needs no copy."""
 CROWDED = 0.6
 """The share of the stream's room from which on it keeps no records for a member that copies a folder."""
 FULL = 0.9
@@ -281,6 +283,8 @@ class Member:
             try:
                 self.stream = state = await self._journal.state()
                 self.active.disk.room_bytes = max(0, int(state.bytes_max * FULL) - state.bytes)
+                if state.bytes <= state.bytes_max * KEPT:
+                    continue
                 upto_seq = trim_to(await self.ask_status(), full=state.bytes > state.bytes_max * CROWDED)
                 if upto_seq >= state.first_seq:
                     await self._journal.trim(upto_seq)

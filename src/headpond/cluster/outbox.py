@@ -106,8 +106,11 @@ class Outbox:
         while self.queue and len(self.flight) < FLIGHT_RECORDS_MAX and self.flight_bytes < FLIGHT_BYTES_MAX:
             parts: list[bytes] = []
             size = count = 0
-            while self.queue and size + len(self.queue[0][0]) + len(self.queue[0][1]) <= CONTENT_BYTES_MAX:
-                head, data = self.queue.popleft()
+            while self.queue:
+                head, data = self.queue[0]
+                if parts and size + len(head) + len(data) > CONTENT_BYTES_MAX:
+                    break
+                self.queue.popleft()
                 parts += (head, data)
                 size += len(head) + len(data)
                 count += 1

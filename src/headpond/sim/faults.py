@@ -247,6 +247,8 @@ def _fail(cast: Cast, machine: Machine, operation: Operation, error: int) -> boo
         return False
     times = 1 if operation == "read" else cast.random.choice([1, 1, 3])  # a sector that fails twice is damaged
     folder = cast.random.choice(FOLDERS)
+    if machine.name not in cast.nodes:
+        folder = ""  # a client has no logs
     cast.note(f"the next {operation} of {machine.name} below /{folder} fails ({times})")
     machine.disk.fail_next(operation, error, times, folder)
     return True
@@ -358,6 +360,31 @@ def cut_from_stream(cast: Cast) -> bool:
     return True
 
 
+def cut_active_from_stream(cast: Cast) -> bool:
+    """The active member is alone, for longer than it may be."""
+    group = _group(cast)
+    member, pause_s, back = group.active, cast.random.choice([2.0, 5.0, 8.0, 15.0]), cast.random.random() < 0.5
+    if member is None:
+        return False
+    for server in group.stream.servers:
+        group.stream.cut(member.machine.name, server.name, to=not back, back=back or cast.random.random() < 0.5)
+        cast.loop.call_in(None, pause_s, group.stream.heal_between, member.machine.name, server.name)
+    cast.note(f"{member.process} is cut off from the stream for {pause_s} s")
+    return True
+
+
+def stop_active(cast: Cast) -> bool:
+    """The active member stands still, is replaced, and wakes up."""
+    member = _group(cast).active
+    if member is None or member.process is None:
+        return False
+    pause_s = cast.random.choice([2.0, 5.0, 8.0, 15.0])
+    cast.note(f"{member.process} stands still for {pause_s} s")
+    member.process.stop()
+    cast.loop.call_in(None, pause_s, member.process.resume)
+    return True
+
+
 def switch(cast: Cast) -> bool:
     """An operator asks the active member to let another one take over."""
     member = _group(cast).active
@@ -395,6 +422,8 @@ CLUSTER_FAULTS: dict[str, Callable[[Cast], bool]] = {
     "pause server": pause_server,
     "lag server": lag_server,
     "cut from stream": cut_from_stream,
+    "cut active from stream": cut_active_from_stream,
+    "stop active": stop_active,
     "switch": switch,
     "flip record": flip_record,
     "cut power everywhere": cut_power_everywhere,

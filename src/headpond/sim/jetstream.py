@@ -36,6 +36,7 @@ NOTICE_S = 3.0
 RECONNECT_S = (0.05, 0.5)
 REQUEST_S = 1.0
 TRIM_S = 5.0
+HELD_S = (1.0, 20.0)
 READ_RECORDS_MAX = 1024
 
 
@@ -52,6 +53,8 @@ class StreamWeather:
     answer_late: float = 0.0
     """Answers behind it come earlier."""
     late_s: tuple[float, float] = (1.0, 6.0)
+    held: float = 0.0
+    """An append, and everything behind it, waits until another member's record is stored."""
     stale_read: float = 0.0
     """A read goes to a replica that has not applied the last few records."""
 
@@ -144,6 +147,8 @@ class Stream:
         self.journals: list[SimJournal] = []
         self.cuts: dict[tuple[str, str], float] = {}
         """Since when nothing arrives: from one member or server, at another one."""
+        self.held: dict[SimJournal, list[Callable[[], None]]] = {}
+        """Messages of members that wait on their way."""
         self._election: asyncio.TimerHandle | None = None
 
     # --- faults -------------------------------------------------------------------------------------
@@ -174,10 +179,22 @@ class Stream:
         """Ends all faults; altered records are restored."""
         self.weather = StreamWeather()
         self.cuts.clear()
+        self.release(*self.held)
         for server in self.servers:
             server.up, server.paused_since_s, server.lagging = True, math.inf, False
             server.damaged.clear()
         self.look()
+
+    def hold(self, journal: SimJournal) -> None:
+        """A member's messages wait on their way, until another member's record is stored, or for some time."""
+        if journal not in self.held:
+            self.held[journal] = []
+            self.loop.call_in(None, self.chance.uniform(*HELD_S), self.release, journal)
+
+    def release(self, *journals: SimJournal) -> None:
+        for journal in journals:
+            for arrive in self.held.pop(journal, []):
+                arrive()
 
     def silent_since_s(self, member: str, server: StreamServer) -> float:
         """Since when a server that is up does not get a member's messages, or the member not its answers."""
@@ -316,7 +333,15 @@ class SimJournal:
 
     def append(self, record: bytes, expected_seq: int) -> asyncio.Future[int]:
         assert len(record) <= RECORD_BYTES_MAX
-        return self._request(lambda _: self._stream.commit(record, expected_seq), commits=True)
+        if self._stream.happens("held"):
+            self._stream.hold(self)
+
+        def commit(_: StreamServer) -> int:
+            seq = self._stream.commit(record, expected_seq)
+            self._stream.release(*(each for each in self._stream.held if each is not self))
+            return seq
+
+        return self._request(commit, commits=True)
 
     async def read(self, seq: int, bytes_max: int) -> list[tuple[int, bytes]]:
         records: list[tuple[int, bytes]] = []
@@ -444,6 +469,9 @@ class SimJournal:
             self._unsent.clear()
 
     def _arrive(self, home: StreamServer, pass_on: Callable[[StreamServer], None]) -> None:
+        if (held := self._stream.held.get(self)) is not None:
+            held.append(partial(self._arrive, home, pass_on))
+            return
         unsent = self._process.killed and self._stream.chance.random() < 0.5
         if not unsent and (self.member, home.name) not in self._stream.cuts:
             home.do(partial(pass_on, home))

@@ -204,11 +204,11 @@ FAULTS = (
     "old backup of client",
 )
 
-STREAM_WEATHER = ("lost", "doubled", "answer_lost", "answer_late", "stale_read")
+STREAM_WEATHER = ("lost", "doubled", "answer_lost", "answer_late", "held", "stale_read")
 CLUSTER_FAULTS = (
-    *("kill server", "pause server", "lag server", "cut from stream", "cut from stream"),
+    *("kill server", "pause server", "lag server", "cut from stream", "cut active from stream", "stop active"),
     *("switch", "flip record", "cut power everywhere"),
-    *("kill node", "kill node at a point", "restart node", "stop node", "stop node"),
+    *("kill node", "kill node at a point", "restart node", "stop node"),
     *("cut power", "cut power at a point"),
     *("kill client", "stop client", "twin", "zombie", "cut power of client"),
     *("partition", "one-way partition", "reset connection", "clock jump", "disk full"),
@@ -389,7 +389,7 @@ def _weather(chance: random.Random) -> Weather:
 
 def _stream_weather(chance: random.Random) -> StreamWeather:
     weather = StreamWeather(delay_s=chance.choice([(0.0005, 0.003), (0.001, 0.05)]))
-    for name in chance.sample(STREAM_WEATHER, chance.choice([0, 1, 1, 2, 5])):
+    for name in chance.sample(STREAM_WEATHER, chance.choice([0, 1, 1, 2, 6])):
         setattr(weather, name, chance.choice([0.003, 0.02, 0.1]))
     return weather
 

@@ -20,11 +20,14 @@ from typing import Any
 
 from headpond.broker.subscriptions import cursor
 from headpond.client.produce import refill_send, slot
+from headpond.cluster import member, outbox
 from headpond.sim.loop import SimLoop
 from headpond.sim.process import EPOCH_US, Process
 
 REACH_MIN = 2
 """So few that deliveries of a short run go past it."""
+CONTENT_BYTES_MAX = 64
+"""So few that a change of a group takes several records."""
 
 
 @contextmanager
@@ -63,13 +66,17 @@ def simulated(loop: SimLoop, seed: str) -> Iterator[None]:
         (socket, "gethostname", lambda: loop.process.place if loop.process else "world"),
         (os, "getpid", lambda: 1),
     ]
-    undo: list[tuple[Any, str, Any]] = [(cursor, "REACH_MIN", cursor.REACH_MIN)]
+    small = [
+        (cursor, "REACH_MIN", REACH_MIN),
+        (outbox, "CONTENT_BYTES_MAX", CONTENT_BYTES_MAX),
+        (member, "KEPT", 0.0),  # a member that was away needs a copy
+    ]
+    undo: list[tuple[Any, str, Any]] = [(module, name, getattr(module, name)) for module, name, _ in small]
     undo += [(module, name, getattr(module, name)) for module, name, _ in calls]
-    cursor.REACH_MIN = REACH_MIN
     shared = [(getattr(module, name), call) for module, name, call in calls if name != "OsDisk"]
     imported = _aliases(shared)
     undo += [(place, alias, getattr(place, alias)) for place, alias, _ in imported]
-    for place, alias, call in [*calls, *imported]:
+    for place, alias, call in [*small, *calls, *imported]:
         setattr(place, alias, call)
     try:
         yield
