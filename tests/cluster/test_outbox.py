@@ -44,6 +44,15 @@ def test_records_that_landed_are_found_and_the_others_sent_again() -> None:
     assert [(each.raw, each.expected_seq) for each in again] == [(raws[1], 11), (raws[2], 12)]
 
 
+def test_an_answer_that_comes_during_the_look_is_not_counted_again() -> None:
+    box = Outbox(Position(seq=10, epoch=3))
+    box.put(OpKind.WRITE, "f", data=b"x")
+    (sent,) = box.take()
+    behind = [(11, sent.raw)]
+    assert len(box.confirm(sent, 11)) == 1
+    assert box.resolve(behind) == ([], [])
+
+
 def test_a_late_answer_to_an_earlier_sending_does_not_count() -> None:
     box = Outbox(Position(seq=10, epoch=3))
     box.put(OpKind.WRITE, "f", data=b"x")

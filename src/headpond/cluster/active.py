@@ -35,6 +35,8 @@ UNANSWERED_S = 1.0
 CERTAIN_S = 3.0
 DOUBT_S = 10.0
 RESOLVE_AGAIN_S = 0.1
+BEHIND_BYTES_MAX = 64 * 1024 * 1024
+"""The folder may be so far behind the stream; then it sends nothing more for a while."""
 APPLY_AGAIN_S = 0.5
 UNAPPLIED_S_MAX = 10.0
 """For so long the folder may take no change; then the member steps down."""
@@ -81,6 +83,8 @@ class Active:
         self._announcing: asyncio.TimerHandle | None = None
         self._resolving: asyncio.Task[None] | None = None
         self._confirmed: list[Confirmed] = []
+        self._behind_bytes = 0
+        """Of confirmed records that the folder does not have yet."""
         self._to_apply = asyncio.Event()
         self._released: asyncio.Future[None] = self._loop.create_future()
         self._standby_seq: int | None = 0 if standby else None
@@ -141,7 +145,7 @@ class Active:
 
     def _pump(self) -> None:
         self._woken = False
-        if self._resolving is None and not self.ended.done():
+        if self._resolving is None and self._behind_bytes < BEHIND_BYTES_MAX and not self.ended.done():
             with self.disk.lock:
                 records = self._outbox.take()
             self._send(records)
@@ -181,6 +185,7 @@ class Active:
             return
         self._proven_s = max(self._proven_s, *(each.sent_s for each in confirmed))
         self._confirmed += confirmed
+        self._behind_bytes += sum(len(each.raw) for each in confirmed)
         self._to_apply.set()
         if self._standby_seq is None:
             self.disk.durable(confirmed[-1].number)
@@ -268,7 +273,9 @@ class Active:
             try:
                 while batch:
                     done = await self._in_thread(self._apply_some, batch)
+                    self._behind_bytes -= sum(len(each.raw) for each in batch[:done])
                     del batch[:done]
+                    self._pump()
                 failing_since_s = None
             except OSError as error:
                 now_s = self._loop.time()

@@ -162,6 +162,8 @@ class Outbox:
         waiting = deque(self.flight)  # one that landed before those it follows is void
         last = self.confirmed_seq
         for seq, raw in behind:
+            if seq <= last:
+                continue  # its answer came meanwhile
             if seq != last + 1:
                 raise Diverged(f"the stream has record {seq} where record {last + 1} is due")
             last = seq
