@@ -26,7 +26,6 @@ class PlantedFault(NamedTuple):
 
 POWER = "cut power|cut power at a point"
 CRASH = f"{POWER}|kill node|kill node at a point"
-POINT = "cut power at a point|kill node at a point"
 START = f"{CRASH}|restart node"
 CLIENT_POWER = "cut power of client|cut power of client at a point"
 CLIENT_CRASH = f"{CLIENT_POWER}|kill client|kill client at a point"
@@ -80,7 +79,7 @@ STORAGE = [
         "        if self.creates:\n            self._create(disk)",
         "        if self.creates:\n            self._remove(disk)\n            self._create(disk)",
         ("lost", "batches", "returned", "repeated", "unhandled"),
-        (POINT,),
+        scenario="snapshots",
     ),
     PlantedFault(
         "The log continues in a file in which a sync failed",
@@ -184,15 +183,23 @@ STORAGE = [
         "                if torn and not self._proves(item):",
         "                if False:",
         ("damage", "lost", "ledger"),
-        (POWER,),
+        scenario="torn-write",
     ),
     PlantedFault(
         "Recovery trusts frames whose sync nothing proves",
         "storage/recovery.py",
         "            self._write_again(self.proven, self.end)",
         "            pass",
-        ("lost", "batches", "returned"),
-        (POWER, "sync fails"),
+        ("lost", "damage"),
+        scenario="failed-sync",
+    ),
+    PlantedFault(
+        "Recovery syncs the frames of a failed sync and does not write them again",
+        "storage/recovery.py",
+        "                self.file.write_at(offset, [data])",
+        "                del data",
+        ("lost", "damage"),
+        scenario="failed-sync",
     ),
     PlantedFault(
         "Recovery does not restore the marks from records",
@@ -319,7 +326,7 @@ BROKER = [
         "            if known is not None and context.epoch != epoch:",
         "            if False:",
         ("fenced",),
-        ("single", "zombie|stop client|partition|one-way partition"),
+        scenario="leases",
     ),
     PlantedFault(
         "A fenced process of a single producer gets the lease again",
@@ -335,7 +342,7 @@ BROKER = [
         "    return time.monotonic_ns() // 1000",
         "    return time.time_ns() // 1000",
         ("lease", "liveness"),
-        ("clock jump", "resilient failover|resilient unique", "several"),
+        scenario="clocks",
     ),
     PlantedFault(
         "A producer's lease never ends",
@@ -422,7 +429,7 @@ BROKER = [
         "        self.reach_staged = self.offered + self._reach_step",
         "        self.reach = self.reach_staged = self.offered + self._reach_step",
         ("repeated",),
-        scenario="dead-letters",
+        scenario="attempts",
     ),
     PlantedFault(
         "The cursor jumps over unsettled entries to the last settled one",
@@ -543,7 +550,7 @@ BROKER = [
         "            wait_us = min(due_us - now_us, due_us - at_us, round(SECONDS_MAX * 1e6))",
         "            wait_us = due_us - now_us",
         ("liveness",),
-        ("clock jump", START, "refuses"),
+        scenario="clocks",
     ),
     PlantedFault(
         "A staged batch that comes again is committed again",
@@ -702,8 +709,8 @@ PRODUCER = [
         "                self.synced_bytes = self.end\n"
         "                self.dirty = False\n"
         "                raise",
-        ("lost", "liveness", "unhandled"),
-        ("refill", CLIENT_POWER, "sync of client fails"),
+        ("lost", "liveness"),
+        scenario="refill",
     ),
     PlantedFault(
         "A refill confirms one segment too many",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.sim.planted import FAULTS, PlantedFault
+from tests.sim.planted_cluster import CLUSTER
 
 _PLANTED = {fault.name: fault for fault in FAULTS}
 
@@ -11,6 +12,10 @@ _GUARDS: dict[str, list[PlantedFault]] = {
         _PLANTED["The sync of a log is dropped"],
         _PLANTED["A segment is acknowledged before it is durable"],
         _PLANTED["A settlement is confirmed before the journal is durable"],
+    ],
+    "torn-write": [
+        _PLANTED["Recovery takes every torn tail for rot"],
+        _PLANTED["Recovery leaves the torn tail in the file, and the log continues behind it"],
     ],
     "bit-rot": [
         _PLANTED["Recovery does not check checksums"],
@@ -32,7 +37,6 @@ _GUARDS: dict[str, list[PlantedFault]] = {
     "failed-write": [
         _PLANTED["A failed write leaves the marks where they are"],
         _PLANTED["A failed write is answered as a success"],
-        _PLANTED["The log continues in a file in which a sync failed"],
         PlantedFault(
             "A node whose disk was full never takes a message again",
             "broker/ingest/watermark.py",
@@ -40,6 +44,14 @@ _GUARDS: dict[str, list[PlantedFault]] = {
             "        self.full = self.full or above < 0",
             ("liveness",),
         ),
+    ],
+    "failed-sync": [
+        _PLANTED["The log continues in a file in which a sync failed"],
+    ],
+    "snapshots": [
+        _PLANTED["The folder is not synced after a new file got its name"],
+        _PLANTED["The snapshot of a journal lacks its first record"],
+        _PLANTED["A snapshot of settlements forgets the ledger's counts"],
     ],
     "long-idle": [
         _PLANTED["Recovery does not restore the marks from records"],
@@ -128,6 +140,10 @@ _GUARDS: dict[str, list[PlantedFault]] = {
     "dead-letters": [
         _PLANTED["A dead message gets no copy"],
     ],
+    "attempts": [
+        _PLANTED["After a crash, what may have been delivered is not flagged"],
+        _PLANTED["A delivery that came back is not counted"],
+    ],
     "poison-key": [
         PlantedFault(
             "A resilient subscription reads nothing new while a refused message waits",
@@ -197,6 +213,9 @@ _GUARDS: dict[str, list[PlantedFault]] = {
         _PLANTED["A consumer hands out messages after its lease"],
         _PLANTED["A lease that is over does not end"],
     ],
+    "clocks": [
+        _PLANTED["A clock that was set back lets a refused message wait longer"],
+    ],
     "links": [
         PlantedFault(
             "A link continues behind a record whose write failed",
@@ -221,6 +240,7 @@ _GUARDS: dict[str, list[PlantedFault]] = {
         _PLANTED["A repeated publication stores segments twice"],
         _PLANTED["A node that starts does not publish the batch that was committed"],
     ],
+    "cluster": CLUSTER,
 }
 
 GUARDS = [fault._replace(scenario=name) for name, faults in _GUARDS.items() for fault in faults]

@@ -290,8 +290,8 @@ SCENARIOS = {
         ),
         Scenario(
             "snapshots",
-            "A crash while a node replaces a file costs it what both files had, such as the state of a consumer "
-            "(nats-server#6333, #7691).",
+            "A crash while a node replaces a file costs it what both files had, such as the state of a "
+            "consumer (nats-server#6333, #7691).",
             lambda plan, chance: _with(
                 plan,
                 {"kill node at a point": 40, "cut power at a point": 20},
@@ -320,10 +320,12 @@ SCENARIOS = {
                 plan,
                 {
                     "partition": 10,
-                    "stop node": 10,
-                    "cut power of client": 40,
+                    "stop node": 20,
+                    "cut power of client": 60,
                     "cut power of client at a point": 40,
+                    "sync of client fails": 60,
                 },
+                producers=4,
                 producer={"refill": True, "burst": 10, "options": {"spill_after": 0.2, "rotate_after": 2.0}},
                 subscription={"consumers": 1},
                 seconds=30.0,
@@ -370,6 +372,19 @@ SCENARIOS = {
                 subscription={"refuse": 0.6},
                 policy={"max_attempts": 2, "backoff": 0.01},
                 disk_s=0.2,
+            ),
+        ),
+        Scenario(
+            "attempts",
+            "A node that starts again has forgotten deliveries, and a message that a consumer got comes as if "
+            "for the first time (nats-server#1748, #4049).",
+            lambda plan, chance: _with(
+                plan,
+                {"kill node": 40, "kill client": 30},
+                producer={"burst": 20, "pause_s": 4.0, "spread_s": 0.05},
+                subscription={"consumers": 3, "think_s": 0.0, "credit_bytes": 1 << 20},
+                disk_s=0.2,
+                seconds=30.0,
             ),
         ),
         Scenario(

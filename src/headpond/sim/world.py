@@ -27,6 +27,9 @@ from headpond.sim.surroundings import simulated
 TWINS = 0.2
 """The share of starts at which a copy of the disk is recovered twice."""
 
+ROUNDS_AT_ONCE = 20
+"""So often refills are tried without a pause; a seed that fails would take minutes."""
+
 
 @dataclass
 class Outcome:
@@ -192,7 +195,7 @@ class World:
 
         Files of a process that another one took over stay; an operator sends them.
         """
-        over_s = self.cast.loop.time() + LIVENESS_S
+        over_s, rounds = self.cast.loop.time() + LIVENESS_S, 0
         while left := [each for each in self.cast.producers if not each.done or _spilled(each.machine)]:
             if self.cast.loop.time() > over_s:
                 undone = {each.name: _spilled(each.machine) for each in left}
@@ -202,6 +205,9 @@ class World:
             await self._wait_for("producers end", lambda: not any(each.up for each in left))
             for producer in left:
                 await producer.machine.start("operator").spawn(self._send_late(producer))
+            rounds += 1
+            if rounds > ROUNDS_AT_ONCE:
+                await asyncio.sleep(10.0)
         await self._wait_for("producers end", lambda: not any(each.up for each in self.cast.producers))
 
     async def _send_late(self, producer: Actor) -> None:
