@@ -36,6 +36,7 @@ from headpond.wire.control.consuming import Settle
 log = logging.getLogger("headpond.client")
 
 CATCH_UP_S = 1.0
+FLUSH_AGAIN_S = 0.05
 CATCH_UP_IDLE_S = 0.1
 """How long closing waits in all, and for the next one, for copies of settled messages."""
 
@@ -457,7 +458,7 @@ class Spread:
             finally:
                 for wait in waits:
                     wait.cancel()
-            await asyncio.sleep(0)
+            await asyncio.sleep(FLUSH_AGAIN_S)  # the link is up before its consumers are
 
     async def _flushed(self, intake: NodeIntake) -> bool:
         """Whether a node has everything; False if it is lost meanwhile."""
