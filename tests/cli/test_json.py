@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def test_unacked_and_skipped_entries(run: Run, service: Node, topic: str) -> Non
 
     async def settle() -> None:
         async with headpond.connect(service.url) as client, client.consumer(topic, "s") as consumer:
-            for settled in (consumer.nack, consumer.skip, consumer.nack):
+            refuse = partial(consumer.nack, delay=600.0)  # it still waits when the commands look
+            for settled in (refuse, consumer.skip, refuse):
                 message = await consumer.receive(10)
                 assert message is not None
                 await settled(message)
