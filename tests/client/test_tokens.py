@@ -166,6 +166,29 @@ def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
         asyncio.run(scenario(node))
 
 
+def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: Path) -> None:
+    async def scenario(node: Guarded) -> None:
+        topic = "acme/shop/till/orders"
+        token, text = await node.token_for("produce", "consume", scope="acme")
+        urls = f"{node.url},127.0.0.1:1"
+        async with node.connect() as admin, headpond.connect(urls, text, backoff=QUICK) as client:
+            async with client.producer(topic) as producer:
+                await producer.send(b"0")
+            consumer = await client.consumer(topic, "s").open()
+            message = await consumer.receive(timeout=20)
+            assert message is not None
+            await admin.admin.revoke_token(token)
+            while client.connected:
+                await asyncio.sleep(0.01)
+            await consumer.ack(message)
+            with pytest.raises(TokenRevoked):
+                await asyncio.wait_for(consumer.flush(), 20)
+
+    with Guarded(tmp_path / "node") as node:
+        assert isinstance(node, Guarded)
+        asyncio.run(scenario(node))
+
+
 def test_a_producer_without_a_refill_refuses_messages_once_its_token_is_revoked(tmp_path: Path) -> None:
     async def scenario(node: Guarded) -> None:
         token, text = await node.token_for("produce", scope="acme")

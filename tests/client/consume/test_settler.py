@@ -43,6 +43,19 @@ def test_drop_counts_unconfirmed_settlements_and_not_confirmed_ones() -> None:
     assert (settler.pending, list(settler.unconfirmed), settler.take(), settler.drop()) == (0, [], [], 0)
 
 
+def test_the_refusal_of_a_message_that_came_again_is_not_sent_again() -> None:
+    settler = Settler(1, 2)
+    settler.ack(0, 3, 4)
+    for entry in (7, 8):
+        settler.nack(0, entry, 1.5)
+    settler.nack(1, 7, None)
+    settler.take()
+    settler.came_again(0, [(5, 8)])
+    here, there = settler.unconfirmed
+    assert (here.acked, here.nacked) == ([(3, 4)], [(8, 1.5)])
+    assert there.nacked == [(7, None)]
+
+
 def test_many_ranges_are_cut_into_frames_that_fit() -> None:
     settler = Settler(1, 1)
     for entry in range(0, 2 * (SPANS_MAX + 5), 2):

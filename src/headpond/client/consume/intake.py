@@ -639,6 +639,8 @@ class NodeIntake:
     def on_deliver(self, deliver: Deliver, frames: list[Frame]) -> None:
         if self.error is not None:
             return
+        if deliver.attempt > 1 and self.settler.unconfirmed:
+            self.settler.came_again(deliver.shard, deliver.spans)
         self._deliveries.add(deliver, frames, self.info)
         self._arrived.set()
 

@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headpond.model.bounds import Span
 from headpond.model.errors import HeadpondError
 from headpond.model.ranges import RangeSet
@@ -117,6 +119,13 @@ class Settler:
                 done.set_result(None)
         return confirmed
 
+    def came_again(self, shard: int, spans: list[Span]) -> None:
+        """The node delivered entries again: a refusal that made it do so must not reach it once more."""
+        for at, settle in enumerate(self.unconfirmed):
+            if settle.nacked and settle.shard == shard:
+                left = [(entry, delay) for entry, delay in settle.nacked if not within(entry, spans)]
+                self.unconfirmed[at] = msgspec.structs.replace(settle, nacked=left)
+
     def flushed(self) -> asyncio.Future[None]:
         """Done when the node has confirmed every frame taken so far."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -136,6 +145,10 @@ class Settler:
         for _, done in flushes:
             if not done.done():
                 done.set_exception(error.again())
+
+
+def within(entry: int, spans: list[Span]) -> bool:
+    return any(start <= entry < end for start, end in spans)
 
 
 def _count(settle: Settle) -> int:

@@ -27,7 +27,6 @@ from headpond.model.errors import (
     NotAcrossNodes,
     SubscriptionBusy,
     TopicNotFound,
-    Unavailable,
 )
 from headpond.model.policy import Policy
 from headpond.model.ranges import RangeSet
@@ -68,6 +67,13 @@ class Source:
         state = "failed" if self.error else "reading" if intake and intake.reachable else "away"
         node = intake.node if intake else None
         return NodeState(self.link.service, node, state, self.messages, self.error or self.trouble)
+
+    @property
+    def fault(self) -> HeadpondError | None:
+        """Why no settlement gets there any more, also if nobody reads and so nobody was told yet."""
+        intake = self.intake
+        ended = intake.error if intake is not None and not intake.ended_elsewhere else None
+        return self.error or ended or self.link.refusal
 
     @property
     def waited(self) -> Batch | None:
@@ -448,11 +454,12 @@ class Spread:
                 return
             if self.stopped is not None:
                 raise self.stopped.again()
-            if all(source.error is not None for source in self.sources):
-                raise Unavailable("no node is left to settle at")
-            if not there and any(source.link.up for source in self.sources):
+            left = [source for source in self.sources if source.fault is None]
+            if not left:
+                raise next(source.fault for source in self.sources if source.fault).again()
+            if not there and any(source.link.up for source in left):
                 return  # another node answers than before: it gets the settlements as it delivers copies
-            waits = [asyncio.ensure_future(each.link.wait_up()) for each in self.sources if not each.error]
+            waits = [asyncio.ensure_future(each.link.wait_up()) for each in left]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
