@@ -389,7 +389,7 @@ Values inside these:
 | claims of producers in it | sums are cut to {number(ledger.COUNT_MAX)} | model/ledger.py |
 | segments in it | the limits of their form | wire/plain/segment.py, wire/typed/record.py |
 | refill files | numbers below 2^62, {refill_index.SEGMENTS_MAX:,} segments | producer/refill/form.py, producer/refill/index.py |
-| the settings file of a node | every value as below; an unknown name is refused | broker/settings.py |
+| the settings file of a node, and its variables | every value as below; an unknown name in the file is refused | broker/settings.py |
 | a pipeline | {size(definition.FILE_BYTES_MAX)}; an unknown name is refused | spark/pipeline/definition.py |
 | contexts | {size(contexts.FILE_BYTES_MAX)} | client/contexts.py |
 

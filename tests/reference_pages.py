@@ -25,9 +25,9 @@ SETTINGS = f"""\
 
 {GENERATED}
 
-A node needs no settings. Options of the command line override the file (`headpond node --config FILE.toml`),
-and the file overrides the defaults. The node refuses to start with an unknown key or a wrong type, and names
-the key.
+A node needs no settings. Options of the command line override variables of the environment, variables
+override the file (`headpond node --config FILE.toml`), and the file overrides the defaults. The node refuses to
+start with an unknown key in the file or a wrong type, and names the key or the variable.
 
 ```toml
 data = "/var/lib/headpond"
@@ -36,6 +36,19 @@ create_on_first_use = false
 
 [limits]
 connections = 2000
+```
+
+The variable of a key is `HEADPOND_` and the key in capitals; in a section, the name of the section stands
+before the key. Its value is written as in the file, text without quotes. An empty variable counts as unset, and
+the node ignores a variable of no setting:
+
+```
+HEADPOND_DATA=/var/lib/headpond
+HEADPOND_LISTEN=127.0.0.1:7411
+HEADPOND_CREATE_ON_FIRST_USE=false
+HEADPOND_LIMITS_CONNECTIONS=2000
+HEADPOND_HTTP_NAMES=["queue.example.com"]
+HEADPOND_TOPICS={{soft_ttl = "7d"}}
 ```
 """
 

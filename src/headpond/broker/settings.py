@@ -1,10 +1,11 @@
-"""A node's settings: defaults, a TOML file, and options of the command line."""
+"""A node's settings: defaults, a TOML file, variables of the environment, and options of the command line."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -191,22 +192,32 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staging: StagingSettings = StagingSettings()
 
     @classmethod
-    def load(cls, path: str | None, overrides: dict[str, Any] | None = None) -> Settings:
-        """Reads a TOML file, if given; ``overrides`` (from the command line) win where they are not None."""
-        values: dict[str, Any] = {}
-        if path is not None:
-            try:
-                values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-            except OSError as error:
-                raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise BadConfig(f"settings file {path} is not TOML: {error}") from error
-        values |= {key: value for key, value in (overrides or {}).items() if value is not None}
-        try:
-            settings = msgspec.convert(values, cls)
-        except msgspec.ValidationError as error:
-            raise BadConfig(f"settings{f' file {path}' if path else ''}: {error}") from error
-        settings.check()
+    def load(
+        cls,
+        path: str | None,
+        overrides: dict[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Reads a TOML file, if given. Variables override it, and ``overrides`` that are not None (from the
+        command line) override both."""
+        values = _read_file(path) if path is not None else {}
+        _convert(values, cls, f"settings file {path}")
+        names: dict[str, str] = {}
+        for name, variable in variables().items():
+            if text := (environment or {}).get(name):
+                value = variable.read(name, text)
+                if variable.section:
+                    values.setdefault(variable.section, {})[variable.key] = value
+                else:
+                    values[variable.key] = value
+                    names[variable.key] = name
+        for key, value in (overrides or {}).items():
+            if value is not None:
+                values[key] = value
+                names.pop(key, None)
+        settings = _convert(values, cls, "settings")
+        settings.check(names)
+        settings.check_places(names)
         return settings
 
     def topic_defaults(self) -> dict[str, Value]:
@@ -224,30 +235,35 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether only this machine can reach it."""
         return all(Address(*place).on_loopback for place in (self.address, self.http_address) if place)
 
-    def check(self) -> None:
-        """Raises ``BadConfig`` for values that do not work together, or name nothing."""
+    def check(self, names: Mapping[str, str] | None = None) -> None:
+        """Raises ``BadConfig`` for values that do not work together, or name nothing.
+
+        ``names``: the variables that gave a value, by its key; errors then name the variable.
+        """
+        named = {key: key for key in self.__struct_fields__} | dict(names or {})
         try:
             read_values(self.topics, NODE)
         except BadSetting as error:
-            raise BadConfig(f"topics: {error.message}", hint=error.hint) from error
+            raise BadConfig(f"{named['topics']}: {error.message}", hint=error.hint) from error
         if self.successor:
             try:
                 parse_addresses(self.successor)
             except BadURL as error:
-                raise BadConfig(f"successor: {error.message}", hint=error.hint) from error
+                raise BadConfig(f"{named['successor']}: {error.message}", hint=error.hint) from error
         for name in self.http_names:
             try:
                 parse_place(name)
             except BadURL as error:
-                raise BadConfig(f"http_names: {error.message}", hint="For example node.example.com.") from error
+                hint = "For example node.example.com."
+                raise BadConfig(f"{named['http_names']}: {error.message}", hint=hint) from error
         if not self.tls_cert and (self.tls_key or self.tls_client_ca):
-            raise BadConfig("tls_key and tls_client_ca need a tls_cert")
+            raise BadConfig(f"{named['tls_key']} and {named['tls_client_ca']} need a {named['tls_cert']}")
 
-    def check_places(self) -> None:
-        """Raises ``BadConfig`` for an address that is not HOST:PORT."""
-        _host_port("listen", self.listen)
+    def check_places(self, names: Mapping[str, str] | None = None) -> None:
+        """Raises ``BadConfig`` for an address that is not HOST:PORT; ``names`` as in ``check``."""
+        _host_port("listen", self.listen, (names or {}).get("listen"))
         if self.http:
-            _host_port("http", self.http)
+            _host_port("http", self.http, (names or {}).get("http"))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -260,10 +276,79 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _host_port("http", self.http) if self.http else None
 
 
-def _host_port(name: str, text: str) -> tuple[str, int]:
+def _host_port(key: str, text: str, name: str | None = None) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
     if not colon or not host or not 0 <= number <= 65535:
-        example = "127.0.0.1:7412" if name == "http" else "127.0.0.1:7411"
-        raise BadConfig(f"{name} = {text!r} is not HOST:PORT", hint=f"For example {example}.")
+        example = "127.0.0.1:7412" if key == "http" else "127.0.0.1:7411"
+        raise BadConfig(f"{name or key} = {text!r} is not HOST:PORT", hint=f"For example {example}.")
     return host.removeprefix("[").removesuffix("]"), number
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(f"settings file {path} is not TOML: {error}") from error
+
+
+def _convert(values: dict[str, Any], kind: type[Settings], origin: str) -> Settings:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{origin}: {error}") from error
+
+
+# --- variables of the environment -------------------------------------------------------------------
+
+PREFIX = "HEADPOND_"
+
+
+class Variable(NamedTuple):
+    """The setting of a variable: its section (empty for none), its key and its type."""
+
+    section: str
+    key: str
+    type: Any
+
+    def read(self, name: str, text: str) -> Any:
+        """The value: text as it is, any other type as TOML writes it. ``BadConfig`` names the variable, but
+        not its text, which may contain a password."""
+        try:
+            value = text if self._is_text else _read_toml(text)
+            msgspec.convert(value, self.type)
+        except tomllib.TOMLDecodeError as error:
+            raise BadConfig(
+                f"{name} is not a value of TOML",
+                hint=f"Write it as the settings file does: {self.key} = VALUE (docs/settings.md).",
+            ) from error
+        except msgspec.ValidationError as error:
+            raise BadConfig(f"{name}: {error}") from error
+        return value
+
+    @property
+    def _is_text(self) -> bool:
+        return isinstance(
+            msgspec.inspect.type_info(self.type), msgspec.inspect.StrType | msgspec.inspect.LiteralType
+        )
+
+
+def variables() -> dict[str, Variable]:
+    """The variable of every setting: `HEADPOND_LISTEN`, or in a section `HEADPOND_LIMITS_CONNECTIONS`."""
+    found: list[Variable] = []
+    for field in msgspec.structs.fields(Settings):
+        if isinstance(field.default, msgspec.Struct):
+            inner = msgspec.structs.fields(type(field.default))
+            found += [Variable(field.name, each.name, each.type) for each in inner]
+        else:
+            found.append(Variable("", field.name, field.type))
+    return {PREFIX + "_".join(filter(None, each[:2])).upper(): each for each in found}
+
+
+def _read_toml(text: str) -> Any:
+    document = tomllib.loads(f"value = {text}")
+    if len(document) != 1:
+        raise tomllib.TOMLDecodeError("more than one value")
+    return document["value"]

@@ -66,6 +66,18 @@ def test_a_settings_file_counts_and_options_win(cli: Cli, spawn: Spawn, tmp_path
     assert (tmp_path / "mine").is_dir()
 
 
+def test_a_variable_counts_and_a_fault_in_one_is_named(cli: Cli, spawn: Spawn, tmp_path: Path) -> None:
+    process = spawn("node", HEADPOND_DATA=str(tmp_path / "mine"), HEADPOND_LISTEN="127.0.0.1:0")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"ready headpond://127.0.0.1:")
+    process.terminate()
+    process.communicate(timeout=30)
+    assert (tmp_path / "mine" / "NODE").exists()
+    done = cli("node", "--json", HEADPOND_THREADS="many")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "bad-config")
+    assert "HEADPOND_THREADS" in json.loads(done.err)["message"]
+
+
 def test_a_fault_in_the_settings_is_named(cli: Cli, tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text("colour = 3\n")

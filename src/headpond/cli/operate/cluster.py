@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import tempfile
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 CLUSTER_HELP = "The NATS servers, as in nats://a:4222,b:4222,c:4222."
 GROUP_HELP = "The group of nodes with the same content."
 Servers = Annotated[str, option("--cluster", "URL", CLUSTER_HELP, envvar="HEADPOND_CLUSTER")]
-Group = Annotated[str, option("--group", "NAME", GROUP_HELP)]
+Group = Annotated[str, option("--group", "NAME", GROUP_HELP, envvar="HEADPOND_GROUP")]
 SERVERS = "nats://127.0.0.1:4222"
 GROUP = "main"
 
@@ -171,8 +172,11 @@ def up(
 
 
 async def _up(output: Output, folder: Path, nodes: int, port: int, nats_port: int) -> None:
+    from headpond.broker.settings import variables
     from headpond.cluster.local import LocalCluster
 
+    for name in os.environ.keys() & variables().keys():
+        del os.environ[name]  # settings of some other node: these would all get its HTTP port
     stopped = asyncio.Event()
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(ending, stopped.set)
@@ -213,7 +217,7 @@ MEMBER_DATA_HELP = "The data folder of the member whose content counts."
 @command(cluster_app)
 def reseed(
     output: Output,
-    data: Annotated[Path, option("--data", "DIR", MEMBER_DATA_HELP)],
+    data: Annotated[Path, option("--data", "DIR", MEMBER_DATA_HELP, envvar="HEADPOND_DATA")],
     cluster: Servers = SERVERS,
     group: Group = GROUP,
     yes: Yes = False,

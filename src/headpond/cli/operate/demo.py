@@ -9,6 +9,7 @@ Spark pipeline copies it to another topic, and an audit compares the two.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -329,6 +330,8 @@ class NodeProcess:
 
     def start(self) -> None:
         """Returns when the node can serve."""
+        from headpond.broker.settings import variables
+
         command = [sys.executable, "-m", "headpond", "node"]
         log_file = self._data.with_suffix(".log")
         with log_file.open("ab") as log:
@@ -338,6 +341,7 @@ class NodeProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches the demo, which then stops its node
+                env={name: os.environ[name] for name in os.environ.keys() - variables().keys()},
             )
         assert self._process.stdout is not None
         word, _, url = self._process.stdout.readline().decode().strip().partition(" ")

@@ -13,7 +13,7 @@ from headpond.cli.output import Output, json_text, note
 DATA_HELP = "The data folder. [default: ~/.local/share/headpond]"
 LISTEN_HELP = "The address to serve; port 0 picks a free port. [default: 127.0.0.1:7411]"
 HTTP_HELP = "Serve HTTP at this address too, for example 127.0.0.1:7412."
-CONFIG_HELP = "Settings from a file; options override them."
+CONFIG_HELP = "Settings from a file; options and variables override them."
 CERT_HELP = "Serve TLS with this PEM certificate; SIGHUP reloads it."
 KEY_HELP = "The key of the certificate, unless it is in the same file."
 CLIENT_CA_HELP = "Accept only clients with a certificate from these authorities."
@@ -45,7 +45,8 @@ def node(
     """Run a node until SIGTERM or Ctrl-C.
 
     Prints `ready URL` on stdout when the node accepts connections, and `http URL` if it serves HTTP. The log
-    goes to stderr.
+    goes to stderr. Every setting can also be a variable, such as HEADPOND_LISTEN: options override variables,
+    and variables override the file.
     """
     import logging
 
@@ -67,7 +68,7 @@ def node(
         "member": member,
         "advertise": advertise,
     }
-    settings = Settings.load(None if config is None else str(config), overrides)
+    settings = Settings.load(None if config is None else str(config), overrides, os.environ)
     if not settings.data:
         settings = msgspec.structs.replace(settings, data=str(default_data_folder()))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

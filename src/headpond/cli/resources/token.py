@@ -33,14 +33,14 @@ TOPIC_HELP = "One topic, or a pattern such as orders-*. Can be repeated."
 EXPIRES_HELP = "How long it is valid, for example 12h or 30d. [default: forever]"
 
 
-def _text(name: str, metavar: str, meaning: str) -> Any:
-    return option(name, metavar, meaning, show_default=False)
+def _text(name: str, metavar: str, meaning: str, **rest: Any) -> Any:
+    return option(name, metavar, meaning, show_default=False, **rest)
 
 
 @command(token_app)
 def bootstrap(
     node: Node,
-    data: Annotated[Path | None, _text("--data", "DIR", DATA_HELP)] = None,
+    data: Annotated[Path | None, _text("--data", "DIR", DATA_HELP, envvar="HEADPOND_DATA")] = None,
     name: Annotated[str, _text("--name", "TEXT", NAME_HELP)] = "admin",
 ) -> None:
     """Create the first admin token of a node, or a new one if it was lost, and print it once.
