@@ -74,6 +74,8 @@ FAILURES = (OSError, TimeoutError, NatsError)
 """Of a connection."""
 
 _GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_STATUS = re.compile(rb"NATS/1\.0 +(\d{3})")
+_SEQUENCE = re.compile(rb"\r\nNats-Sequence: *(\d+)\r\n", re.IGNORECASE)
 _MEMBER = re.compile(r"(?=.{1,128}$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -199,12 +201,17 @@ def _bad_url(problem: str) -> BadConfig:
     )
 
 
+Taker = Callable[[bytes, bytes, bytes], None]
+"""Gets the subject, the data and the headers of a message."""
+
+
 class _Client(Client):
     """nats-py, with what it lacks."""
 
     def __init__(self, *, tls: bool) -> None:
         super().__init__()
         self._tls = tls
+        self._takers: dict[int, Taker] = {}
 
     def _connect_command(self) -> bytes:
         """The login: nats-py would send it in the clear if the server says that it has no TLS."""
@@ -212,11 +219,28 @@ class _Client(Client):
             raise NatsError("the address says tls://, and the server does not use TLS")
         return super()._connect_command()
 
+    async def take_all(self, subject: str, take: Taker) -> None:
+        """Calls ``take`` as soon as a message comes: ``subscribe`` with a callback wakes a task for each."""
+        subscription = await self.subscribe(subject)
+        self._takers[subscription._id] = take
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        if (take := self._takers.get(sid)) is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            take(subject, data, headers or b"")
+        except Exception:  # nats-py would stop reading
+            logger.exception("a message of NATS caused an error")
+
     def send(self, subject: str, reply: str, header: str, payload: bytes) -> None:
         """Does what ``publish`` does, at once, and without its copies: they take 1 ms per megabyte."""
         if self._pending_data_size + len(payload) > PENDING_BYTES_MAX:
             return  # lost, as if the connection had broken
         line = f"HPUB {subject} {reply} {len(header)} {len(header) + len(payload)}\r\n{header}".encode()
+        if self.is_connected and not self._pending and self._transport is not None:
+            self._transport.writelines([line, payload, b"\r\n"])
+            return
         self._pending += (line, payload, b"\r\n")
         self._pending_data_size += len(line) + len(payload) + 2
         if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
@@ -233,7 +257,8 @@ class _Batch:
     """Messages up to one with a status."""
 
     ended: asyncio.Future[None]
-    messages: list[Msg] = field(default_factory=list)
+    messages: list[tuple[int, bytes]] = field(default_factory=list)
+    """Their sequences in the stream, 0 for those that are not of it, and their bytes."""
 
 
 class JetStream:
@@ -257,8 +282,8 @@ class JetStream:
         self._acknowledgement_inbox = f"{inbox}.a."
         self._batch_inbox = f"{inbox}.b."
         self._number = 0
-        self._appends: dict[str, asyncio.Future[int]] = {}
-        self._batches: dict[str, _Batch] = {}
+        self._appends: dict[bytes, asyncio.Future[int]] = {}
+        self._batches: dict[bytes, _Batch] = {}
         self._handler: Handler | None = None
         self._on_news: Callable[[bytes], None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -295,7 +320,7 @@ class JetStream:
 
     def append(self, record: bytes, expected_seq: int) -> asyncio.Future[int]:
         self._number += 1
-        token = str(self._number)
+        token = b"%d" % self._number
         future: asyncio.Future[int] = self._loop.create_future()
         self._appends[token] = future
         future.add_done_callback(partial(self._appends.pop, token))
@@ -303,7 +328,7 @@ class JetStream:
             self._refuse(future, MESSAGE_TOO_LARGE, f"{len(record)} bytes are too many for the server")
         else:
             header = f"NATS/1.0\r\nNats-Expected-Last-Sequence: {expected_seq}\r\n\r\n"
-            self._client.send(self._subject, self._acknowledgement_inbox + token, header, record)
+            self._client.send(self._subject, f"{self._acknowledgement_inbox}{self._number}", header, record)
         return future
 
     async def read(self, seq: int, bytes_max: int) -> list[tuple[int, bytes]]:
@@ -319,11 +344,10 @@ class JetStream:
         finally:
             del self._batches[token]
         found: list[tuple[int, bytes]] = []
-        for message in batch.messages:
-            number = int((message.headers or {})["Nats-Sequence"])
+        for number, data in batch.messages:
             if found and number != found[-1][0] + 1:
                 break
-            found.append((number, message.data))
+            found.append((number, data))
         return found
 
     async def read_leader(self, seq: int) -> bytes | None:
@@ -372,7 +396,7 @@ class JetStream:
             await asyncio.wait([batch.ended], timeout=timeout_s)
         finally:
             del self._batches[token]
-        return [message.data for message in batch.messages]
+        return [data for _, data in batch.messages]
 
     async def answer(self, handler: Handler, on_news: Callable[[bytes], None]) -> None:
         self._handler = handler
@@ -391,15 +415,15 @@ class JetStream:
 
     # --- messages -----------------------------------------------------------------------------------
 
-    async def _take_acknowledgement(self, message: Msg) -> None:
-        future = self._appends.get(message.subject.rpartition(".")[2])
+    def _take_acknowledgement(self, subject: bytes, data: bytes, headers: bytes) -> None:
+        future = self._appends.get(subject.rpartition(b".")[2])
         if future is None or future.done():
             return
-        if not message.data:
-            status = (message.headers or {}).get("Status", "0")
-            self._refuse(future, int(status), "no server leads the stream")
+        if not data:
+            status = _STATUS.match(headers)
+            self._refuse(future, int(status[1]) if status else 0, "no server leads the stream")
             return
-        answer = _decode_acknowledgement(message.data)
+        answer = _decode_acknowledgement(data)
         if answer.error is None:
             future.set_result(answer.seq)
         else:
@@ -409,25 +433,26 @@ class JetStream:
         future.set_exception(Refused(code, text))
         future.exception()  # the caller may have no use for it: then asyncio shall not complain
 
-    def _begin_batch(self) -> tuple[str, _Batch]:
+    def _begin_batch(self) -> tuple[bytes, _Batch]:
         self._number += 1
-        token = str(self._number)
+        token = b"%d" % self._number
         batch = self._batches[token] = _Batch(self._loop.create_future())
         return token, batch
 
-    async def _take_batch(self, message: Msg) -> None:
-        batch = self._batches.get(message.subject.rpartition(".")[2])
+    def _take_batch(self, subject: bytes, data: bytes, headers: bytes) -> None:
+        batch = self._batches.get(subject.rpartition(b".")[2])
         if batch is None or batch.ended.done():
             return
-        if message.headers and "Status" in message.headers:
+        if _STATUS.match(headers):
             batch.ended.set_result(None)
         else:
-            batch.messages.append(message)
+            seq = _SEQUENCE.search(headers)
+            batch.messages.append((int(seq[1]) if seq else 0, data))
 
-    async def _publish(self, subject: str, data: bytes, token: str) -> None:
+    async def _publish(self, subject: str, data: bytes, token: bytes) -> None:
         """Sends what is answered by a batch."""
         with suppress(NatsError):  # the batch gets nothing
-            await self._client.publish(subject, data, self._batch_inbox + token)
+            await self._client.publish(subject, data, self._batch_inbox + token.decode())
 
     async def _request(self, subject: str, data: bytes, timeout_s: float) -> Msg:
         try:
@@ -516,12 +541,11 @@ class JetStream:
         # If TLS fails at first, nats-py does not get as far as to try again.
         await client.connect(**options, allow_reconnect=False)
         client.options["allow_reconnect"] = True
-        # No limits: a message that is dropped here would leave a gap, and all of them were asked for.
         for inbox, take in (
             (self._acknowledgement_inbox, self._take_acknowledgement),
             (self._batch_inbox, self._take_batch),
         ):
-            await client.subscribe(f"{inbox}*", cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
+            await client.take_all(f"{inbox}*", take)
         if self._handler is not None:
             await self._listen(client)
 
