@@ -8,7 +8,6 @@ random bytes. JetStream itself, with three replicas and through nats-py, is meas
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import tempfile
 import time
@@ -22,12 +21,11 @@ import headpond
 from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
+from bench.values import POOL, values_of
 from headpond.cluster.local import LocalCluster
 
 ROUNDS = 3
 SIZES = (100, 1024)
-POOL = 50_000
-"""Distinct values; a program posts them in turn."""
 IN_FLIGHT = 20_000
 STREAM = "bench"
 PUBLISHERS = 256
@@ -51,7 +49,7 @@ async def _measure(folder: Path, alone: str, seconds: float) -> list[Figure]:
 
 
 async def _rates(alone: str, cluster: LocalCluster, size: int, seconds: float) -> list[Figure]:
-    values = _values(size)
+    values = values_of(size)
     rates: dict[str, list[float]] = {"alone": [], "group": [], "jetstream": []}
     for _ in range(ROUNDS):
         rates["alone"].append(await _post_rate(alone, values, seconds))
@@ -62,11 +60,6 @@ async def _rates(alone: str, cluster: LocalCluster, size: int, seconds: float) -
         Figure(f"a group: post, {size} B", group, "messages/s", "a node alone", alone_rate),
         Figure(f"a group: post, {size} B", group, "messages/s", "JetStream R3, nats-py", jetstream),
     ]
-
-
-def _values(size: int) -> list[bytes]:
-    data = os.urandom(size * POOL)
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 async def _post_rate(url: str, values: list[bytes], seconds: float) -> float:
@@ -110,7 +103,7 @@ async def _jetstream_rate(url: str, values: list[bytes], seconds: float) -> floa
 
 async def _latencies(alone: str, cluster: LocalCluster, seconds: float) -> list[Figure]:
     times: dict[str, list[float]] = {"alone": [], "group": [], "jetstream": []}
-    values = _values(100)
+    values = values_of(100)
     client = await nats.connect(cluster.servers_url.removeprefix("nats://").split(","))
     stream = client.jetstream()
     await stream.add_stream(name=STREAM, subjects=[STREAM], num_replicas=3, max_bytes=1 << 30)

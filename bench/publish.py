@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections import deque
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import headpond
 from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
+from bench.values import POOL, values_of
 from headpond.client.options import DEFAULT_REFILL
 from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
@@ -115,14 +117,15 @@ def _rate_figures(name: str, rate: float, size: int, limits: Limits) -> list[Fig
 
 async def _posts(producer: Producer, size: int, seconds: float) -> None:
     """One call a message from one loop; the oldest promise is awaited when the producer's memory is full."""
-    value = os.urandom(size)
+    values, start = values_of(size), 0
     post, until = producer.post, time.perf_counter() + seconds
     promises: deque[Promise] = deque()
     while time.perf_counter() < until:
         try:
-            promises.append(post(value))
-            for _ in range(POSTS_BETWEEN_LOOKS):
+            promises.append(post(values[start]))
+            for value in values[start + 1 : start + POSTS_BETWEEN_LOOKS]:
                 post(value)
+            start = (start + POSTS_BETWEEN_LOOKS) % POOL
         except BufferFull:
             await promises.popleft()
             continue
@@ -132,11 +135,11 @@ async def _posts(producer: Producer, size: int, seconds: float) -> None:
 
 async def _sends(producer: Producer, size: int, seconds: float) -> None:
     """Many tasks that each send one message after the other."""
-    value, until = os.urandom(size), time.perf_counter() + seconds
+    values, until = cycle(values_of(size)), time.perf_counter() + seconds
 
     async def sender() -> None:
         while time.perf_counter() < until:
-            await producer.send(value)
+            await producer.send(next(values))
 
     await asyncio.gather(*(sender() for _ in range(SENDERS)))
 
@@ -154,10 +157,10 @@ async def _batches(producer: Producer, size: int, seconds: float) -> None:
 
 async def _latency(producer: Producer, limits: Limits, seconds: float) -> list[Figure]:
     """One message at a time: from the call to the receipt."""
-    value, until = os.urandom(100), time.perf_counter() + seconds
+    values, until = cycle(values_of(100)), time.perf_counter() + seconds
     times: list[float] = []
     while (began := time.perf_counter()) < until:
-        await producer.send(value)
+        await producer.send(next(values))
         times.append((time.perf_counter() - began) * 1e6)
     sync_us = 1e6 / limits.small_syncs_per_s
     return [
