@@ -20,14 +20,19 @@ class Proxy:
         self.release()
 
     async def start(self) -> str:
-        """Returns the URL to use instead of the node's."""
+        """Returns the HOST:PORT to use instead of the address."""
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
-        return f"headpond://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
         """Cuts all connections, with everything on its way."""
         for writer in list(self._open):
             writer.transport.abort()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.cut()
 
     def hold(self, *, there: bool, back: bool) -> None:
         """Bytes to the node, or back from it, wait from now on."""
@@ -46,7 +51,7 @@ class Proxy:
             self._open.add(far_writer)
             ways = [
                 asyncio.create_task(_pass_on(reader, far_writer, self._there)),
-                asyncio.create_task(_pass_on(far_reader, writer, self._back)),
+                asyncio.create_task(self._pass_back(far_reader, writer)),
             ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
@@ -55,6 +60,9 @@ class Proxy:
             far_writer.transport.abort()
         self._open.discard(writer)
         writer.transport.abort()
+
+    async def _pass_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _pass_on(reader, writer, self._back)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:

@@ -555,7 +555,7 @@ class JetStream:
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
                 await client.close()
-        except TimeoutError:
+        except (TimeoutError, RuntimeError):  # uvloop's error if the connection is gone and bytes are left
             client.abort()
 
     async def _watch(self) -> None:

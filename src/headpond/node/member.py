@@ -33,7 +33,7 @@ from headpond.cluster.records import ActiveMember
 from headpond.cluster.replicated_disk import ReplicatedDisk
 from headpond.cluster.standby import InThread, Refuses
 from headpond.model.address import Address, parse_addresses
-from headpond.model.errors import BadConfig, BadData
+from headpond.model.errors import BadConfig, BadData, NotActive
 from headpond.node.data_folder import lock_folder, open_error
 from headpond.node.process import OnReady, Service, check_secure, open_core, prepare, watch_signals
 from headpond.node.server import Server, listen
@@ -57,10 +57,10 @@ NewServer = Callable[[ReplicatedDisk, NodeCore, Callable[[], bool]], Server]
 class StandbyDoor(asyncio.Protocol):
     """Answers a client where the active member is."""
 
-    def __init__(self, member: Member, settings: Settings) -> None:
-        self._member = member
+    def __init__(self, refusal: Callable[[], NotActive], settings: Settings) -> None:
+        self._refusal = refusal
         self._side = NodeSide(
-            node=member.me.member,
+            node=settings.member,
             software=f"headpond {__version__}",
             window_bytes_max=settings.limits.window_bytes,
             greet=self._refuse,
@@ -76,7 +76,7 @@ class StandbyDoor(asyncio.Protocol):
             self._transport.close()
 
     def _refuse(self, hello: Hello) -> None:
-        raise self._member.not_active()
+        raise self._refusal()
 
 
 class MemberLife:
@@ -145,8 +145,12 @@ class MemberLife:
     def _accept(self) -> asyncio.Protocol:
         if self.server is not None:
             return self.server.accept()
-        assert self.member is not None
-        return StandbyDoor(self.member, self._settings)
+        return StandbyDoor(self._refusal, self._settings)
+
+    def _refusal(self) -> NotActive:
+        if self.member is None:
+            return NotActive(f"this member of group {self._settings.group} has not reached its stream yet")
+        return self.member.not_active()
 
     async def _stop_http(self) -> None:
         http, self._http = self._http, None
