@@ -3,6 +3,9 @@
 The stream of the group ``west`` is ``HEADPOND-west``, and stores what is sent to ``headpond.west.log``. Members
 answer questions on ``headpond.west.all`` and ``headpond.west.member.NAME``; news are on ``headpond.west.news``.
 
+The map of groups (groups.py) is the key ``map`` of the key-value bucket ``HEADPOND-groups``, which all groups
+of a NATS cluster share; a message on ``headpond.map`` says that it has changed.
+
 nats-py reconnects by itself, and keeps what is sent meanwhile until it has a connection again; what was on its
 way when a connection broke is lost. ``_watch`` does the rest: nats-py cannot leave a server that stopped
 reading while it has bytes for it, and it closes for good when a server ends a connection with an error, such as
@@ -24,6 +27,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from headpond.cluster.groups import MAIN
 from headpond.cluster.journal import RECORD_BYTES_MAX, Handler, Refused, StreamState, Unreachable
 from headpond.model.address import parse_place
 from headpond.model.errors import BadConfig, BadURL, GroupNotFound, NatsMissing
@@ -59,6 +63,7 @@ VERSION_MIN = (2, 11)
 """Older servers read one record at a time."""
 
 STREAM_NOT_FOUND = 10059
+STREAM_EXISTS = 10058
 MESSAGE_NOT_FOUND = 10037
 MESSAGE_TOO_LARGE = 10054
 WILL_NOT_HELP = {
@@ -69,6 +74,13 @@ WILL_NOT_HELP = {
     10076,  # JetStream is not enabled
 }
 """Refusals to create a stream that trying again does not change."""
+
+BUCKET = "HEADPOND-groups"
+BUCKET_STREAM = f"KV_{BUCKET}"
+MAP_SUBJECT = f"$KV.{BUCKET}.map"
+MAP_NEWS = "headpond.map"
+MAP_HISTORY = 8
+"""Revisions of the map that `nats kv history` shows."""
 
 FAILURES = (OSError, TimeoutError, NatsError)
 """Of a connection."""
@@ -96,6 +108,7 @@ class _Acknowledgement(_Answer):
 
 
 class _Stored(msgspec.Struct):
+    seq: int = 0
     data: bytes = b""
 
 
@@ -239,7 +252,8 @@ class _Client(Client):
             return  # lost, as if the connection had broken
         line = f"HPUB {subject} {reply} {len(header)} {len(header) + len(payload)}\r\n{header}".encode()
         if self.is_connected and not self._pending and self._transport is not None:
-            self._transport.writelines([line, payload, b"\r\n"])
+            with suppress(RuntimeError):  # uvloop's: the connection is gone, and nats-py does not know it yet
+                self._transport.writelines([line, payload, b"\r\n"])
             return
         self._pending += (line, payload, b"\r\n")
         self._pending_data_size += len(line) + len(payload) + 2
@@ -286,6 +300,9 @@ class JetStream:
         self._batches: dict[bytes, _Batch] = {}
         self._handler: Handler | None = None
         self._on_news: Callable[[bytes], None] | None = None
+        self._on_map: Callable[[], None] | None = None
+        self._bucket_replicas = 0
+        """Of a bucket that it creates; 0: it creates none."""
         self._answering: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._warned_at = time.monotonic() - WARN_S
@@ -311,9 +328,18 @@ class JetStream:
             found._watching = asyncio.create_task(found._watch())
             found._check_server()
             await found._find_stream(replicas, bytes_max, create)
+            found._bucket_replicas = replicas if create else 0
         except BaseException:
             await found.close()
             raise
+        return found
+
+    @classmethod
+    async def connect_bucket(cls, servers: str) -> JetStream:
+        """For the map of groups alone, by an operator who may not know a group."""
+        found = cls(Servers.parse(servers), MAIN, "operator")
+        await found._open()
+        found._watching = asyncio.create_task(found._watch())
         return found
 
     # --- Journal ------------------------------------------------------------------------------------
@@ -413,6 +439,59 @@ class JetStream:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._close_client(self._client)
 
+    # --- GroupBucket --------------------------------------------------------------------------------
+
+    async def read_map(self) -> tuple[int, bytes]:
+        ask = {"last_by_subj": MAP_SUBJECT}
+        answer = await self._call("STREAM.MSG.GET", _Message, ask, stream=BUCKET_STREAM)
+        if answer.error is None:
+            return answer.message.seq, answer.message.data
+        if answer.error.err_code == STREAM_NOT_FOUND and self._bucket_replicas:
+            await self._create_bucket()
+        elif answer.error.err_code not in (STREAM_NOT_FOUND, MESSAGE_NOT_FOUND):
+            raise Unreachable(answer.error.description)
+        return 0, b""
+
+    async def write_map(self, text: bytes, revision: int) -> int:
+        header = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+        message = await self._request(MAP_SUBJECT, text, CHANGE_S_MAX, header)
+        answer = _decode_acknowledgement(message.data)
+        if answer.error is not None and answer.error.err_code == Refused.WRONG_LAST:
+            raise Refused(answer.error.err_code, answer.error.description)
+        if answer.error is not None:
+            raise Unreachable(answer.error.description)
+        self._client.send(MAP_NEWS, "", "NATS/1.0\r\n\r\n", b"")
+        return answer.seq
+
+    async def watch_map(self, on_change: Callable[[], None]) -> None:
+        self._on_map = on_change
+        await self._listen_map(self._client)
+
+    async def _listen_map(self, client: Client) -> None:
+        with suppress(NatsError):  # closed: the next connection listens
+            await client.subscribe(MAP_NEWS, cb=self._take_map_news)
+
+    async def _take_map_news(self, message: Msg) -> None:
+        assert self._on_map is not None
+        self._on_map()
+
+    async def _create_bucket(self) -> None:
+        """As `nats kv add` would; another member may be faster."""
+        config = {
+            "name": BUCKET_STREAM,
+            "subjects": [f"$KV.{BUCKET}.>"],
+            "storage": "file",
+            "discard": "new",
+            "max_msgs_per_subject": MAP_HISTORY,
+            "allow_rollup_hdrs": True,
+            "deny_delete": True,
+            "allow_direct": True,
+            "num_replicas": self._bucket_replicas,
+        }
+        answer = await self._call("STREAM.CREATE", _Answer, config, CHANGE_S_MAX, stream=BUCKET_STREAM)
+        if answer.error is not None and answer.error.err_code != STREAM_EXISTS:
+            raise Unreachable(f"bucket {BUCKET}: {answer.error.description}")
+
     # --- messages -----------------------------------------------------------------------------------
 
     def _take_acknowledgement(self, subject: bytes, data: bytes, headers: bytes) -> None:
@@ -454,9 +533,11 @@ class JetStream:
         with suppress(NatsError):  # the batch gets nothing
             await self._client.publish(subject, data, self._batch_inbox + token.decode())
 
-    async def _request(self, subject: str, data: bytes, timeout_s: float) -> Msg:
+    async def _request(
+        self, subject: str, data: bytes, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Msg:
         try:
-            return await self._client.request(subject, data, timeout_s)
+            return await self._client.request(subject, data, timeout_s, headers=headers)
         except NatsError as error:
             if not isinstance(error, TimeoutError):
                 await asyncio.sleep(RETRY_S)  # a caller that asks again at once shall not keep the loop busy
@@ -468,9 +549,11 @@ class JetStream:
         kind: type[AnswerT],
         body: dict[str, Any] | None = None,
         timeout_s: float = ANSWER_S_MAX,
+        *,
+        stream: str | None = None,
     ) -> AnswerT:
         data = b"" if body is None else msgspec.json.encode(body)
-        message = await self._request(f"$JS.API.{what}.{self.stream}", data, timeout_s)
+        message = await self._request(f"$JS.API.{what}.{stream or self.stream}", data, timeout_s)
         return msgspec.json.decode(message.data, type=kind)
 
     def _member_subject(self, member: str) -> str:
@@ -548,6 +631,9 @@ class JetStream:
             await client.take_all(f"{inbox}*", take)
         if self._handler is not None:
             await self._listen(client)
+        if self._on_map is not None:
+            await self._listen_map(client)
+            self._on_map()  # it may have changed meanwhile
 
     async def _close_client(self, client: _Client) -> None:
         if not client.is_connected:
