@@ -25,7 +25,8 @@ PURE = (
 SHELLS = {"os_disk", "memory_disk", "folder_lock"}
 """The files of ``storage`` that touch the machine, and the twin of one."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".cfg", ".sh", ".yml", ".yaml", ""}
-FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements", ".ci")
+TEXT_SUFFIXES |= {".conf", ".dockerignore", ".env", ".service", ".tpl"}
+FOLDERS = ("src", "tests", "docs", "bench", "deploy", "examples", "requirements", ".ci")
 MADE = {"corpus", "__pycache__", ".git", "made"}
 """Folders that running the project makes."""
 # Written in pieces, so that this file passes its own test.
