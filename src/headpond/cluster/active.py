@@ -54,12 +54,14 @@ class Active:
         on_certain: Callable[[], None],
         news: Callable[[int], bytes],
         *,
+        proven_s: float,
         standby: bool = False,
         waits: bool = True,
     ) -> None:
         """``on_certain`` is called when it is certain again, after a time in which it was not.
 
-        With ``standby`` a change counts as durable only when a standby has applied it too.
+        ``proven_s``: when it sent its EPOCH record, by the loop's clock. With ``standby`` a change counts as
+        durable only when a standby has applied it too.
         """
         self._loop = asyncio.get_running_loop()
         self.disk = ReplicatedDisk(base, applier, self._wake, waits=waits)
@@ -68,16 +70,21 @@ class Active:
         """Has the reason why this member is no longer the active one; None after ``release``."""
         self.doubts = 0
         """How often it looked for its records in the stream."""
+        self.appended = self.appended_bytes = 0
+        """Records that the stream has confirmed, and their bytes."""
+        self.append_s = 0.0
+        """The sum of the times from sending a record to its confirmation."""
         self._journal = journal
         self._in_thread = in_thread
         self._on_certain = on_certain
         self._news = news
         self._outbox = self.disk.outbox
-        self._proven_s = self._loop.time()
+        self._proven_s = proven_s
         """When a record was sent that the stream has confirmed: it was the active member then."""
+        self._began_s = self._loop.time()
         self._last_sent_s = self._last_answer_s = self._oldest_s = 0.0
         """When it sent last, had an answer last, and sent when nothing else was in flight."""
-        self._was_certain = True
+        self._was_certain = self.certain
         self._woken = False
         self._thread = threading.get_ident()
         self._announcing: asyncio.TimerHandle | None = None
@@ -121,7 +128,7 @@ class Active:
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._loop.time()
-            if now_s - self._proven_s > DOUBT_S:
+            if now_s - max(self._proven_s, self._began_s) > DOUBT_S:
                 raise Fenced(f"the stream confirmed nothing for {DOUBT_S:g} s")
             if not self.certain:
                 self._was_certain = False
@@ -183,9 +190,13 @@ class Active:
         """Records that count: their waiters are called, and the folder gets them."""
         if not confirmed:
             return
+        size, now_s = sum(len(each.raw) for each in confirmed), self._loop.time()
+        self.appended += len(confirmed)
+        self.appended_bytes += size
+        self.append_s += sum(now_s - each.sent_s for each in confirmed)
         self._proven_s = max(self._proven_s, *(each.sent_s for each in confirmed))
         self._confirmed += confirmed
-        self._behind_bytes += sum(len(each.raw) for each in confirmed)
+        self._behind_bytes += size
         self._to_apply.set()
         if self._standby_seq is None:
             self.disk.durable(confirmed[-1].number)

@@ -76,6 +76,8 @@ class Applier:
         self.position = position
         self.checkpointed = position
         """The last checkpoint."""
+        self.applied = 0
+        """Records that changed the folder, or only its position, in this run."""
         self.void = 0
         """Records of replaced members that it passed over."""
         self.bytes = 0
@@ -180,6 +182,7 @@ class Applier:
 
     def end(self, seq: int, record: Record, raw: bytes) -> None:
         """All operations of the record are done."""
+        self.applied += 1
         self.position = Position(
             seq, 0, record.epoch, self.position.number + self._index, extend_chain(record.chain, raw)
         )

@@ -10,17 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
+from headpond import __version__
 from headpond.cluster.active import Active
 from headpond.cluster.apply import Applier, Position, load_position, save_position
 from headpond.cluster.copy import BeginCopy, CopyQuestion, CopySource, EndCopy, ListCopy, ReadCopy, fetch_copy
 from headpond.cluster.journal import Journal, StreamState, Unreachable
 from headpond.cluster.records import ActiveMember
 from headpond.cluster.standby import InThread, Refuses, Standby, Trimmed
-from headpond.model.errors import BadData, NotActive
+from headpond.model.errors import BadData, MemberExists, NotActive
 from headpond.storage.disk import MeasuredDisk
 
 logger = logging.getLogger("headpond.cluster")
@@ -40,7 +41,10 @@ CROWDED = 0.6
 FULL = 0.9
 """The share of the stream's room that messages may fill; the rest is for records of the cluster itself."""
 
+Result = TypeVar("Result")
 Role = Literal["starting", "copying", "standby", "active"]
+STAYS: tuple[Role, ...] = ("active", "standby", "copying", "starting")
+"""Of two processes with one member's name, the one whose role comes first here stays."""
 
 
 class AskStatus(msgspec.Struct, tag="status"):
@@ -71,6 +75,23 @@ class MemberStatus(msgspec.Struct):
     """The member that it takes for the active one."""
     needs_seq: int = 0
     """While it copies a folder: the first record that it will need; 0: none."""
+    instance: str = ""
+    """Another one in each run, in the order of their starts."""
+    version: str = ""
+    """Of Headpond."""
+    lag_s: float | None = None
+    """Of a standby: since when it does not have every record that the active member has."""
+    takeovers: int = 0
+    """How often it became active in this run."""
+    applied: int = 0
+    """Records applied to its folder in this run."""
+    appended: int = 0
+    """Records that the stream confirmed to it in this run."""
+    appended_bytes: int = 0
+    append_s: float = 0.0
+    """The sum of the times that these took."""
+    certain: bool = False
+    """Whether no other member can be active."""
 
 
 class News(msgspec.Struct, tag="n", array_like=True):
@@ -79,6 +100,7 @@ class News(msgspec.Struct, tag="n", array_like=True):
     member: str
     active: bool
     seq: int
+    instance: str = ""
 
 
 class Member:
@@ -90,8 +112,10 @@ class Member:
         in_thread: InThread,
         refuses: Refuses,
         *,
+        instance: str,
         waits: bool = True,
     ) -> None:
+        """``instance`` is another one in each run, in the order of their starts."""
         self.me = me
         self.role: Role = "starting"
         self.active: Active | None = None
@@ -104,12 +128,15 @@ class Member:
         self._disk = disk
         self._in_thread = in_thread
         self._refuses = refuses
+        self._instance = instance
         self._waits = waits
         self._applier: Applier | None = None
         self._standby: Standby | None = None
         self._copies = CopySource(disk)
         self._needs_seq = 0
         self._trimming: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        """For another process with its name."""
 
     @property
     def active_member(self) -> ActiveMember | None:
@@ -127,16 +154,19 @@ class Member:
         return error
 
     async def become_active(self, on_certain: Callable[[], None], *, standby: bool = False) -> Active:
-        """Follows the stream until this member is the active one."""
+        """Follows the stream until this member is the active one. ``MemberExists`` if another has its name."""
         await self._journal.answer(self._answer, self._on_news)
+        active = await self._join()
         position = await self._open()
         while True:
+            if self.role == "copying":
+                active = await self._join()
             self._applier = Applier(self._disk, position)
             self._standby = Standby(
                 self._journal, self._applier, self.me, self._in_thread, self._refuses, self._tell
             )
             self._standby.handicap_s = self.handicap_s
-            self._standby.active = await self._active_now()
+            self._standby.active = active
             self.role = "standby"
             self._needs_seq = 0
             try:
@@ -154,15 +184,18 @@ class Member:
             self._in_thread,
             on_certain,
             self._news,
+            proven_s=self._standby.tried_s,
             standby=standby,
             waits=self._waits,
         )
         self._trimming = asyncio.get_running_loop().create_task(self._trim())
         return self.active
 
-    async def _active_now(self) -> ActiveMember | None:
+    async def _join(self) -> ActiveMember | None:
         """The member that says it is active: the records that a standby reads may begin behind its EPOCH."""
-        active = [each for each in await self.ask_status(JOIN_S) if each.role == "active"]
+        members = await self.ask_status(JOIN_S)
+        self._check_name(members)
+        active = [each for each in members if each.role == "active"]
         newest = max(active, key=lambda each: each.epoch, default=None)
         return ActiveMember(newest.member, newest.url, newest.http) if newest is not None else None
 
@@ -188,6 +221,29 @@ class Member:
         position = Position()
         await self._in_thread(save_position, self._disk, position)
         return position
+
+    # --- another process with this member's name ----------------------------------------------------
+
+    def _check_name(self, members: list[MemberStatus]) -> None:
+        """Raises ``MemberExists`` if another process has this member's name, and this one is to end."""
+        mine = self.status()
+        named = [each for each in members if each.member == mine.member]
+        for other in [each for each in named if each.instance not in ("", mine.instance)]:
+            is_replaced = other.role == "active" and other.epoch < mine.epoch  # it will notice
+            if not is_replaced and _precedence(other) < _precedence(mine):
+                raise MemberExists(
+                    f"another process is member {mine.member} of this group; clients reach it at {other.url}"
+                )
+
+    async def _look_for_namesake(self) -> None:
+        """News may be late, and of a process that has ended; an answer is not."""
+        try:
+            self._check_name(await self.ask_status(JOIN_S))
+        except MemberExists as error:
+            if self._standby is not None:
+                self._standby.fail(error)
+        finally:
+            self._looking = None
 
     # --- copies -------------------------------------------------------------------------------------
 
@@ -218,6 +274,15 @@ class Member:
         answers = await self._journal.ask_all(msgspec.msgpack.encode(AskStatus()), timeout_s)
         return [msgspec.msgpack.decode(each, type=MemberStatus) for each in answers]
 
+    async def ask_stream(self) -> StreamState:
+        """``Unreachable`` without an answer."""
+        return await self._journal.state()
+
+    async def read_folder(self, read: Callable[[MeasuredDisk], Result]) -> Result:
+        """Calls ``read`` between two records."""
+        found: Result = await self._in_thread(read, self._disk)
+        return found
+
     def status(self) -> MemberStatus:
         at = self._applier.position if self._applier is not None else Position()
         durable = self._applier.checkpointed if self._applier is not None else Position()
@@ -234,6 +299,16 @@ class Member:
             self._applier.void if self._applier is not None else 0,
             active.member if active is not None else "",
             self._needs_seq,
+            self._instance,
+            __version__,
+            self._standby.lag_s if self._standby is not None and self.role == "standby" else None,
+            int(self.active is not None),
+            self._applier.applied if self._applier is not None else 0,
+            *(
+                (self.active.appended, self.active.appended_bytes, self.active.append_s, self.active.certain)
+                if self.active is not None
+                else ()
+            ),
         )
 
     async def _answer(self, question: bytes) -> bytes:
@@ -259,7 +334,7 @@ class Member:
         return self._copies.begin(self._applier.position)
 
     def _news(self, seq: int) -> bytes:
-        return msgspec.msgpack.encode(News(self.me.member, self.role == "active", seq))
+        return msgspec.msgpack.encode(News(self.me.member, self.role == "active", seq, self._instance))
 
     def _tell(self, seq: int) -> None:
         self._journal.tell(self._news(seq))
@@ -267,6 +342,8 @@ class Member:
     def _on_news(self, text: bytes) -> None:
         news = msgspec.msgpack.decode(text, type=News)
         if news.member == self.me.member:
+            if news.instance not in ("", self._instance) and self._looking is None:
+                self._looking = asyncio.get_running_loop().create_task(self._look_for_namesake())
             return
         if self.active is not None and not news.active:
             self.active.standby_applied(news.seq)
@@ -293,10 +370,15 @@ class Member:
 
     async def close(self) -> None:
         """After the active member has ended, or instead of becoming active."""
-        if self._trimming is not None:
-            self._trimming.cancel()
+        for task in (self._trimming, self._looking):
+            if task is not None:
+                task.cancel()
         self._copies.end()
         await self._journal.close()
+
+
+def _precedence(member: MemberStatus) -> tuple[int, str]:
+    return STAYS.index(member.role), member.instance
 
 
 def trim_to(members: list[MemberStatus], *, full: bool) -> int:

@@ -62,6 +62,8 @@ class Standby:
         """Who is active, as far as the stream says."""
         self.handicap_s = 0.0
         """How much longer it waits for its turn: it has just released its place."""
+        self.tried_s = 0.0
+        """When it sent the last EPOCH record that it appended."""
         self._journal = journal
         self._me = me
         self._in_thread = in_thread
@@ -71,8 +73,12 @@ class Standby:
         """The last EPOCH record that it appended; no answer does not mean that it is not in the stream."""
         self._won = False
         self._released = False
+        self._failure: Exception | None = None
         self._news = asyncio.Event()
-        self._checkpoint_s = self._now_s()
+        self._heard: tuple[int, float] | None = None
+        """A record that it heard of and did not have then, and when."""
+        self._current_s = self._checkpoint_s = self._now_s()
+        """When it had all records that it had heard of, and when it made a checkpoint."""
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -82,6 +88,8 @@ class Standby:
         silent_since_s = self._now_s()
         behind_since_s: float | None = None
         while not self._won:
+            if self._failure is not None:
+                raise self._failure
             if await self.catch_up():
                 silent_since_s = self._now_s()
                 continue
@@ -108,10 +116,26 @@ class Standby:
                 elif not await self._try():
                     silent_since_s = self._now_s()
 
+    def fail(self, error: Exception) -> None:
+        """``follow`` raises ``error``, unless this member is the active one already."""
+        self._failure = error
+        self._news.set()
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds since it last had every record that the active member had."""
+        return self._now_s() - self._current_s
+
     def on_news(self, seq: int) -> None:
         """The stream has records up to ``seq``."""
         if seq > self.applier.position.seq:
             self._news.set()
+        self._heard = self._heard or (seq, self._now_s())
+        self._count_lag()
+
+    def _count_lag(self) -> None:
+        if self._heard is not None and self.applier.position.seq >= self._heard[0]:
+            self._current_s, self._heard = self._heard[1], None
 
     async def _wait_for_news(self) -> None:
         self._news.clear()
@@ -134,6 +158,7 @@ class Standby:
         if records:
             await self._in_thread(self._apply, records)
             self._on_applied(self.applier.position.seq)
+            self._count_lag()
         due = self._now_s() - self._checkpoint_s > CHECKPOINT_S or self.applier.bytes > CHECKPOINT_BYTES
         if due and self.applier.position != self.applier.checkpointed:
             await self._in_thread(self.applier.checkpoint)
@@ -161,6 +186,7 @@ class Standby:
         at = self.applier.position
         content = msgspec.msgpack.encode(self._me)
         self._tried = raw = encode_record(Kind.EPOCH, at.chain, at.epoch + 1, at.number, content)
+        self.tried_s = self._now_s()
         answer = self._journal.append(raw, at.seq)
         try:
             seq = await asyncio.wait_for(answer, ANSWER_S)

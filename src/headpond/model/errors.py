@@ -768,6 +768,15 @@ class GroupNotFound(HeadpondError):
     )
 
 
+class MemberExists(HeadpondError):
+    """Another process has the same member name in the group."""
+
+    default_hint = (
+        "Give each member of a group another name (--member). `headpond cluster show` lists them; if the other "
+        "process is left over from an earlier start, end it."
+    )
+
+
 class NatsMissing(HeadpondError):
     """A cluster needs the Python package nats-py, and `headpond cluster up` a nats-server too."""
 

@@ -14,6 +14,8 @@ import os
 import re
 import ssl
 import sys
+import time
+import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -80,7 +82,10 @@ class StandbyDoor(asyncio.Protocol):
 
 
 class MemberLife:
-    """``connect`` opens the stream; ``refuses`` says whether nothing listens at a member's address."""
+    """``connect`` opens the stream; ``refuses`` says whether nothing listens at a member's address.
+
+    ``instance`` is another one in each life, in the order of their starts.
+    """
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class MemberLife:
         in_thread: InThread,
         refuses: Refuses,
         new_server: NewServer,
+        instance: str,
         tls: ssl.SSLContext | None = None,
         on_ready: OnReady = lambda url, http_url: None,
         handicap_s: float = 0.0,
@@ -107,6 +113,7 @@ class MemberLife:
         self._in_thread = in_thread
         self._refuses = refuses
         self._new_server = new_server
+        self._instance = instance
         self._tls = tls
         self._on_ready = on_ready
         self._handicap_s = handicap_s
@@ -121,7 +128,13 @@ class MemberLife:
             settings.member or _name_of(address), settings.advertise or address.url, settings.http
         )
         member = self.member = Member(
-            await self._connect(me), self._disk, me, self._in_thread, self._refuses, waits=self._waits
+            await self._connect(me),
+            self._disk,
+            me,
+            self._in_thread,
+            self._refuses,
+            instance=self._instance,
+            waits=self._waits,
         )
         if settings.http:
             from headpond.node.http.standby import StandbyHttp  # as Service does
@@ -171,8 +184,8 @@ class MemberLife:
         await _first(opening, active.ended)
         if not active.ended.done():
             check_secure(self._settings, guarded=opening.result().stores.tokens.guarded)
-            await _first(_durable(active.disk), active.ended)
-        if not active.ended.done():
+            await _first(_durable(active.disk), active.ended, stopped.wait())
+        if not active.ended.done() and not stopped.is_set():
             server = self._new_server(active.disk, opening.result(), lambda: active.certain)
             service = Service(server, self._settings, self._tls)
             await self._stop_http()
@@ -182,9 +195,9 @@ class MemberLife:
             if not active.ended.done():
                 self.server = None
                 await service.stop()
-                await _first(_durable(active.disk), active.ended)
-                await active.release()
-                return not stopped.is_set()
+        if not active.ended.done():
+            await active.release()
+            return not stopped.is_set()
         logger.error("no longer active: %s", active.ended.result())
         return True
 
@@ -221,6 +234,7 @@ def run_member(settings: Settings, on_ready: OnReady) -> None:
     """Serves ``settings.data`` as a member of a cluster until SIGTERM or SIGINT."""
     prepare(settings)
     check_reachable(settings)
+    check_secure(settings, guarded=True)  # whether it has tokens is known when it is active
     folder = Path(settings.data).expanduser()
     disk = lock_folder(folder)
     try:
@@ -270,6 +284,7 @@ async def _live(settings: Settings, disk: MeasuredDisk, on_ready: OnReady) -> bo
             in_thread=partial(asyncio.get_running_loop().run_in_executor, thread),
             refuses=refuses,
             new_server=lambda disk, core, certain: Server(disk, core, settings, tls, certain=certain),
+            instance=f"{time.time_ns():016x}-{uuid.uuid4().hex[:8]}",
             tls=tls,
             on_ready=on_ready,
             handicap_s=float(os.environ.pop(HANDICAP, "0")),

@@ -52,6 +52,7 @@ class SimMember(SimNode):
             in_thread=partial(process.work, None),
             refuses=self._group.refuses,
             new_server=partial(self._new_server, process),
+            instance=f"{self.starts:08}",
             waits=False,
         )
         process.spawn(self._live(process, self.life))
