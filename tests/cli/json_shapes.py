@@ -313,6 +313,34 @@ class GroupShape(TypedDict):
     """Those that answer."""
 
 
+class GroupTenantShape(TypedDict):
+    tenant: str
+    topics: int
+    """That the group has."""
+    group: str
+    """The group that the tenant is on: another one if this group has copies of its topics."""
+
+
+class ListedGroupShape(TypedDict):
+    group: str
+    active: str | None
+    """The active member."""
+    url: str | None
+    """Its members, as clients reach them."""
+    members: list[str]
+    tenants: list[GroupTenantShape]
+    """Those that are placed on it or have topics there."""
+    stream: StreamShape | None
+
+
+class PlacedShape(TypedDict):
+    tenant: str
+    group: str
+    before: str
+    """The group that had the tenant."""
+    changed: bool
+
+
 class SwitchedShape(TypedDict):
     group: str
     before: str
@@ -585,6 +613,8 @@ PRINTS: dict[str, Any] = {
     "context remove": RemovedContextShape,
     "cluster show": GroupShape,
     "cluster switch": SwitchedShape,
+    "cluster groups": list[ListedGroupShape],
+    "cluster place": PlacedShape,
     "cluster reseed": ReseededShape,
     "cluster up": LocalClusterShape,
     "doctor": CheckupShape,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from headpond.broker.access.admin_log import AdminLogger
+from headpond.broker.access.groups import Elsewhere
 from headpond.broker.access.guard import Guard
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.requests import TokenRequests
@@ -71,8 +72,12 @@ class NodeCore:
         new_uuid: Callable[[], bytes],
         clock_us: Callable[[], int] | None = None,
         vitals: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """``now_us`` is the time of day; ``clock_us`` is never set back; ``vitals``: node/process.py."""
+        """``now_us`` is the time of day; ``clock_us`` is never set back; ``vitals``: node/process.py.
+
+        ``elsewhere``: in a cluster, the error for a tenant on another group.
+        """
         context = self.context = Context(
             settings,
             node=node,
@@ -89,7 +94,7 @@ class NodeCore:
             disk.free_bytes, settings.limits.free_bytes_min, context.clock_us, context.alarms
         )
         quotas = self.quotas = Quotas(catalog, stores.stages, context.counters, context.clock_us)
-        guard = self._guard = Guard(context, sessions, stores, quotas)
+        guard = self._guard = Guard(context, sessions, stores, quotas, elsewhere)
         topics = self.topics = TopicRequests(context, stores, quotas, Compacting(context, stores))
         producing = self._producing = Producing(context, sessions, catalog, watermark, quotas)
         consuming = self.consuming = Consuming(

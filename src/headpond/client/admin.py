@@ -51,6 +51,7 @@ Place = tuple[int, int]
 Settings = Mapping[str, Value]
 """By name, as docs/tenancy.md lists them: ``{"hard_ttl": "7d", "durability": "os"}``."""
 Page = TypeVar("Page", UnackedPage, SkippedPage)
+Answer = TypeVar("Answer")
 
 
 @checked_methods
@@ -59,6 +60,12 @@ class Admin:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+
+    async def _ask(
+        self, operation: OperationOf[Answer], *, retry: bool | None = None, timeout_s: float | None = None
+    ) -> Answer:
+        """Asks the node, or the one of the group that has the topic."""
+        return await self._link.at_group(lambda link: link.ask(operation, retry=retry, timeout_s=timeout_s))
 
     # --- topics -------------------------------------------------------------------------------------
 
@@ -82,22 +89,22 @@ class Admin:
         encoded = encode_schema(schema) if schema is not None else None
         values = {**(settings or {}), **({"state": True} if state else {})}
         ask = catalog.CreateTopic(_full(topic), shards, exist_ok, encoded, values)
-        return await self._link.ask(ask, retry=exist_ok)
+        return await self._ask(ask, retry=exist_ok)
 
     async def alter_topic(self, topic: str, *, schema: pa.Schema) -> TopicInfo:
         """Gives a typed topic a new version of its schema: added nullable columns and wider numbers only.
 
         Producers with the older schema continue; readers get every row in the newest one.
         """
-        return await self._link.ask(catalog.AlterTopic(_full(topic), encode_schema(schema)))
+        return await self._ask(catalog.AlterTopic(_full(topic), encode_schema(schema)))
 
     async def list_topics(self) -> list[TopicInfo]:
         """All topics of the node."""
-        return await self._link.ask(catalog.ListTopics())
+        return await self._ask(catalog.ListTopics())
 
     async def show_topic(self, topic: str) -> TopicInfo:
         """One topic, with its shards."""
-        return await self._link.ask(catalog.ShowTopic(_full(topic)))
+        return await self._ask(catalog.ShowTopic(_full(topic)))
 
     async def compact_topic(self, topic: str, *, timeout: float = COMPACT_TIMEOUT_S) -> TopicCompaction:
         """Removes superseded messages from a state topic's files now; returns when that is done.
@@ -105,7 +112,7 @@ class Admin:
         The node also does it by itself, as ``compact_share`` says. Messages that a subscription has not
         settled stay.
         """
-        return await self._link.ask(catalog.CompactTopic(_full(topic)), timeout_s=timeout)
+        return await self._ask(catalog.CompactTopic(_full(topic)), timeout_s=timeout)
 
     async def ends(
         self,
@@ -121,23 +128,23 @@ class Admin:
         seconds until there is more, or a topic is deleted or altered. A token bound to ``subscription`` may ask
         in its name.
         """
-        return await read_ends(self._link, topics, known, wait, subscription)
+        return await self._link.at_group(lambda link: read_ends(link, topics, known, wait, subscription))
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic, its messages and its subscriptions."""
-        await self._link.ask(catalog.DeleteTopic(_full(topic)))
+        await self._ask(catalog.DeleteTopic(_full(topic)))
 
     async def browse(
         self, topic: str, *, shard: int | None = None, entry: int = 0, bytes_max: int = 1024 * 1024
     ) -> AsyncIterator[Batch]:
         """The messages that a topic holds now, from an entry on, without a subscription; it settles nothing."""
-        info = await self.show_topic(topic)
-        node = self._link.welcome.node if self._link.welcome is not None else ""
+        link, info = await self._link.at_group(partial(_show_topic, topic))
+        node = link.welcome.node if link.welcome is not None else ""
         schemas = SchemaVersions(info.schemas) if info.schemas else None
         for each in range(info.shards) if shard is None else [shard]:
             at, end = entry, None
             while end is None or at < end:
-                found = await self._link.ask(consuming.Browse(info.topic, each, at, bytes_max))
+                found = await link.ask(consuming.Browse(info.topic, each, at, bytes_max))
                 end = found.entry_end if end is None else end
                 compacted = EntrySet.decode(found.compacted) if found.compacted else EntrySet()
                 deliver = consuming.Deliver(0, each, 1, 0, list(compacted.missing(at, 2**63)))
@@ -164,7 +171,7 @@ class Admin:
         ``blocks`` adds an account of every run of a producer, ``segments`` also which segments exist and which
         the node admitted.
         """
-        return await self._link.ask(ShowLedger(_full(topic), producer, subscription, blocks, segments))
+        return await self._ask(ShowLedger(_full(topic), producer, subscription, blocks, segments))
 
     # --- tenants, products, components --------------------------------------------------------------
 
@@ -187,37 +194,37 @@ class Admin:
         return await self._create("component", component, settings, exist_ok)
 
     async def list_tenants(self) -> list[PlaceInfo]:
-        return await self._link.ask(catalog.ListPlaces("tenant"))
+        return await self._ask(catalog.ListPlaces("tenant"))
 
     async def list_products(self) -> list[PlaceInfo]:
-        return await self._link.ask(catalog.ListPlaces("product"))
+        return await self._ask(catalog.ListPlaces("product"))
 
     async def list_components(self) -> list[PlaceInfo]:
-        return await self._link.ask(catalog.ListPlaces("component"))
+        return await self._ask(catalog.ListPlaces("component"))
 
     async def show_tenant(self, tenant: str) -> PlaceInfo:
         """A tenant, its settings with their origins, and the places and topics below it."""
-        return await self._link.ask(catalog.ShowPlace("tenant", _place("tenant", tenant)))
+        return await self._ask(catalog.ShowPlace("tenant", _place("tenant", tenant)))
 
     async def show_product(self, product: str) -> PlaceInfo:
-        return await self._link.ask(catalog.ShowPlace("product", _place("product", product)))
+        return await self._ask(catalog.ShowPlace("product", _place("product", product)))
 
     async def show_component(self, component: str) -> PlaceInfo:
-        return await self._link.ask(catalog.ShowPlace("component", _place("component", component)))
+        return await self._ask(catalog.ShowPlace("component", _place("component", component)))
 
     async def delete_tenant(self, tenant: str, *, recursive: bool = False) -> PlaceDeleted:
         """Deletes a tenant; with ``recursive`` also everything below it, messages and subscriptions too."""
-        return await self._link.ask(catalog.DeletePlace("tenant", _place("tenant", tenant), recursive))
+        return await self._ask(catalog.DeletePlace("tenant", _place("tenant", tenant), recursive))
 
     async def delete_product(self, product: str, *, recursive: bool = False) -> PlaceDeleted:
-        return await self._link.ask(catalog.DeletePlace("product", _place("product", product), recursive))
+        return await self._ask(catalog.DeletePlace("product", _place("product", product), recursive))
 
     async def delete_component(self, component: str, *, recursive: bool = False) -> PlaceDeleted:
-        return await self._link.ask(catalog.DeletePlace("component", _place("component", component), recursive))
+        return await self._ask(catalog.DeletePlace("component", _place("component", component), recursive))
 
     async def _create(self, level: str, name: str, settings: Settings | None, exist_ok: bool) -> PlaceInfo:
         ask = catalog.CreatePlace(level, _place(level, name), dict(settings or {}), exist_ok)
-        return await self._link.ask(ask, retry=exist_ok)
+        return await self._ask(ask, retry=exist_ok)
 
     # --- settings -----------------------------------------------------------------------------------
 
@@ -233,7 +240,7 @@ class Admin:
 
     async def set_topic(self, topic: str, **settings: Value) -> TopicInfo:
         """Changes a topic's own settings: ``await admin.set_topic("orders", hard_ttl="7d")``."""
-        changed = await self._link.ask(catalog.ChangeSettings("topic", _full(topic), dict(settings)))
+        changed = await self._ask(catalog.ChangeSettings("topic", _full(topic), dict(settings)))
         return read_result(changed, TopicInfo)
 
     async def unset_tenant(self, tenant: str, *names: str) -> PlaceInfo:
@@ -247,12 +254,12 @@ class Admin:
         return await self._change("component", component, {}, names)
 
     async def unset_topic(self, topic: str, *names: str) -> TopicInfo:
-        changed = await self._link.ask(catalog.ChangeSettings("topic", _full(topic), {}, list(names)))
+        changed = await self._ask(catalog.ChangeSettings("topic", _full(topic), {}, list(names)))
         return read_result(changed, TopicInfo)
 
     async def _change(self, level: str, name: str, settings: Settings, unset: tuple[str, ...]) -> PlaceInfo:
         ask = catalog.ChangeSettings(level, _place(level, name), dict(settings), list(unset))
-        return read_result(await self._link.ask(ask), PlaceInfo)
+        return read_result(await self._ask(ask), PlaceInfo)
 
     # --- producers ----------------------------------------------------------------------------------
 
@@ -260,37 +267,37 @@ class Admin:
         self, topic: str, producer: str, *, access: str = "multiple", exist_ok: bool = False
     ) -> ProducerInfo:
         """Registers a producer's name at a topic: ``single`` lets one instance at a time send under it."""
-        return await self._link.ask(
+        return await self._ask(
             producing.CreateProducer(_full(topic), producer, access, exist_ok), retry=exist_ok
         )
 
     async def list_producers(self, topic: str | None = None) -> list[ProducerInfo]:
         """The producers registered at a topic, or at all of them."""
-        return await self._link.ask(producing.ListProducers(_full_or_all(topic)))
+        return await self._ask(producing.ListProducers(_full_or_all(topic)))
 
     async def show_producer(self, topic: str, producer: str) -> ProducerInfo:
-        return await self._link.ask(producing.ShowProducer(_full(topic), producer))
+        return await self._ask(producing.ShowProducer(_full(topic), producer))
 
     async def delete_producer(self, topic: str, producer: str) -> None:
         """Deletes a registration that no producer uses. Messages stay."""
-        await self._link.ask(producing.DeleteProducer(_full(topic), producer))
+        await self._ask(producing.DeleteProducer(_full(topic), producer))
 
     # --- writers of staged batches ------------------------------------------------------------------
 
     async def list_writers(self) -> list[WriterInfo]:
         """All writers that committed a batch or have stages."""
-        return await self._link.ask(staging.ListWriters())
+        return await self._ask(staging.ListWriters())
 
     async def show_writer(self, writer: str) -> WriterInfo:
         """One writer: its newest batch, its counts and its stages."""
-        return await self._link.ask(staging.ShowWriter(writer))
+        return await self._ask(staging.ShowWriter(writer))
 
     async def delete_writer(self, writer: str) -> int:
         """Forgets a writer's batches and drops its stages; returns how many stages. Its messages stay.
 
         The node publishes a batch again if the writer sends it again later.
         """
-        return int((await self._link.ask(staging.DeleteWriter(writer)))["stages"])
+        return int((await self._ask(staging.DeleteWriter(writer)))["stages"])
 
     # --- subscriptions ------------------------------------------------------------------------------
 
@@ -316,21 +323,19 @@ class Admin:
             policy.checked()
         asked = (_full(topic), subscription, kind, mode, _word(start), policy, exist_ok)
         ask = consuming.CreateSubscription(*asked, _list(positions), _list(incarnations))
-        return await self._link.ask(
-            ask, retry=exist_ok, timeout_s=STATE_TIMEOUT_S if start == "state" else None
-        )
+        return await self._ask(ask, retry=exist_ok, timeout_s=STATE_TIMEOUT_S if start == "state" else None)
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, or of all topics, and how far each one has come."""
-        return await self._link.ask(consuming.ListSubscriptions(_full_or_all(topic)))
+        return await self._ask(consuming.ListSubscriptions(_full_or_all(topic)))
 
     async def show_subscription(self, topic: str, subscription: str) -> SubscriptionInfo:
         """One subscription, with its policy, its counts and its dead entries."""
-        return await self._link.ask(consuming.ShowSubscription(_full(topic), subscription))
+        return await self._ask(consuming.ShowSubscription(_full(topic), subscription))
 
     async def delete_subscription(self, topic: str, subscription: str) -> None:
         """Deletes a subscription; ``SubscriptionBusy`` while a consumer reads it."""
-        await self._link.ask(consuming.DeleteSubscription(_full(topic), subscription))
+        await self._ask(consuming.DeleteSubscription(_full(topic), subscription))
 
     async def seek(
         self, topic: str, subscription: str, to: Start, *, shard: int | None = None
@@ -340,7 +345,7 @@ class Admin:
         Entries before the new position count as settled; the node delivers later ones (again), as first
         attempts. Connected consumers continue there; settlements that they have not flushed are dropped.
         """
-        return await self._link.ask(consuming.SeekSubscription(_full(topic), subscription, _word(to), shard))
+        return await self._ask(consuming.SeekSubscription(_full(topic), subscription, _word(to), shard))
 
     async def advance(
         self,
@@ -359,15 +364,15 @@ class Admin:
         topic restored from an old copy is an ``IncarnationChanged``.
         """
         ask = AdvanceSubscription(_full(topic), subscription, list(positions), topic_uuid, _list(incarnations))
-        return (await self._link.ask(ask))["positions"]
+        return (await self._ask(ask))["positions"]
 
     async def pause(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Stops delivery to all consumers until ``resume``; the node still takes settlements."""
-        return await self._link.ask(consuming.PauseSubscription(_full(topic), subscription, True))
+        return await self._ask(consuming.PauseSubscription(_full(topic), subscription, True))
 
     async def resume(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Ends a pause."""
-        return await self._link.ask(consuming.PauseSubscription(_full(topic), subscription, False))
+        return await self._ask(consuming.PauseSubscription(_full(topic), subscription, False))
 
     async def promote(self, topic: str, subscription: str) -> SubscriptionInfo:
         """Makes the passive copy of another node's subscription active here; an active one stays active.
@@ -375,7 +380,7 @@ class Admin:
         From then on its link does not change it. Messages that the other node may have delivered and that were
         not settled come again, with an ``attempt`` above 1.
         """
-        return await self._link.ask(PromoteSubscription(_full(topic), subscription))
+        return await self._ask(PromoteSubscription(_full(topic), subscription))
 
     async def unacked(
         self, topic: str, subscription: str, *, start: Place = (0, 0), limit: int | None = None
@@ -408,7 +413,7 @@ class Admin:
     ) -> AsyncIterator[Page]:
         at: Place | None = start
         while at is not None and (limit is None or limit > 0):
-            page = await self._link.ask(ask(*at, min(limit or consuming.PAGE_MAX, consuming.PAGE_MAX)))
+            page = await self._ask(ask(*at, min(limit or consuming.PAGE_MAX, consuming.PAGE_MAX)))
             yield page
             at, limit = page.next, None if limit is None else limit - count(page)
 
@@ -423,7 +428,7 @@ class Admin:
         dead-letter topic.
         """
         spans = None if entries is None else [(shard, entry, entry + 1) for shard, entry in entries]
-        return (await self._link.ask(consuming.Redrive(_full(topic), subscription, spans)))["redriven"]
+        return (await self._ask(consuming.Redrive(_full(topic), subscription, spans)))["redriven"]
 
     async def dead_letters(self, topic: str, subscription: str) -> AsyncIterator[Message]:
         """The copies of the messages that are dead now, in the order in which they died.
@@ -491,29 +496,29 @@ class Admin:
         (``acme/shop``, ``*`` for everything). ``producer`` and ``subscription`` bind it to one name; ``lasts``
         is in seconds.
         """
-        return await self._link.ask(
+        return await self._ask(
             access.CreateToken(name, list(rights), list(scopes), producer, subscription, lasts)
         )
 
     async def list_tokens(self) -> list[TokenInfo]:
         """The tokens within the scope of this one, revoked ones too."""
-        return await self._link.ask(access.ListTokens())
+        return await self._ask(access.ListTokens())
 
     async def show_token(self, token: str) -> TokenInfo:
         """One token, by its id or its name."""
-        return await self._link.ask(access.ShowToken(without_secret(token)))
+        return await self._ask(access.ShowToken(without_secret(token)))
 
     async def revoke_token(self, token: str) -> None:
         """Revokes a token, and closes every connection that uses it."""
-        await self._link.ask(access.RevokeToken(without_secret(token)))
+        await self._ask(access.RevokeToken(without_secret(token)))
 
     async def show_access(self) -> AccessInfo:
         """What this connection may do, and the node's clock."""
-        return await self._link.ask(access.ShowAccess())
+        return await self._ask(access.ShowAccess())
 
     async def list_admin_log(self, count: int = 100) -> list[AdminRecord]:
         """The latest ``count`` administrative operations, oldest first."""
-        return await self._link.ask(access.ListAdminLog(count))
+        return await self._ask(access.ListAdminLog(count))
 
     # --- links to other nodes -----------------------------------------------------------------------
 
@@ -534,31 +539,33 @@ class Admin:
         belongs to the other node: it may consume for ``pull`` and is an admin's for ``push``.
         ``subscriptions`` names those to copy too: names, prefixes with a star, or ``*`` for all.
         """
-        return await self._link.ask(
-            links.AddPeer(url, list(topics), direction, name, token, list(subscriptions))
-        )
+        return await self._ask(links.AddPeer(url, list(topics), direction, name, token, list(subscriptions)))
 
     async def list_peers(self) -> list[PeerInfo]:
         """The links of the node, and the state of each."""
-        return await self._link.ask(links.ListPeers())
+        return await self._ask(links.ListPeers())
 
     async def show_peer(self, name: str) -> PeerInfo:
         """One link, with its topics."""
-        return await self._link.ask(links.ShowPeer(name))
+        return await self._ask(links.ShowPeer(name))
 
     async def remove_peer(self, name: str) -> None:
         """Removes a link. The messages that it copied stay."""
-        await self._link.ask(links.RemovePeer(name))
+        await self._ask(links.RemovePeer(name))
 
     # --- the node -----------------------------------------------------------------------------------
 
     async def top(self, pattern: str = "", *, limit: int = 50) -> TopInfo:
         """How busy the node is and how far subscriptions are behind; two readings make rates."""
-        return await self._link.ask(ShowTop(pattern, limit))
+        return await self._ask(ShowTop(pattern, limit))
 
     async def show_node(self) -> Mapping[str, Any]:
         """The node's counters, its limits and the findings of recovery."""
-        return await self._link.ask(ShowNode())
+        return await self._ask(ShowNode())
+
+
+async def _show_topic(topic: str, link: Link) -> tuple[Link, TopicInfo]:
+    return link, await link.ask(catalog.ShowTopic(_full(topic)))
 
 
 def _full(topic: str) -> str:

@@ -15,6 +15,7 @@ from headpond.client.arguments import checked
 from headpond.client.consume.consumer import Consumer, consumer_of
 from headpond.client.consume.settler import Settler
 from headpond.client.link.dialling import REDIRECTS, Backoff
+from headpond.client.link.group_links import GroupLinks
 from headpond.client.link.link import REQUEST_TIMEOUT_S, Link, LinkOptions
 from headpond.client.link.tls import TlsOptions
 from headpond.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
@@ -51,6 +52,7 @@ class Client(AsyncScope):
         self._link: Link | None = None
         self._copies: dict[str, Link] = {}
         """Links to further destinations, by service."""
+        self._groups = GroupLinks(self._new_group_link, options.redirects)
         self._members: WeakSet[Producer | Consumer | Writer] = WeakSet()
 
     async def open(self) -> Self:
@@ -61,13 +63,27 @@ class Client(AsyncScope):
         return self
 
     def _new_link(self, addresses: Sequence[Address]) -> Link:
-        return Link(addresses, client=self._name, token=self._token_for(addresses), options=self._options)
+        return self._new_group_link(addresses, None)
+
+    def _new_group_link(self, addresses: Sequence[Address], service: str | None) -> Link:
+        """A link that goes to other groups of its cluster; ``service`` is the one that a node named it for."""
+        return Link(
+            addresses,
+            client=self._name,
+            token=self._token_for(addresses),
+            options=self._options,
+            elsewhere=self._groups.link_to,
+            service=service,
+        )
 
     def _token_for(self, addresses: Sequence[Address]) -> str | None:
+        """The token of the URL with these addresses, or else of one with some of them: a node may name more."""
         if self._token is None or isinstance(self._token, str):
             return self._token
-        by_service = {tuple(parse_addresses(url)): token for url, token in self._token.items()}
-        return by_service.get(tuple(addresses))
+        services = [(parse_addresses(url), token) for url, token in self._token.items()]
+        same = (token for named, token in services if named == list(addresses))
+        some = (token for named, token in services if not set(named).isdisjoint(addresses))
+        return next(same, None) or next(some, None)
 
     def links(self, copies: Sequence[str]) -> list[Link]:
         """The links to this service and to further ones, which connect in the background."""
@@ -92,7 +108,8 @@ class Client(AsyncScope):
             closing = [member.close() for member in self._members]
             results = await asyncio.gather(*closing, return_exceptions=True)
         finally:
-            await asyncio.gather(link.close(), *(copy.close() for copy in self._copies.values()))
+            copies = [copy.close() for copy in self._copies.values()]
+            await asyncio.gather(link.close(), *copies, self._groups.close())
             self._copies.clear()
         for result in results:
             if isinstance(result, BaseException):
@@ -238,7 +255,8 @@ def connect(
     URLs gives each service its own.
 
     A node that stops may name the one that replaces it. ``redirects`` says whether the client follows: to
-    ``listed`` addresses of this URL, to ``any`` (which then gets the token, too), or to ``none``.
+    ``listed`` addresses of this URL, to ``any`` (which then gets the token, too), or to ``none``. In a
+    cluster of several groups the client goes to the group of a topic's tenant, listed or not, unless ``none``.
     """
     if redirects not in REDIRECTS:
         raise BadRequest(f"redirects is {redirects!r}", hint=f"It is one of {', '.join(REDIRECTS)}.")

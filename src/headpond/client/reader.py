@@ -94,7 +94,7 @@ class Reader(AsyncScope):
         self._schemas: SchemaVersions | None = None
 
     async def open(self) -> Self:
-        info = await self._link.ask(OpenTopic(self.topic))
+        info = await self._link.at_group(self._open_at)
         if self._expected not in (None, info.uuid):
             shown = TopicName.parse(self.topic).short
             raise TopicMismatch(
@@ -105,6 +105,11 @@ class Reader(AsyncScope):
             self._schemas = SchemaVersions(info.schemas[: self._version])
         self._info = info
         return self
+
+    async def _open_at(self, link: Link) -> TopicInfo:
+        info = await link.ask(OpenTopic(self.topic))
+        self._link = link
+        return info
 
     async def close(self) -> None:
         """A reader holds nothing on the node; this only ends its use."""

@@ -7,6 +7,8 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +17,15 @@ from headpond.client.arguments import checked
 from headpond.client.link.link import Link
 from headpond.client.produce.tables import cut_rows
 from headpond.client.scope import AsyncScope
-from headpond.model.errors import BadRequest, Closed, HeadpondError, NotAcrossNodes, SegmentTooLarge, TimedOut
+from headpond.model.errors import (
+    BadRequest,
+    Closed,
+    HeadpondError,
+    NotAcrossNodes,
+    SegmentTooLarge,
+    TimedOut,
+    TopicNotFound,
+)
 from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
 from headpond.producer.encoder import Sharder
@@ -26,6 +36,7 @@ from headpond.wire.control.staging import (
     AbortStages,
     BatchInfo,
     CommitBatch,
+    DeleteWriter,
     FinishStage,
     OpenStage,
     StageOpened,
@@ -319,8 +330,25 @@ class Writer(AsyncScope):
         info = self._topics.get(topic)
         if info is None:
             ask = OpenTopic(str(TopicName.parse(topic)), self._create)
-            info = self._topics[topic] = await self._link.ask(ask, timeout_s=self._timeout_s)
+            info = self._topics[topic] = await self._link.at_group(partial(self._open_topic, ask))
         return info
+
+    async def _open_topic(self, ask: OpenTopic, link: Link) -> TopicInfo:
+        info = await link.ask(ask, timeout_s=self._timeout_s)
+        if link is not self._link and self._node is not None:
+            raise NotAcrossNodes(
+                f"topic {info.topic} is on another group of the cluster than the writer's first topic",
+                hint="A batch is one group's. Use a writer for each group.",
+            )
+        self._move(link)
+        return info
+
+    def _move(self, link: Link) -> None:
+        """Stages and commits at the group of another link."""
+        if link is not self._link:
+            self._link.remove_producer(self)
+            link.add_producer(self)
+            self._link = link
 
     # --- batches ------------------------------------------------------------------------------------
 
@@ -342,6 +370,7 @@ class Writer(AsyncScope):
         time (``WriterHeld``).
         """
         self._check_open()
+        await self._find(stages)
         ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages], holder, on_repeat)
         deadline = time.monotonic() + self._timeout_s
         attempt = 0
@@ -360,8 +389,21 @@ class Writer(AsyncScope):
     async def abort(self, stages: Sequence[Stage | bytes]) -> int:
         """Drops stages that no batch has; returns how many. Committed ones stay."""
         self._check_open()
+        await self._find(stages)
         ask = AbortStages(self.name, [_id(stage) for stage in stages])
         return await self._link.ask(ask, timeout_s=self._timeout_s)
+
+    async def delete(self) -> int:
+        """Forgets the writer, as ``admin.delete_writer`` does, on the group of its topics."""
+        self._check_open()
+        return int((await self._link.ask(DeleteWriter(self.name), timeout_s=self._timeout_s))["stages"])
+
+    async def _find(self, stages: Sequence[Stage | bytes]) -> None:
+        """Goes to the group that has the stages, if another client made them."""
+        topic = next((stage.topic for stage in stages if isinstance(stage, Stage)), None)
+        if topic is not None and self._node is None:
+            with suppress(TopicNotFound):
+                await self._link.at_group(partial(self._open_topic, OpenTopic(topic)))
 
     def _check_node(self) -> None:
         """Refuses another node than the first: it does not know which batches were committed."""

@@ -13,8 +13,11 @@ follows the stream. Reading order:
 - ``active``: sends, confirms, beats, and lets go
 - ``copy``: the folder of a new member
 - ``member``: all of this in one life
+- ``groups``: the map of several groups: which one has which tenants
+- ``group_watch``: a member's view of that map
 - ``reseed``: one folder becomes the content of its group, by an operator's decision
 - ``inquiry``: questions of an operator to the members
+- ``placing``: an operator's questions to all groups; tenants are placed
 - ``local``: a whole cluster on one machine, to try it
 - ``jetstream``: the stream itself, through nats-py; nothing else loads it
 

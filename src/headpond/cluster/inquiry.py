@@ -11,7 +11,7 @@ import msgspec
 
 from headpond.cluster.apply import Position
 from headpond.cluster.journal import StreamState, Unreachable
-from headpond.cluster.member import AskStatus, AskSwitch, MemberStatus
+from headpond.cluster.member import AskStatus, AskSwitch, AskTopics, MemberStatus, MemberTopics
 from headpond.cluster.reseed import ReseedJournal, reseed
 from headpond.model.errors import TimedOut, Unavailable
 from headpond.storage.disk import Disk
@@ -62,6 +62,12 @@ class Inquiry:
         answers = await self._journal.ask_all(msgspec.msgpack.encode(AskStatus()), answer_s)
         members = [msgspec.msgpack.decode(each, type=MemberStatus) for each in answers]
         return sorted(members, key=lambda each: each.member)
+
+    async def topics(self) -> list[MemberTopics]:
+        """The topics of the members that serve clients: one, or two during a takeover."""
+        answers = await self._journal.ask_all(msgspec.msgpack.encode(AskTopics()), ANSWER_S)
+        members = [msgspec.msgpack.decode(each, type=MemberTopics) for each in answers]
+        return [each for each in members if each.serves]
 
     async def switch(self, timeout_s: float) -> Switch:
         """The active member releases its place; returns when another one is active."""
@@ -120,12 +126,16 @@ async def inquire(servers: str, group: str) -> AsyncIterator[Inquiry]:
         async with asyncio.timeout(CONNECT_S_MAX):
             journal = await JetStream.connect(servers, group, "operator", create=False)
     except TimeoutError:
-        raise Unavailable(
-            f"no NATS server answers at {servers}",
-            hint="Name the servers with --cluster, as in nats://a:4222,b:4222,c:4222. More than half of them "
-            "must run and reach each other.",
-        ) from None
+        raise no_servers(servers) from None
     try:
         yield Inquiry(journal, group)
     finally:
         await journal.close()
+
+
+def no_servers(servers: str) -> Unavailable:
+    return Unavailable(
+        f"no NATS server answers at {servers}",
+        hint="Name the servers with --cluster, as in nats://a:4222,b:4222,c:4222. More than half of them "
+        "must run and reach each other.",
+    )

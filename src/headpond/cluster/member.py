@@ -55,7 +55,11 @@ class AskSwitch(msgspec.Struct, tag="switch"):
     """The active member releases its place; answered by a ``MemberStatus``."""
 
 
-Question = AskStatus | AskSwitch | CopyQuestion
+class AskTopics(msgspec.Struct, tag="topics"):
+    """Answered by a ``MemberTopics``."""
+
+
+Question = AskStatus | AskSwitch | AskTopics | CopyQuestion
 _question: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
 
 
@@ -94,6 +98,17 @@ class MemberStatus(msgspec.Struct):
     """Whether no other member can be active."""
 
 
+class MemberTopics(msgspec.Struct):
+    """What a member that serves clients has of each tenant."""
+
+    member: str
+    serves: bool
+    revision: int = 0
+    """Of the map of groups that it goes by."""
+    topics: dict[str, int] = {}
+    """How many, by tenant."""
+
+
 class News(msgspec.Struct, tag="n", array_like=True):
     """How far a member is."""
 
@@ -113,6 +128,7 @@ class Member:
         refuses: Refuses,
         *,
         instance: str,
+        topics: Callable[[], MemberTopics],
         waits: bool = True,
     ) -> None:
         """``instance`` is another one in each run, in the order of their starts."""
@@ -128,6 +144,7 @@ class Member:
         self._disk = disk
         self._in_thread = in_thread
         self._refuses = refuses
+        self._topics = topics
         self._instance = instance
         self._waits = waits
         self._applier: Applier | None = None
@@ -324,6 +341,8 @@ class Member:
         if isinstance(ask, EndCopy):
             self._copies.end()
             return b""
+        if isinstance(ask, AskTopics):
+            return msgspec.msgpack.encode(self._topics())
         if isinstance(ask, AskSwitch):
             self.switch_wanted.set()
         return msgspec.msgpack.encode(self.status())

@@ -539,7 +539,8 @@ class NotHeld(HeadpondError):
 
 
 class NotAcrossNodes(HeadpondError):
-    """A consumer with copies was asked for something that only one node can provide.
+    """A consumer with copies was asked for something that only one node can provide, or one operation for
+    topics on several groups of a cluster.
 
     A resilient order is the order of one node's log. Each node decides by itself which of several consumers
     gets a message, so another consumer may get its copy. An entry is a position in one node's log.
@@ -766,6 +767,19 @@ class GroupNotFound(HeadpondError):
         "Check --cluster and --group. The first member of a group creates its stream: `headpond node --cluster "
         "URL --group NAME`."
     )
+
+
+class WrongGroup(HeadpondError):
+    """The topics of that tenant are on another group of the cluster; the message names its addresses."""
+
+    default_hint = (
+        "Clients and `headpond` follow by themselves. Other programs connect to the addresses in the message."
+    )
+    group: str = ""
+    successor: str = ""
+    """The URL of the members of that group, if they are known."""
+    http: str = ""
+    """Where its active member answers HTTP, if that is known."""
 
 
 class MemberExists(HeadpondError):

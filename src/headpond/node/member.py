@@ -16,6 +16,7 @@ import ssl
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,8 +30,10 @@ from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.cluster.active import Active
 from headpond.cluster.apply import Diverged
+from headpond.cluster.group_watch import GroupBucket, GroupWatch
+from headpond.cluster.groups import GroupMember, http_url
 from headpond.cluster.journal import Journal
-from headpond.cluster.member import Member
+from headpond.cluster.member import Member, MemberTopics
 from headpond.cluster.records import ActiveMember
 from headpond.cluster.replicated_disk import ReplicatedDisk
 from headpond.cluster.standby import InThread, Refuses
@@ -53,6 +56,8 @@ HANDICAP_S = 10.0
 """How much longer a member waits for its turn after it has released its place."""
 HANDICAP = "HEADPOND_HANDICAP_S"
 
+JournalAndBucket = tuple[Journal, GroupBucket | None]
+"""Without a bucket the group is the only one."""
 NewServer = Callable[[ReplicatedDisk, NodeCore, Callable[[], bool]], Server]
 
 
@@ -92,7 +97,7 @@ class MemberLife:
         settings: Settings,
         disk: MeasuredDisk,
         *,
-        connect: Callable[[ActiveMember], Awaitable[Journal]],
+        connect: Callable[[ActiveMember], Awaitable[JournalAndBucket]],
         in_thread: InThread,
         refuses: Refuses,
         new_server: NewServer,
@@ -105,6 +110,7 @@ class MemberLife:
         self.member: Member | None = None
         self.server: Server | None = None
         """While it serves clients."""
+        self.groups: GroupWatch | None = None
         self._http: StandbyHttp | None = None
         """While it does not."""
         self._settings = settings
@@ -127,15 +133,18 @@ class MemberLife:
         me = ActiveMember(
             settings.member or _name_of(address), settings.advertise or address.url, settings.http
         )
+        journal, bucket = await self._connect(me)
         member = self.member = Member(
-            await self._connect(me),
+            journal,
             self._disk,
             me,
             self._in_thread,
             self._refuses,
             instance=self._instance,
+            topics=self._topics,
             waits=self._waits,
         )
+        watching = asyncio.ensure_future(self._watch_groups(member, bucket))
         if settings.http:
             from headpond.node.http.standby import StandbyHttp  # as Service does
 
@@ -151,9 +160,26 @@ class MemberLife:
             return becoming.done() and await self._serve(becoming.result(), listening, stopped)
         finally:
             becoming.cancel()
+            watching.cancel()
             listening[0].close()
             await self._stop_http()
             await member.close()
+
+    async def _watch_groups(self, member: Member, bucket: GroupBucket | None) -> None:
+        if bucket is not None:
+            settings, url = self._settings, member.me.url
+            entry = GroupMember(url, http_url(settings.http_address, url))
+            self.groups = GroupWatch(bucket, settings.group, member, entry, lambda: self._topics().topics)
+            await self.groups.run()
+
+    def _topics(self) -> MemberTopics:
+        assert self.member is not None
+        revision = self.groups.revision if self.groups is not None else 0
+        if self.server is None:
+            return MemberTopics(self.member.me.member, False, revision)
+        names = (topic.name for topic in self.server.core.stores.catalog)
+        topics = Counter(name.partition("/")[0] for name in names)
+        return MemberTopics(self.member.me.member, True, revision, dict(topics))
 
     def _accept(self) -> asyncio.Protocol:
         if self.server is not None:
@@ -180,8 +206,13 @@ class MemberLife:
         member, loop = self.member, asyncio.get_running_loop()
         assert member is not None
         logger.info("active in epoch %d", active.applier.position.epoch)
-        opening = loop.run_in_executor(None, open_core, active.disk, self._settings)
+        groups = self.groups
+        elsewhere = groups.elsewhere if groups is not None else None
+        opening = loop.run_in_executor(None, open_core, active.disk, self._settings, elsewhere)
         await _first(opening, active.ended)
+        if groups is not None:
+            groups.look()
+            await _first(groups.known.wait(), active.ended, stopped.wait())
         if not active.ended.done():
             check_secure(self._settings, guarded=opening.result().stores.tokens.guarded)
             await _first(_durable(active.disk), active.ended, stopped.wait())
@@ -270,10 +301,11 @@ def check_reachable(settings: Settings) -> None:
 async def _live(settings: Settings, disk: MeasuredDisk, on_ready: OnReady) -> bool:
     from headpond.cluster.jetstream import JetStream
 
-    async def connect(me: ActiveMember) -> Journal:
-        return await JetStream.connect(
+    async def connect(me: ActiveMember) -> JournalAndBucket:
+        stream = await JetStream.connect(
             settings.cluster, settings.group, me.member, bytes_max=settings.stream_bytes
         )
+        return stream, stream
 
     stopped, tls = watch_signals(settings)
     with ThreadPoolExecutor(1, thread_name_prefix="headpond-apply") as thread:

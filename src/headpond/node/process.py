@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from headpond import __version__
+from headpond.broker.access.groups import Elsewhere
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
@@ -175,7 +176,7 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def open_core(disk: Disk, settings: Settings) -> NodeCore:
+def open_core(disk: Disk, settings: Settings, elsewhere: Elsewhere | None = None) -> NodeCore:
     """Recovers the data folder, and logs what it found. Does IO."""
     identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
     core = NodeCore(
@@ -187,6 +188,7 @@ def open_core(disk: Disk, settings: Settings) -> NodeCore:
         clock_us=clock_us,
         new_uuid=lambda: uuid.uuid4().bytes,
         vitals=process_vitals,
+        elsewhere=elsewhere,
     )
     for line in core.stores.recovered:
         logger.warning("%s", line)

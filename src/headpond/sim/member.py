@@ -11,11 +11,10 @@ import msgspec
 from headpond.broker.core import NodeCore
 from headpond.cluster.active import Active
 from headpond.cluster.copy import LOCAL
-from headpond.cluster.journal import Journal
 from headpond.cluster.records import ActiveMember
 from headpond.cluster.replicated_disk import ReplicatedDisk
 from headpond.model.errors import HeadpondError
-from headpond.node.member import MemberLife
+from headpond.node.member import JournalAndBucket, MemberLife
 from headpond.node.server import Server
 from headpond.sim.jetstream import SimJournal, Stream
 from headpond.sim.node import SimNode, SimServer
@@ -68,8 +67,8 @@ class SimMember(SimNode):
             self._group.failures.append(f"{process}: {error!r}")
         process.kill()
 
-    async def _connect(self, process: Process, me: ActiveMember) -> Journal:
-        return SimJournal(self._group.stream, process)
+    async def _connect(self, process: Process, me: ActiveMember) -> JournalAndBucket:
+        return SimJournal(self._group.stream, process), None
 
     def _new_server(
         self, process: Process, disk: ReplicatedDisk, core: NodeCore, certain: Callable[[], bool]

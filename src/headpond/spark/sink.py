@@ -124,19 +124,18 @@ class StagedSink:
         if not staged:
             return
         name = staged[0].writer
-        with self._client() as client:
-            with self._writer(client, name) as writer:
-                done = writer.commit(
-                    batch,
-                    [stage for message in staged for stage in message.stages],
-                    holder=staged[0].query,
-                    on_repeat=self._options.on_repeat,
-                )
+        with self._client() as client, self._writer(client, name) as writer:
+            done = writer.commit(
+                batch,
+                [stage for message in staged for stage in message.stages],
+                holder=staged[0].query,
+                on_repeat=self._options.on_repeat,
+            )
             if done.outcome == "duplicate":
                 log.warning("batch %d of writer %s was there already; its rows were dropped", batch, name)
-            self._committed(client, name)
+            self._committed(writer)
 
-    def _committed(self, client: Client, writer: str) -> None:
+    def _committed(self, writer: Writer) -> None:
         """Called when the batch is in its topics."""
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -180,16 +179,16 @@ class BatchSink(StagedSink, DataSourceArrowWriter):
         with errors_with_hints():
             self._commit(messages, self._options.batch or 0)
 
-    def _committed(self, client: Client, writer: str) -> None:
+    def _committed(self, writer: Writer) -> None:
         """Deletes the writer of a job without ``sinkId``, whose name is never used again.
 
         A failure is only logged: the rows are in their topics, and a job that failed now would run again.
         """
         if self._options.sink is None:
             try:
-                client.admin.delete_writer(writer)
+                writer.delete()
             except HeadpondError as error:
-                log.info("writer %s is left behind: %s", writer, error.message)
+                log.info("writer %s is left behind: %s", writer.name, error.message)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)

@@ -63,4 +63,5 @@ class Writer(ScopeTwin[AsyncWriter]):
 
     commit = blocking(AsyncWriter.commit)
     abort = blocking(AsyncWriter.abort)
+    delete = blocking(AsyncWriter.delete)
     close = blocking(AsyncWriter.close)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headpond.broker.access.groups import Elsewhere, check_group
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.rights import Checked, check, check_frame, keeps, reaches_stage
 from headpond.broker.access.tokens import KnownToken
@@ -39,13 +40,21 @@ LOOK_US = 30_000_000
 
 
 class Guard:
-    def __init__(self, context: Context, sessions: Sessions, stores: Stores, quotas: Quotas) -> None:
+    def __init__(
+        self,
+        context: Context,
+        sessions: Sessions,
+        stores: Stores,
+        quotas: Quotas,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._context = context
         self._sessions = sessions
         self._catalog = stores.catalog
         self._tokens = stores.tokens
         self._stages = stores.stages
         self._quotas = quotas
+        self._elsewhere = elsewhere
         self._alarm = context.alarms.add(self._on_time)
 
     # --- coming and going ---------------------------------------------------------------------------
@@ -122,6 +131,8 @@ class Guard:
         except NotAllowed:
             self._context.counters["operations_not_allowed"] += 1
             raise
+        if self._elsewhere is not None:
+            check_group(operation, self._elsewhere)
 
     def check_stages(self, session: Session, stages: list[bytes]) -> None:
         """Stages that are out of the session's reach are as if they did not exist."""

@@ -3,7 +3,7 @@
 In reading order::
 
     node     ``headpond node``: runs a node until SIGTERM or Ctrl-C
-    cluster  ``headpond cluster show|switch|up|reseed``: groups of nodes over NATS
+    cluster  ``headpond cluster show|switch|groups|place|up|reseed``: groups of nodes over NATS
     doctor   ``headpond doctor``: checks every address of a node
     top      ``headpond top``: throughput and lag, live on a terminal, or one JSON object per sample
     ledger   ``headpond ledger``: accounts for every message of a topic

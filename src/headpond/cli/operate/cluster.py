@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headpond.cli.command import command, confirm, group
-from headpond.cli.options import Yes, option
+from headpond.cli.options import Yes, argument, option
 from headpond.cli.output import Output, json_text, note, print_objects, print_report, run
 from headpond.model.errors import BadData, BadRequest, Unavailable
+from headpond.model.names import Place
 
 if TYPE_CHECKING:
     from headpond.cluster.apply import Position
+    from headpond.cluster.groups import GroupMap
     from headpond.cluster.inquiry import GroupStatus, Switch
     from headpond.cluster.journal import StreamState
     from headpond.cluster.local import LocalCluster
     from headpond.cluster.member import MemberStatus
+    from headpond.cluster.placing import GroupReport, Placed
     from headpond.node.data_folder import NodeDisk
 
 CLUSTER_HELP = "The NATS servers, as in nats://a:4222,b:4222,c:4222."
@@ -100,10 +103,14 @@ def _stream(stream: StreamState) -> dict[str, Any]:
     }
 
 
+def _share(stream: dict[str, Any]) -> float:
+    return float(stream["bytes"] / stream["bytes_max"]) if stream["bytes_max"] > 0 else 0.0
+
+
 def _print_group(found: dict[str, Any]) -> None:
     stream = found["stream"]
     replicas = ", ".join(f"{name} {state}" for name, state in sorted(stream["replicas"].items()))
-    share = stream["bytes"] / stream["bytes_max"] if stream["bytes_max"] > 0 else 0.0
+    share = _share(stream)
     fields = [
         ("group", found["group"]),
         ("active", found["active"]),
@@ -142,6 +149,95 @@ async def _switch(servers: str, group: str, timeout_s: float) -> Switch:
 
     async with inquire(servers, group) as inquiry:
         return await inquiry.switch(timeout_s)
+
+
+# --- groups -----------------------------------------------------------------------------------------
+
+GROUP_COLUMNS = "group active members tenants fill"
+
+
+@command(cluster_app)
+def groups(output: Output, cluster: Servers = SERVERS) -> None:
+    """List the groups of the cluster: their active members, their tenants, and how full their streams are.
+
+    A tenant that is not placed is on group main. TENANTS are those that are placed on the group or have topics
+    there.
+    """
+    groups, reports = run(_groups(cluster))
+    found = [_group(each, groups) for each in reports]
+    output.show(found, partial(_print_groups, found))
+
+
+async def _groups(servers: str) -> tuple[GroupMap, list[GroupReport]]:
+    from headpond.cluster.placing import inquire_groups
+
+    async with inquire_groups(servers) as inquiry:
+        return await inquiry.report()
+
+
+def _group(report: GroupReport, groups: GroupMap) -> dict[str, Any]:
+    placed = {tenant for tenant, group in groups.tenants.items() if group == report.name}
+    active = report.status.active if report.status is not None else None
+    return {
+        "group": report.name,
+        "active": active.member if active is not None else None,
+        "url": report.entry.url or None,
+        "members": sorted(report.entry.members),
+        "tenants": [
+            {"tenant": tenant, "topics": report.topics.get(tenant, 0), "group": groups.group_of(tenant)}
+            for tenant in sorted(placed | report.topics.keys())
+        ],
+        "stream": _stream(report.status.stream) if report.status is not None else None,
+    }
+
+
+def _print_groups(found: list[dict[str, Any]]) -> None:
+    rows = [
+        {
+            **each,
+            "members": ", ".join(each["members"]),
+            "tenants": ", ".join(tenant["tenant"] for tenant in each["tenants"]),
+            "fill": f"{_share(each['stream']):.1%}" if each["stream"] is not None else None,
+        }
+        for each in found
+    ]
+    print_objects(rows, GROUP_COLUMNS)
+
+
+# --- place ------------------------------------------------------------------------------------------
+
+PLACE = (
+    "Place tenant {tenant} on group {group}? Programs that use its topics continue there; its tokens, settings "
+    "and quotas are those of group {group}."
+)
+
+
+@command(cluster_app)
+def place(
+    output: Output,
+    tenant: Annotated[str, argument("TENANT", "The tenant.")],
+    group: Annotated[str, argument("GROUP", "The group that gets the topics of the tenant.")],
+    cluster: Servers = SERVERS,
+    yes: Yes = False,
+) -> None:
+    """Place a tenant on a group: all its topics are created and used there.
+
+    Refused while another group has topics of the tenant. Members and clients need no restart.
+    """
+    tenant = str(Place.parse(tenant, "tenant"))
+    if not yes:
+        confirm(PLACE.format(tenant=tenant, group=group), refused="nothing was changed")
+    done = run(_place(cluster, tenant, group))
+    was = f"; it was on group {done.before}" if done.changed else " already"
+    found = {"tenant": tenant, "group": group, "before": done.before, "changed": done.changed}
+    output.show(found, f"tenant {tenant} is on group {group}{was}")
+
+
+async def _place(servers: str, tenant: str, group: str) -> Placed:
+    from headpond.cluster.placing import inquire_groups
+
+    async with inquire_groups(servers) as inquiry:
+        return await inquiry.place(tenant, group)
 
 
 # --- up ---------------------------------------------------------------------------------------------

@@ -89,10 +89,13 @@ class Consumer(AsyncScope):
     async def open(self) -> Self:
         """Subscribes; ``async with`` does this, unless it is done already."""
         if not self.core.is_open:
-            if self.core.used:
-                self._connect(self._links)
-            await self.core.open()
+            await self._links[0].at_group(self._open_at)
         return self
+
+    async def _open_at(self, link: Link) -> None:
+        if self.core.used or link is not self._links[0]:
+            self._connect([link, *self._links[1:]])
+        await self.core.open()
 
     async def close(self) -> None:
         """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released.

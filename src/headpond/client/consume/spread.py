@@ -84,8 +84,12 @@ class Source:
 
     async def open(self) -> None:
         """Subscribes; a refusal is raised."""
-        intake = self._make_intake(self.link, self._create, self._spread)
+        await self.link.at_group(self._open_at)
+
+    async def _open_at(self, link: Link) -> None:
+        intake = self._make_intake(link, self._create, self._spread)
         await intake.open()
+        self.link = link
         self.intake, self._create, self.trouble = intake, False, None
         self._spread.on_begun(self, intake)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from headpond.client.link.connection import Connection
 from headpond.client.link.dialling import SEVERAL_DELAY_S_MAX, Backoff, Dialling, none_answered
@@ -26,6 +26,7 @@ from headpond.model.errors import (
     HeadpondError,
     ProtocolError,
     TimedOut,
+    WrongGroup,
 )
 from headpond.wire.connection import ClientSide, Event
 from headpond.wire.control.codec import Operation, Request, Response, encode_control, read_answer
@@ -83,8 +84,14 @@ class ConsumerHandler(Handler, Protocol):
     def on_control(self, message: Subscribed | Unsubscribed | Settled | Lost) -> None: ...
 
 
+Elsewhere = Callable[["Link", WrongGroup], Awaitable["Link"]]
+"""The link to the group that a node named; raises the node's error if the client does not go there."""
+Answer = TypeVar("Answer")
+
 log = logging.getLogger("headpond.client")
 
+GROUP_HOPS_MAX = 5
+"""Groups that one call is sent to, before it fails: they may not agree for a moment."""
 FETCHED_BYTES_MAX = 2 * FILE_BODY_BYTES_MAX
 """The most bytes in one answer to a fetch: a node sends a few MiB, or a single record."""
 WARN_AFTER_S = 10.0
@@ -93,8 +100,16 @@ WARN_AFTER_S = 10.0
 
 class Link:
     def __init__(
-        self, addresses: Sequence[Address], *, client: str, token: str | None, options: LinkOptions
+        self,
+        addresses: Sequence[Address],
+        *,
+        client: str,
+        token: str | None,
+        options: LinkOptions,
+        elsewhere: Elsewhere | None = None,
+        service: str | None = None,
     ) -> None:
+        """``service`` is the name of a producer's destination, if it is not the addresses."""
         self.addresses = list(addresses)
         self.dialling = Dialling(addresses, options.redirects)
         self.reconnects = 0
@@ -106,6 +121,8 @@ class Link:
         self._client = client
         self._token = token
         self._options = options
+        self._elsewhere = elsewhere
+        self._service = service
         self._connection: Connection | None = None
         self._up = asyncio.Event()
         self._closed = False
@@ -136,7 +153,7 @@ class Link:
     @property
     def service(self) -> str:
         """All addresses, as one URL: the name of a producer's destination."""
-        return service_url(self.addresses)
+        return self._service or service_url(self.addresses)
 
     @property
     def destination(self) -> str:
@@ -285,6 +302,25 @@ class Link:
             else:
                 log.info("reconnected to %s", self.destination)
                 return
+
+    async def at_group(self, attempt: Callable[[Link], Awaitable[Answer]]) -> Answer:
+        """Makes an attempt over this link; if the node says ``WrongGroup``, over the link to that group."""
+        link = self
+        hops = 0
+        while True:
+            try:
+                return await attempt(link)
+            except WrongGroup as error:
+                if link._elsewhere is None or hops == GROUP_HOPS_MAX:
+                    raise
+                if hops:
+                    await asyncio.sleep(self.backoff.delay_s(hops))
+                hops += 1
+                link = await link._elsewhere(link, error)
+
+    def readdress(self, addresses: Sequence[Address]) -> None:
+        """The service has other addresses from now on; a connection stays."""
+        self.addresses = self.dialling.given = list(addresses)
 
     def check_loop(self) -> None:
         """Refuses a call on another loop than the client was opened on: there no wait would end."""

@@ -85,6 +85,10 @@ def _checked(result: Any, name: str) -> TopicInfo:
     return info
 
 
+def _node_of(link: Link) -> str | None:
+    return link.welcome.node if link.welcome is not None else None
+
+
 class Destination:
     def __init__(
         self, index: int, link: Link, topic: str, registration: ProducerRegistration, *, create: bool
@@ -120,33 +124,41 @@ class Destination:
 
     async def ask(self) -> TopicInfo:
         """Asks for the topic's settings at this node, and registers the producer there."""
-        same = self._node is not None and self._node == self._node_now
+        return await self.link.at_group(self._ask_at)
+
+    async def _ask_at(self, link: Link) -> TopicInfo:
+        same = self._node is not None and self._node == _node_of(link)
         create = self._create and not same
         try:
             opened = OpenTopic(self._topic, create and not self.index and self.like is None)
-            result = await self.link.request(opened, retry=True)
+            result = await link.request(opened, retry=True)
         except TopicNotFound:
             if not create or self.like is None:
                 raise
-            result = await self._make(self.like)
+            result = await self._make(link, self.like)
         info = _checked(result, self.name)
         if same and self._info is not None and info.uuid != self._info.uuid:
             raise TopicMismatch(f"topic {info.topic} was deleted and created again at {self.name}")
-        await self._registration.enter(self.link, info.topic, self.index)
+        await self._registration.enter(link, info.topic, self.index)
         self._answer = info
+        self._move(link)
         return info
 
-    async def _make(self, like: TopicInfo) -> Any:
+    def _move(self, link: Link) -> None:
+        """The topic is on the group of another link: its node gets the segments."""
+        if link is not self.link:
+            if self._listener is not None:
+                self.link.remove_producer(self)
+                link.add_producer(self)
+            self.link = link
+
+    async def _make(self, link: Link, like: TopicInfo) -> Any:
         """Creates the topic like the known one; somebody else may be faster."""
         settings: dict[str, Value] = {"state": True} if like.state else {}
         made = CreateTopic(self._topic, like.shards, exist_ok=True, schema=like.schema, settings=settings)
         with suppress(TopicExists):  # the run judges whether that one fits
-            await self.link.request(made, retry=True)
-        return await self.link.request(OpenTopic(self._topic), retry=True)
-
-    @property
-    def _node_now(self) -> str | None:
-        return self.link.welcome.node if self.link.welcome is not None else None
+            await link.request(made, retry=True)
+        return await link.request(OpenTopic(self._topic), retry=True)
 
     def start(self, listener: DestinationListener) -> None:
         """Listens to the link; a node that was asked just before need not be asked again."""
@@ -165,7 +177,7 @@ class Destination:
             self.link.remove_producer(self)
 
     def _opened(self, info: TopicInfo) -> None:
-        self._node = self._node_now
+        self._node = _node_of(self.link)
         self._info = info
         self._titles.clear()
         self.ready = True

@@ -17,6 +17,7 @@ from headpond.model.errors import (
     HeadpondError,
     NoRoute,
     NotHeld,
+    WrongGroup,
     WrongMethod,
 )
 from headpond.shapes.convert import error_object
@@ -42,6 +43,7 @@ STATUSES: Final = {
     410: "entries-missing",
     413: "body-too-large segment-too-large frame-too-large",
     415: "media-type",
+    421: "wrong-group",
     429: "quota",
     500: "damaged bad-checksum",
     501: "not-supported",
@@ -53,6 +55,8 @@ _STATUS_OF = {CATALOGUE[code]: status for status, codes in STATUSES.items() for 
 RETRYABLE: Final = 503
 """The status of every other retryable error."""
 FAULT: Final = 500
+REDIRECT: Final = 307
+"""Of an error of another group of the cluster, if its active member answers HTTP."""
 
 
 def status_of(error: HeadpondError) -> int:
@@ -101,7 +105,12 @@ def answer(error: HeadpondError, status: int | None = None) -> Response[dict[str
 
 
 def on_headpond_error(request: Request[Any, Any, Any], error: HeadpondError) -> Response[dict[str, Any]]:
-    return answer(error)
+    if not isinstance(error, WrongGroup) or not error.http:
+        return answer(error)
+    path, query = request.scope["raw_path"], request.scope["query_string"]
+    made = answer(error, REDIRECT)
+    made.headers["Location"] = error.http + b"?".join(filter(None, (path, query))).decode("ascii")
+    return made
 
 
 def on_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[dict[str, Any]]:

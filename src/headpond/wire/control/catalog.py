@@ -69,7 +69,7 @@ class PlaceInfo(msgspec.Struct, frozen=True):
 
 class CreatePlace(OperationOf[PlaceInfo], frozen=True, tag="create_place"):
     repeatable: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, also=new_settings, logged=True)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, at=place_of, also=new_settings, logged=True)
     level: Word
     place: TopicText
     settings: SettingValues = msgspec.field(default_factory=dict)
@@ -100,7 +100,7 @@ class PlaceDeleted(msgspec.Struct, frozen=True):
 
 class DeletePlace(OperationOf[PlaceDeleted], frozen=True, tag="delete_place"):
     repeatable: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, logged=True)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=inside_tenant, at=place_of, logged=True)
     level: Word
     place: TopicText
     recursive: bool = False

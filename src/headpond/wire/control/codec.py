@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import msgspec
 
 from headpond.model.bounds import NUMBER_MAX, UNDECODABLE, Number, check_values
-from headpond.model.errors import BadFrame, BadRequest, HeadpondError, LimitReached
+from headpond.model.errors import BadFrame, BadRequest, HeadpondError, LimitReached, WrongGroup
 from headpond.wire.control.access import AccessOperation
 from headpond.wire.control.catalog import CatalogOperation
 from headpond.wire.control.consuming import (
@@ -103,7 +103,9 @@ def encode_control(message: Control) -> bytes:
 
 def encode_refusal(error: HeadpondError, *, request: int | None = None, consumer: int | None = None) -> bytes:
     """The ERROR frame for a request or a consumer."""
-    return encode_control(Error(error.code, error.message, error.hint, error.retryable, request, consumer))
+    successor = error.successor if isinstance(error, WrongGroup) else ""
+    what = (error.code, error.message, error.hint, error.retryable)
+    return encode_control(Error(*what, request, consumer, successor=successor))
 
 
 def decode_control(frame_type: int, body: bytes) -> Control:

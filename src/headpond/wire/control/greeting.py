@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from headpond.model.bounds import Block, ByteCount, Count, Name, Number, Text, Word
-from headpond.model.errors import HeadpondError, NodeStopping, from_code
+from headpond.model.errors import HeadpondError, NodeStopping, WrongGroup, from_code
 from headpond.wire.control.operation import Control
 
 LongText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
@@ -51,11 +51,11 @@ class Error(Control, frozen=True):
     consumer: Number | None = None
     block: Block | None = None
     successor: Text = ""
-    """From a node that stops: the URL of the node that replaces it."""
+    """From a node that stops: the URL of the node that replaces it; for ``wrong-group``: of the other group."""
 
     def as_exception(self) -> HeadpondError:
         error = from_code(self.code, self.message, self.hint)
-        if isinstance(error, NodeStopping):
+        if isinstance(error, NodeStopping | WrongGroup):
             error.successor = self.successor
         return error
 

@@ -373,7 +373,7 @@ class FeedOpened(msgspec.Struct, frozen=True):
 class OpenFeed(OperationOf[FeedOpened], frozen=True, tag="open_feed"):
     """Finds the topic to copy records to, or creates it like the source's."""
 
-    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=new_settings)
+    rule: ClassVar[Rule] = Rule(ADMIN, on=topic_of, also=new_settings, any_group=True)
 
     topic: TopicText
     node: Word

@@ -49,6 +49,17 @@ class Rule:
     """It is administration: the node records it in the log of administration."""
     also: Callable[[Any], Iterable[Need]] = lambda ask: ()
     """Further rights that it needs."""
+    at: Callable[[Any], Place | None] | None = None
+    """The place whose group carries it out, if that is not ``on``."""
+    any_group: bool = False
+    """Every group carries it out: links copy topics to a group before their tenant is placed there."""
+
+    def places(self, ask: Any) -> Iterable[Place]:
+        """The places that must be on the group that carries it out."""
+        if not self.any_group:
+            at = self.at or self.on
+            found = [at(ask) if at is not None else None, *(place for _, place in self.also(ask))]
+            yield from filter(None, found)
 
 
 UNDECLARED = Rule(ADMIN, lambda ask: None, logged=True)
