@@ -12,6 +12,7 @@ import asyncio
 import logging
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -43,7 +44,7 @@ ASLEEP = "default/default/default/asleep"
 QUORUM_LOST_S = 15.0
 """Longer than the active member waits for a confirmation."""
 BAD_ACKS_S = 10.0
-SMALL_STREAM = "stream_bytes = 16777216\n"
+SMALL_STREAM = "stream_bytes = 16777216\n[limits]\nfree_bytes_min = 1048576\n"
 FILLER_BYTES = 64 * 1024
 FILLERS = 16
 SECTOR_BYTES = 4096
@@ -419,7 +420,7 @@ class Row:
     def __str__(self) -> str:
         o = self.outcome
         counts = (o.acknowledged, o.refused, o.lost, o.altered, o.twice + o.unordered, o.unflagged)
-        cells = [f"{o.pause_s:.1f}", *map(str, counts), "equal" if self.equal else "DIFFER"]
+        cells = [f"{o.pause_s:.1f}", *map(str, counts), "equal" if self.equal else "NOT YET"]
         return line([self.name, *cells]) + (f"\n  {self.problem}" if self.problem else "")
 
 
@@ -481,6 +482,9 @@ def same_group(one: Failure, other: Failure) -> bool:
 
 
 async def show(folder: Path, names: list[str]) -> int:
+    here = asyncio.current_task()
+    assert here is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)  # leaves no process behind
     print(line(COLUMNS))
     broken = 0
     async for row in run(folder, names):

@@ -51,6 +51,7 @@ class Traffic:
         self.received: dict[bytes, list[int]] = {}
         """The attempts of each value."""
         self._ending = False
+        self._ended_s = 0.0
 
     def client(self) -> headpond.Client:
         return headpond.connect(
@@ -66,7 +67,10 @@ class Traffic:
                 await failures()
             finally:
                 self._ending = True
-            await asyncio.wait_for(asyncio.gather(producing, consuming), REST_S_MAX)
+            try:
+                await asyncio.wait_for(asyncio.gather(producing, consuming), REST_S_MAX)
+            finally:
+                self._ended_s = asyncio.get_running_loop().time()
 
     async def _produce(self, client: headpond.Client) -> None:
         loop = asyncio.get_running_loop()
@@ -103,7 +107,7 @@ class Traffic:
         known = {value_of(number): number for number in (*self.acknowledged, *self.refused)}
         numbers = [known[value] for value in stored if value in known]
         return Outcome(
-            pause_s=max((b - a for a, b in itertools.pairwise(self.acknowledged_s)), default=float("inf")),
+            pause_s=max(b - a for a, b in itertools.pairwise([*self.acknowledged_s, self._ended_s])),
             acknowledged=len(self.acknowledged),
             refused=len(self.refused),
             lost=len(set(self.acknowledged) - set(numbers)),

@@ -12,6 +12,9 @@ In reading order::
     spark_driver  A Spark driver that copies a topic and fails where it is asked to
     proxy         A connection that can be cut and stalled, in both directions or in one
     small_disk    A disk that can be full
+    victim        A process to which faults happen
+    flood         Full load of a group
+    group         A group: its members and servers, and a pulse that notices takeovers
     machinery     Nodes and programs as processes: started, killed, stopped, kept running
     faults        What happens to them
     observer      Waits until everything is delivered, and reads all logs and ledgers

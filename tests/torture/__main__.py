@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -28,6 +29,8 @@ from tests.torture.small_disk import INSIDE, enter_namespace
 
 PROGRESS_S = 5.0
 BROKEN = (sys.executable, str(Path(__file__).with_name("broken_node.py")))
+SHOWN_CHECKS = ("lost", "altered", "repeated", "order", "batches", "ledger", "returned", "liveness")
+"""Promises whose violations are counted though there are none."""
 SHOWN_MAX = 5
 """Violations of each check that are shown."""
 VIOLATION_MAX = 500
@@ -48,20 +51,25 @@ class Scoreboard:
         lines += [
             (name, f"{count:,}") for name, count in (self.counts | dict(sorted(self.faults.items()))).items()
         ]
+        broken = Counter(each.partition(":")[0].partition(" at ")[0] for each in self.violations)
         lines.append(("violations", f"{len(self.violations):,}"))
+        lines += [(f"  {name}", f"{broken[name]:,}") for name in dict.fromkeys([*SHOWN_CHECKS, *broken])]
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:<{width}}  {text:>12}" for name, text in lines)
 
 
-async def run(folder: Path, parts: list[str], minutes: float, seed: int, broken: str) -> Scoreboard:
+async def run(folder: Path, given: argparse.Namespace) -> Scoreboard:
     board, began_s = Scoreboard(), time.monotonic()
     here = asyncio.current_task()
     assert here is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
-    command = (*BROKEN, broken, "node") if broken else NODE
-    troupes = [Troupe(part, folder, seed, command) for part in cast(parts, seed)]
+    command = (*BROKEN, given.broken, "node") if given.broken else NODE
+    parts, seed = given.parts.split(","), given.seed
+    troupes = [Troupe(part, folder, seed, command, flooded=given.flood) for part in cast(parts, seed)]
     progress = asyncio.create_task(show_progress(troupes, began_s))
-    performing = [asyncio.create_task(perform(troupe, 60 * minutes)) for troupe in troupes]
+    performing = [
+        asyncio.create_task(perform(troupe, 60 * given.minutes, given.failures)) for troupe in troupes
+    ]
     try:
         await asyncio.wait(performing)
     finally:
@@ -79,13 +87,13 @@ async def run(folder: Path, parts: list[str], minutes: float, seed: int, broken:
     return board
 
 
-async def perform(troupe: Troupe, seconds: float) -> None:
+async def perform(troupe: Troupe, seconds: float, failures: int | None) -> None:
     """A part of the run: faults, healing, and everything that is there in the end."""
     await troupe.start()
     keeping = [asyncio.create_task(troupe.keep_up(victim)) for victim in troupe.victims]
     keeping.append(asyncio.create_task(watch(troupe)))
     try:
-        await live(troupe, seconds)
+        await live(troupe, seconds, failures)
         troupe.heal()
         (troupe.folder / "calm").touch()
         await finish(troupe)
@@ -97,6 +105,7 @@ async def perform(troupe: Troupe, seconds: float) -> None:
         for worker in troupe.workers:
             worker.kill()
     await read_all(troupe)
+    await troupe.close()
 
 
 def count_and_judge(board: Scoreboard, folder: Path, troupes: list[Troupe]) -> list[str]:
@@ -111,8 +120,18 @@ def count_and_judge(board: Scoreboard, folder: Path, troupes: list[Troupe]) -> l
         "  flagged as repeats": sum(event.attempt > 1 for event in history.of(Delivered)),
         "settlements": sum(1 for _ in history.of(Settled)),
         "  confirmed": sum(event.confirmed_s is not None for event in history.of(Settled)),
-        "batches of Spark committed": sum(batch.committed for batch in history.of(Batch)),
+        "batches committed": sum(batch.committed for batch in history.of(Batch)),
     }
+    for troupe in troupes:
+        board.counts |= troupe.counts
+    for group in (group for troupe in troupes for group in troupe.groups.values()):
+        times_ms = [int(1000 * seconds) for seconds in group.takeovers_s]
+        board.counts |= {
+            "takeovers": len(times_ms),
+            "  median, ms": int(statistics.median(times_ms or [0])),
+            "  longest, ms": max(times_ms, default=0),
+            "  without a failure": group.needless,
+        }
     return [each for troupe in troupes for each in judge(history, troupe.part, troupe.settled_before_move)]
 
 
@@ -131,6 +150,8 @@ async def show_progress(troupes: list[Troupe], began_s: float) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen")
+    parser.add_argument("--failures", type=int, help="of the cluster; then --minutes is the most they may take")
+    parser.add_argument("--flood", action="store_true", help="the cluster has full load")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
     parser.add_argument("--folder", help="where files go meanwhile, and stay if a promise is broken")
@@ -145,7 +166,7 @@ def main() -> int:
     enter_namespace("tests.torture")
     logging.disable(logging.CRITICAL)  # what clients log under faults is no news
     folder = Path(tempfile.mkdtemp(prefix="headpond-torture-", dir=given.folder))
-    board = asyncio.run(run(folder, given.parts.split(","), given.minutes, given.seed, given.broken))
+    board = asyncio.run(run(folder, given))
     full = "a small file system" if INSIDE in os.environ else "RLIMIT_FSIZE"
     print(f"\nseed {given.seed}; disks are full by {full}\n{board}")
     for _, broken in itertools.groupby(sorted(board.violations), lambda each: each.partition(":")[0]):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headpond.model.policy import Policy
-from headpond.sim.plan import KINDS, MODES, ProducerPlan, SubscriptionPlan
+from headpond.sim.plan import KINDS, MODES, ProducerPlan, SubscriptionPlan, TopicPlan, WriterPlan
 
-PARTS = ("nodes", "producers", "links", "spark")
+PARTS = ("nodes", "producers", "links", "spark", "cluster")
+EXPIRY_S = 60.0
 SPARK_PREFIX = b"spark:"
 """Spark puts it before each value, so that a copy is not taken for its original."""
 
@@ -22,6 +23,19 @@ class Sender:
     plan: ProducerPlan
     nodes: tuple[str, ...]
     """Where it sends; the second gets copies."""
+    typed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+
+@dataclass(frozen=True)
+class Stager:
+    """A program that stages batches and commits them."""
+
+    plan: WriterPlan
+    nodes: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -56,21 +70,38 @@ class Part:
 
     name: str
     nodes: tuple[str, ...] = ()
-    topics: dict[str, int] = field(default_factory=dict)
-    """Shards by name; every node of the part has every topic in the end."""
+    topics: dict[str, TopicPlan] = field(default_factory=dict)
+    """By name; every node of the part has every topic in the end."""
     senders: list[Sender] = field(default_factory=list)
     takers: list[Taker] = field(default_factory=list)
+    stagers: list[Stager] = field(default_factory=list)
+    grouped: bool = False
+    """Whether each node is a group of three members over three NATS servers."""
     links: list[Link] = field(default_factory=list)
     restored: str = ""
     """The node that is put back to an old copy of its data."""
     spark: tuple[str, str] | None = None
     """The topics that Spark copies from and to."""
 
+    @property
+    def programs(self) -> list[Sender | Taker | Stager]:
+        return [*self.senders, *self.takers, *self.stagers]
+
 
 def cast(parts: Collection[str], seed: int) -> list[Part]:
     chance = random.Random(f"{seed} cast")
-    makers = {"nodes": _nodes, "producers": _producers, "links": _links, "spark": _spark}
+    makers = {
+        "nodes": _nodes,
+        "producers": _producers,
+        "links": _links,
+        "spark": _spark,
+        "cluster": _cluster,
+    }
     return [makers[name](chance) for name in PARTS if name in parts]
+
+
+def _topics(*plans: TopicPlan) -> dict[str, TopicPlan]:
+    return {plan.name: plan for plan in plans}
 
 
 def _subscription(name: str, topic: str, node: str, chance: random.Random, **given: object) -> SubscriptionPlan:
@@ -105,9 +136,9 @@ def _sender(
     return Sender(plan, nodes)
 
 
-def _nodes(chance: random.Random) -> Part:
+def _nodes(chance: random.Random, node: str = "n1") -> Part:
     """A node with producers of every way to send and subscriptions of every kind and mode."""
-    node, topic = "n1", "work"
+    topic = "work"
     senders = [
         _sender("one-by-one", topic, (node,), "post", keys=0.0, burst=1),
         _sender("by-post", topic, (node,), "post"),
@@ -124,7 +155,7 @@ def _nodes(chance: random.Random) -> Part:
     takers.append(
         Taker("audit", _subscription("audit", topic, node, chance, policy=dying, refuse=0.2), (node,))
     )
-    return Part("nodes", (node,), {topic: 4, "plain": 1}, senders, takers)
+    return Part("nodes", (node,), _topics(TopicPlan(topic, 4), TopicPlan("plain", 1)), senders, takers)
 
 
 def _producers(chance: random.Random) -> Part:
@@ -138,7 +169,7 @@ def _producers(chance: random.Random) -> Part:
         Taker(name, _subscription(name, topic, "n2", chance, kind="unique"), nodes, reads)
         for name, reads in (("of-both", "all"), ("of-either", "any"))
     ]
-    return Part("producers", nodes, {topic: 1}, senders, takers)
+    return Part("producers", nodes, _topics(TopicPlan(topic, 1)), senders, takers)
 
 
 def _links(chance: random.Random) -> Part:
@@ -156,10 +187,34 @@ def _links(chance: random.Random) -> Part:
         _sender("till-3", topic, ("n4",), "table", refill=True),
     ]
     takers = [Taker("billing", _subscription("billing", topic, "n4", chance), ("n4", "n5"), "moves")]
-    return Part("links", nodes, {topic: 2}, senders, takers, links, restored="n6")
+    topics = _topics(TopicPlan(topic, 2))
+    return Part("links", nodes, topics, senders, takers, links=links, restored="n6")
 
 
 def _spark(chance: random.Random) -> Part:
     """A query that copies a topic through a shuffle."""
     senders = [_sender("to-spark", "in", ("n7",), "table", burst=20, pause_s=1.0)]
-    return Part("spark", ("n7",), {"in": 2, "out": 4}, senders, spark=("in", "out"))
+    topics = _topics(TopicPlan("in", 2), TopicPlan("out", 4))
+    return Part("spark", ("n7",), topics, senders, spark=("in", "out"))
+
+
+def _cluster(chance: random.Random) -> Part:
+    """A group with the programs of a node, a single producer, staged batches, and a topic of every kind."""
+    group = "g1"
+    part = _nodes(chance, group)
+    for name, kind, soft_ttl in (
+        ("prices", "state", None),
+        ("rows", "typed", None),
+        ("expiring", "plain", EXPIRY_S),
+        ("staged", "plain", None),
+    ):
+        part.topics[name] = TopicPlan(name, 2, kind, soft_ttl)
+        sender = _sender(f"to-{name}", name, (group,), "post", pause_s=0.4)
+        part.senders.append(replace(sender, typed=kind == "typed"))
+        plan = _subscription(f"of-{name}", name, group, chance)
+        part.takers.append(Taker(plan.name, plan, (group,)))
+    single = _sender("single", "work", (group,), "post")
+    part.senders.append(replace(single, plan=replace(single.plan, single=True)))
+    batches = WriterPlan("batches", "staged", group, 3, 10, 1.0, speculation=0.3, lost_tasks=0.0, think_s=0.3)
+    part.stagers.append(Stager(batches, (group,)))
+    return replace(part, name="cluster", grouped=True)

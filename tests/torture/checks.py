@@ -41,15 +41,15 @@ def at_node(history: History, part: Part, node: str) -> tuple[History, Plan]:
     plan = replace(
         draw(0),
         nodes=(node,),
-        topics=(),
-        producers=(),
+        topics=tuple(part.topics.values()),
+        producers=tuple(sender.plan for sender in part.senders),
         writers=(),
         readers=(),
         admins=(),
         links=(),
         subscriptions=tuple(taker.plan for taker in alone.values() if taker.reads == "one"),
         faults=dict.fromkeys(FAULTS, 1.0),
-        tempo=TRANSIT,
+        tempo=1.0 if part.grouped else TRANSIT,
     )
     seen = History()
     for event in history.events:
@@ -86,7 +86,7 @@ def check_answers(history: History, part: Part) -> Iterator[str]:
             yield f"{sent.value[:40]!r}: {sent.error}"
 
 
-REFUSALS = ("buffer-full", "disk-full", "closed", "timed-out", "storage-failed")
+REFUSALS = ("buffer-full", "disk-full", "closed", "timed-out", "storage-failed", "fenced", "producer-busy")
 
 
 def check_alike(history: History, part: Part) -> Iterator[str]:
@@ -103,6 +103,7 @@ def check_alike(history: History, part: Part) -> Iterator[str]:
 
 def check_accounts(history: History, part: Part) -> Iterator[str]:
     """The ledger of a producer says how many messages of it the log has."""
+    kept = {plan.name for plan in part.topics.values() if plan.kind != "state" and plan.soft_ttl is None}
     senders = {sender.name for sender in part.senders}
     found: Counter[tuple[str, str, str]] = Counter()
     for read in history.of(Read):
@@ -111,7 +112,7 @@ def check_accounts(history: History, part: Part) -> Iterator[str]:
     for accounts in history.of(Accounts):
         for account in accounts.ledger.producers:
             there = found[accounts.node, accounts.topic, account.producer]
-            if accounts.topic in part.topics and account.producer in senders and account.messages != there:
+            if accounts.topic in kept and account.producer in senders and account.messages != there:
                 where = f"{account.producer} in {accounts.topic} at {accounts.node}"
                 yield f"{where}: {account.messages} by the ledger, {there} in the log"
 

@@ -6,18 +6,25 @@ import asyncio
 import contextlib
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headpond.cluster.journal import Unreachable
 from tests.torture.cast import Sender, Taker
-from tests.torture.machinery import Troupe, Victim
+from tests.torture.group import Group
+from tests.torture.machinery import Troupe
 from tests.torture.observer import alike, wait_until
+from tests.torture.victim import Victim
 
 PAUSES_S = (0.3, 1.0, 3.0)
 """How long a standstill lasts."""
 CUT_OFF_S = 1.5
+GROUP_PAUSES_S = (0.5, 4.0, 9.0, 13.0)
+"""Shorter and longer than a member or the standbys wait."""
+GROUP_REST_S = 5.0
 AT_A_TIME = 2
 ZOMBIE = "in-write.zombie"
 FUSE_S_MAX = 300.0
@@ -49,7 +56,7 @@ async def _kill(victim: Victim) -> bool:
 
 
 async def kill_node(troupe: Troupe) -> bool:
-    return await _kill(_some(troupe, [*troupe.nodes.values()]))
+    return await _kill(_some(troupe, [*troupe.hosts.values()]))
 
 
 async def kill_program(troupe: Troupe) -> bool:
@@ -70,20 +77,20 @@ async def kill_cut_off(troupe: Troupe) -> bool:
             proxy.release()
 
 
-async def _stop(troupe: Troupe, victim: Victim) -> bool:
+async def _stop(troupe: Troupe, victim: Victim, pauses_s: Sequence[float] = PAUSES_S) -> bool:
     process = victim.process
     if process is None or not victim.up:
         return False
     process.send_signal(signal.SIGSTOP)
     try:
-        await _pause(troupe)
+        await asyncio.sleep(troupe.chance.choice(pauses_s))
     finally:
         process.send_signal(signal.SIGCONT)
     return True
 
 
 async def stop_node(troupe: Troupe) -> bool:
-    return await _stop(troupe, _some(troupe, [*troupe.nodes.values()]))
+    return await _stop(troupe, _some(troupe, [*troupe.hosts.values()]))
 
 
 async def stop_program(troupe: Troupe) -> bool:
@@ -141,16 +148,123 @@ FAULTS: dict[str, Callable[[Troupe], Awaitable[bool]]] = {
 }
 
 
-async def trouble(troupe: Troupe, rest_s: float = 1.5) -> None:
+# --- of a group ---------------------------------------------------------------------------------------
+
+
+def _of_group(fault: Callable[[Troupe, Group], Awaitable[bool]]) -> Callable[[Troupe], Awaitable[bool]]:
+    """A fault that may cause a takeover."""
+
+    async def happen(troupe: Troupe) -> bool:
+        (group,) = troupe.groups.values()
+        group.happening += 1
+        try:
+            return await fault(troupe, group)
+        finally:
+            group.happening -= 1
+            group.healed_s = time.monotonic()
+
+    return happen
+
+
+async def _active(group: Group) -> Victim:
+    """A member that was active a moment ago, if none is."""
+    try:
+        return group.member(await group.real.active())
+    except (TimeoutError, Unreachable):
+        return group.members[0]
+
+
+async def kill_active(troupe: Troupe, group: Group) -> bool:
+    return await _kill(await _active(group))
+
+
+async def kill_member(troupe: Troupe, group: Group) -> bool:
+    return await _kill(_some(troupe, group.members))
+
+
+async def stop_active(troupe: Troupe, group: Group) -> bool:
+    return await _stop(troupe, await _active(group), GROUP_PAUSES_S)
+
+
+async def stop_member(troupe: Troupe, group: Group) -> bool:
+    return await _stop(troupe, _some(troupe, group.members), GROUP_PAUSES_S)
+
+
+async def kill_server(troupe: Troupe, group: Group) -> bool:
+    return await _kill(_some(troupe, group.servers))
+
+
+async def stop_server(troupe: Troupe, group: Group) -> bool:
+    return await _stop(troupe, _some(troupe, group.servers), GROUP_PAUSES_S)
+
+
+async def kill_both(troupe: Troupe, group: Group) -> bool:
+    active, server = await _active(group), _some(troupe, group.servers)
+    return all(await asyncio.gather(_kill(active), _kill(server)))
+
+
+async def cut_off_active(troupe: Troupe, group: Group) -> bool:
+    return await _cut_off(troupe, group, (await _active(group)).name, there=True, back=True)
+
+
+async def cut_off_one_way(troupe: Troupe, group: Group) -> bool:
+    there = troupe.chance.random() < 0.5
+    return await _cut_off(troupe, group, (await _active(group)).name, there=there, back=not there)
+
+
+async def cut_off_member(troupe: Troupe, group: Group) -> bool:
+    return await _cut_off(troupe, group, _some(troupe, group.members).name, there=True, back=True)
+
+
+async def _cut_off(troupe: Troupe, group: Group, member: str, *, there: bool, back: bool) -> bool:
+    group.real.cut_off(member, there=there, back=back)
+    try:
+        await asyncio.sleep(troupe.chance.choice(GROUP_PAUSES_S))
+    finally:
+        group.real.reconnect(member)
+    return True
+
+
+async def switch(troupe: Troupe, group: Group) -> bool:
+    try:
+        await group.real.switch()
+    except (TimeoutError, Unreachable):
+        return False
+    return True
+
+
+GROUP_FAULTS = {
+    "active members killed": _of_group(kill_active),
+    "members killed": _of_group(kill_member),
+    "active members stopped": _of_group(stop_active),
+    "members stopped": _of_group(stop_member),
+    "servers killed": _of_group(kill_server),
+    "servers stopped": _of_group(stop_server),
+    "active members and servers killed": _of_group(kill_both),
+    "active members cut off": _of_group(cut_off_active),
+    "active members cut off one way": _of_group(cut_off_one_way),
+    "members cut off": _of_group(cut_off_member),
+    "switches": _of_group(switch),
+}
+BESIDE_GROUP_FAULTS = ("programs killed", "programs stopped", "connections cut", "connections stalled one way")
+
+Faults = Mapping[str, Callable[[Troupe], Awaitable[bool]]]
+
+
+async def trouble(
+    troupe: Troupe, rest_s: float = 1.5, faults: Faults = FAULTS, enough: Callable[[], bool] = lambda: False
+) -> None:
     """Random faults, some at a time, each class in turn; when cancelled, those that happen end first."""
     happening: set[asyncio.Task[None]] = set()
     try:
         while True:
-            for name in troupe.chance.sample(sorted(FAULTS), len(FAULTS)):
+            for name in troupe.chance.sample(sorted(faults), len(faults)):
+                if enough():
+                    return
                 await asyncio.sleep(troupe.chance.uniform(0.1, rest_s))
                 while len(happening) >= AT_A_TIME:
                     await asyncio.wait(happening, return_when=asyncio.FIRST_COMPLETED)
-                task = asyncio.create_task(_happen(troupe, name))
+                task = asyncio.create_task(_happen(troupe, name, faults[name]))
                 happening.add(task)
                 task.add_done_callback(happening.discard)
     finally:
@@ -158,17 +272,22 @@ async def trouble(troupe: Troupe, rest_s: float = 1.5) -> None:
             await asyncio.wait(happening)
 
 
-async def _happen(troupe: Troupe, name: str) -> None:
-    if await FAULTS[name](troupe):
+async def _happen(troupe: Troupe, name: str, fault: Callable[[Troupe], Awaitable[bool]]) -> None:
+    if await fault(troupe):
         troupe.faults[name] += 1
 
 
 # --- the course of a part -----------------------------------------------------------------------------
 
 
-async def live(troupe: Troupe, seconds: float) -> None:
-    """The time with faults; a part with links is also put back to an old copy, and its consumer moves."""
-    if troupe.part.links:
+async def live(troupe: Troupe, seconds: float, failures: int | None = None) -> None:
+    """The time with faults; a part with links is also put back to an old copy, and its consumer moves.
+
+    A group has ``failures``, however long they take, if that is not None.
+    """
+    if troupe.groups:
+        await _for(seconds, asyncio.sleep(seconds) if failures == 0 else _fail(troupe, failures))
+    elif troupe.part.links:
         copy = await _copy(troupe)
         steps: list[Callable[[], Awaitable[None]]] = [lambda: _restore(troupe, copy), lambda: _move(troupe)]
         steps += [steps[0]] * int(seconds // 180)
@@ -193,9 +312,17 @@ async def _for(seconds: float, *works: Coroutine[Any, Any, None]) -> None:
             raise result
 
 
+async def _fail(troupe: Troupe, failures: int | None) -> None:
+    def enough() -> bool:
+        return failures is not None and sum(troupe.faults[name] for name in GROUP_FAULTS) >= failures
+
+    others = {name: FAULTS[name] for name in BESIDE_GROUP_FAULTS}
+    await trouble(troupe, rest_s=GROUP_REST_S, faults={**GROUP_FAULTS, **others}, enough=enough)
+
+
 async def _copy(troupe: Troupe) -> Path:
     """An early copy of a node's data: its topic and its links."""
-    node = troupe.nodes[troupe.part.restored]
+    node = troupe.hosts[troupe.part.restored]
     async with node.held:
         await asyncio.to_thread(node.kill)
         copy = troupe.folder / f"copy-{node.name}"
@@ -205,7 +332,7 @@ async def _copy(troupe: Troupe) -> Path:
 
 async def _restore(troupe: Troupe, copy: Path) -> None:
     """Puts a node back to the old copy, when its peers have all of its messages; they send them back."""
-    node = troupe.nodes[troupe.part.restored]
+    node = troupe.hosts[troupe.part.restored]
     senders = [worker for worker in troupe.workers if isinstance(worker.plan, Sender)]
     for sender in senders:
         sender.end()
@@ -226,7 +353,7 @@ async def _move(troupe: Troupe) -> None:
     (worker,) = [each for each in troupe.workers if isinstance(each.plan, Taker)]
     assert isinstance(worker.plan, Taker)
     subscription = (worker.plan.plan.topic, worker.plan.plan.name)
-    before, after = (troupe.nodes[name] for name in worker.plan.nodes)
+    before, after = (troupe.hosts[name] for name in worker.plan.nodes)
 
     async def nothing_copied() -> bool:
         async with after.connect() as client:

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +18,15 @@ import msgspec
 
 import headpond
 from headpond.client.connect import Client
+from headpond.sim.observer import create_topic
 from tests.fire.forked import Forked
 from tests.fire.real_node import NodeDidNotStart, RealNode
 from tests.root import ROOT
-from tests.torture.cast import Link, Part, Sender, Taker
+from tests.torture.cast import Link, Part, Sender, Stager, Taker
+from tests.torture.group import Group
 from tests.torture.proxy import Proxy
 from tests.torture.small_disk import INSIDE, SmallDisk
+from tests.torture.victim import Victim
 
 CONFIG = """\
 journal_compact_bytes = 65536
@@ -36,46 +38,7 @@ commit_journal_bytes = 1048576
 free_bytes_min = 1
 """
 """A short run rotates and compacts; a full disk is really full."""
-END_S_MAX = 20.0
-
-
-class Victim(ABC):
-    """A process to which faults happen."""
-
-    disk: SmallDisk | None = None
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.held = asyncio.Lock()
-        """Held while it must not be started."""
-        self.ending = False
-        """Whether it should come to its end, and not be started again."""
-
-    @property
-    @abstractmethod
-    def process(self) -> subprocess.Popen[bytes] | Forked | None: ...
-
-    @property
-    def up(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    @abstractmethod
-    async def start(self) -> None: ...
-
-    def kill(self) -> None:
-        if (process := self.process) is not None:
-            process.kill()
-            process.wait(END_S_MAX)
-
-    def end(self) -> None:
-        """Asks it to end in good order."""
-        self.ending = True
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-
-    def failure(self) -> str:
-        """Why it ended, if no fault ended it."""
-        return ""
+PRODUCER_LEASE_S = 5.0
 
 
 class Node(Victim):
@@ -104,11 +67,15 @@ class Node(Victim):
         """The observer's way, which no fault touches."""
         return headpond.connect(self.real.url, request_timeout=30.0)
 
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [self.real.address]
+
 
 class Worker(Victim):
     """A producer or a consumer."""
 
-    def __init__(self, folder: Path, plan: Sender | Taker, urls: Sequence[str]) -> None:
+    def __init__(self, folder: Path, plan: Sender | Taker | Stager, urls: Sequence[str]) -> None:
         super().__init__(plan.name)
         self.plan = plan
         self.folder = folder / "programs" / plan.name
@@ -117,12 +84,11 @@ class Worker(Victim):
         ):  # a limit would stop its journal too
             self.disk = SmallDisk(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        kind = "sender" if isinstance(plan, Sender) else "taker"
         self._process: Forked | None = None
         self._lives = 0
         self._errors = folder / f"{plan.name}.err"
         self.urls = list(urls)
-        self._arguments = [kind, str(folder)]
+        self._arguments = [type(plan).__name__, str(folder)]
 
     @property
     def process(self) -> Forked | None:
@@ -185,22 +151,29 @@ class Driver(Victim):
 class Troupe:
     """A part of the cast, as processes, with proxies between them."""
 
-    def __init__(self, part: Part, folder: Path, seed: int, command: Sequence[str]) -> None:
+    def __init__(
+        self, part: Part, folder: Path, seed: int, command: Sequence[str], *, flooded: bool = False
+    ) -> None:
         self.part = part
         self.folder = folder
         self.chance = random.Random(f"{seed} {part.name}")
-        self.nodes = {name: Node(name, folder, command) for name in part.nodes}
+        self.groups = {name: Group(folder / name, flooded) for name in part.nodes if part.grouped}
+        self.hosts = {name: Node(name, folder, command) for name in part.nodes if not part.grouped}
+        self.nodes: dict[str, Node | Group] = {**self.hosts, **self.groups}
+        """What programs connect to."""
         self.workers: list[Worker] = []
         self.driver: Driver | None = None
         self.proxies: list[Proxy] = []
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
+        self.counts: dict[str, int] = {}
         self.settled_before_move = 0
         """By the follower's copy, when a consumer moved to it."""
 
     @property
     def victims(self) -> list[Victim]:
-        return [*self.nodes.values(), *self.workers, *([self.driver] if self.driver else [])]
+        members = [each for group in self.groups.values() for each in (*group.members, *group.servers)]
+        return [*self.hosts.values(), *members, *self.workers, *([self.driver] if self.driver else [])]
 
     async def start(self) -> None:
         part = self.part
@@ -210,19 +183,18 @@ class Troupe:
             await self._link(link)
         for node in self.nodes.values():
             async with node.connect() as client:
-                for topic, shards in part.topics.items():
-                    await client.admin.create_topic(topic, shards=shards, exist_ok=True)
-        plans: list[Sender | Taker] = [*part.senders, *part.takers]
-        for plan in plans:
+                for topic in part.topics.values():
+                    await create_topic(client, topic, PRODUCER_LEASE_S)
+        for plan in part.programs:
             urls = [await self._proxy(plan.name, name) for name in plan.nodes]
             self.workers.append(Worker(self.folder, plan, urls))
         if part.spark is not None:
             self.driver = Driver(self.folder, await self._proxy("spark", part.nodes[0]), part.spark)
 
     async def _proxy(self, user: str, node: str) -> str:
-        proxy = Proxy(user, self.nodes[node].real.address)
-        self.proxies.append(proxy)
-        return await proxy.start()
+        proxies = [Proxy(user, address) for address in self.nodes[node].addresses]
+        self.proxies += proxies
+        return "headpond://" + ",".join([await proxy.start() for proxy in proxies])
 
     async def _link(self, link: Link) -> None:
         url = await self._proxy(link.name, link.source)
@@ -249,6 +221,12 @@ class Troupe:
         for victim in self.victims:
             victim.ending = True
             victim.kill()
+        for group in self.groups.values():
+            group.end_flood()
+
+    async def close(self) -> None:
+        for group in self.groups.values():
+            await group.close()
 
     def unmount(self, keep: Path | None) -> None:
         """Gives the disks back, after their files were copied if they are worth it."""

@@ -14,7 +14,8 @@ from headpond.sim.history import Sent
 from headpond.sim.observer import read_topic
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.control.consuming import SubscriptionInfo
-from tests.torture.cast import Sender, Taker
+from tests.torture.cast import Taker
+from tests.torture.group import Group
 from tests.torture.journal import Journal, load
 from tests.torture.machinery import Node, Troupe
 
@@ -45,7 +46,7 @@ async def wait_until(what: str, left: Callable[[], object], seconds: float = LIV
         await asyncio.sleep(LOOK_S)
 
 
-async def ends(node: Node, topic: str) -> int:
+async def ends(node: Node | Group, topic: str) -> int:
     """How many entries a topic has at a node."""
     async with node.connect() as client:
         return sum(shard.entry_next for shard in (await client.admin.show_topic(topic)).shard_list)
@@ -64,8 +65,8 @@ async def alike(troupe: Troupe, topic: str) -> None:
 
 
 async def finish(troupe: Troupe) -> None:
-    """Senders end, links and Spark copy everything, and consumers settle it."""
-    senders = [worker for worker in troupe.workers if isinstance(worker.plan, Sender)]
+    """Senders end, links and Spark copy everything, and consumers settle it; members of a group are alike."""
+    senders = [worker for worker in troupe.workers if not isinstance(worker.plan, Taker)]
     takers = [worker for worker in troupe.workers if worker not in senders]
     for sender in senders:
         sender.end()
@@ -81,6 +82,16 @@ async def finish(troupe: Troupe) -> None:
     for taker in takers:
         taker.end()
     await wait_until("takers ended", lambda: [taker.name for taker in takers if taker.up])
+    for group in troupe.groups.values():
+        if group.flood is not None:
+            counts, broken = await group.flood.end()
+            troupe.counts |= counts
+            troupe.violations += broken
+        await group.end_pulse()
+        try:
+            await group.real.all_alike()
+        except TimeoutError:
+            raise Stuck("the folders of all members equal") from None
 
 
 async def _empty_refill(root: Path) -> None:
@@ -116,7 +127,7 @@ async def _unsettled(troupe: Troupe) -> list[str]:
     return left
 
 
-async def _subscription(node: Node, taker: Taker) -> SubscriptionInfo | None:
+async def _subscription(node: Node | Group, taker: Taker) -> SubscriptionInfo | None:
     """None if the node does not know it: a reader of either node may have used the other alone."""
     async with node.connect() as client:
         try:
@@ -129,21 +140,21 @@ async def watch(troupe: Troupe) -> None:
     """Meanwhile: at every moment ledgers balance, and no message number has two contents."""
     while True:
         await asyncio.sleep(WATCH_S)
-        for node in troupe.nodes.values():
+        for name, node in troupe.nodes.items():
             with contextlib.suppress(HeadpondError, OSError, TimeoutError):
-                await asyncio.wait_for(_look(troupe, node), WATCH_S)
+                await asyncio.wait_for(_look(troupe, name, node), WATCH_S)
 
 
-async def _look(troupe: Troupe, node: Node) -> None:
+async def _look(troupe: Troupe, node_name: str, node: Node | Group) -> None:
     async with node.connect() as client:
         for topic in troupe.part.topics:
             ledger = await client.admin.ledger(topic)
             if not ledger.balanced:
-                troupe.violations.append(f"ledger: {topic} at {node.name} meanwhile: {ledger}")
+                troupe.violations.append(f"ledger: {topic} at {node_name} meanwhile: {ledger}")
         counters = (await client.admin.show_node())["counters"]
         for name in ("peer_conflicts", "segments_rejected_conflict"):
             if counters.get(name):
-                troupe.violations.append(f"conflict: {node.name} counts {counters[name]} {name}")
+                troupe.violations.append(f"conflict: {node_name} counts {counters[name]} {name}")
 
 
 async def read_all(troupe: Troupe) -> None:
@@ -152,4 +163,7 @@ async def read_all(troupe: Troupe) -> None:
         journal = Journal(troupe.folder / "journals" / f"observer.{name}.jsonl")
         async with node.connect() as client:
             for topic in [info.topic.rpartition("/")[2] for info in await client.admin.list_topics()]:
-                await read_topic(client, topic, name, journal)
+                plan = troupe.part.topics.get(topic.removesuffix(".dead"))
+                if plan is not None:
+                    dead_rows = plan.kind == "typed" and topic != plan.name
+                    await read_topic(client, topic, name, journal, as_json=dead_rows)

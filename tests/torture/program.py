@@ -1,5 +1,4 @@
-"""One of the simulator's programs as a process: ``python -m tests.torture.program sender|taker FOLDER JSON LIFE
-URL...``.
+"""A program of the simulator as a process: ``python -m tests.torture.program KIND FOLDER JSON LIFE URL...``.
 
 It runs until it is killed, or until SIGTERM ends it in good order. It works in its own folder, which has its
 refill. Once ``FOLDER/calm`` exists, consumers refuse nothing.
@@ -12,26 +11,32 @@ import logging
 import random
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+import headpond
 from headpond.model.errors import HeadpondError
 from headpond.sim.actors.consumer import ConsumerProgram
 from headpond.sim.actors.producer import ProducerProgram
 from headpond.sim.actors.program import Program, Role
-from tests.torture.cast import Sender, Taker
-from tests.torture.journal import Journal
+from headpond.sim.actors.writer import DriverProgram, finish
+from headpond.sim.history import Batch
+from tests.torture.cast import Sender, Stager, Taker
+from tests.torture.journal import Journal, load
 
 LOOK_S = 0.2
+KINDS: dict[str, type[Sender | Taker | Stager]] = {"Sender": Sender, "Taker": Taker, "Stager": Stager}
 
 
 async def main(kind: str, folder: Path, spec: str, life: int, urls: list[str]) -> int:
-    kinds: dict[str, type[Sender | Taker]] = {"sender": Sender, "taker": Taker}
-    plan = msgspec.json.decode(spec, type=kinds[kind])
+    plan = msgspec.json.decode(spec, type=KINDS[kind])
+    before = list(load(folder, plan.name).of(Batch))
     journal = Journal(folder / "journals" / f"{plan.name}.{life}.jsonl")
     role = Role(plan.name, journal, random.Random(f"{plan.name} {life}"), tokens={})
-    running = asyncio.create_task(program(role, life, plan, urls).run())
+    running = asyncio.create_task(program(role, life, plan, urls, before).run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, role, "ending", True)
     while not running.done():
         role.calm = (folder / "calm").exists()
@@ -43,9 +48,37 @@ async def main(kind: str, folder: Path, spec: str, life: int, urls: list[str]) -
     return 0
 
 
-def program(role: Role, life: int, plan: Sender | Taker, urls: list[str]) -> Program:
+class StagerProgram(DriverProgram):
+    """Its tasks run beside it; it repeats the batch at which the process before it was killed."""
+
+    def __init__(self, role: Role, life: int, plan: Stager, url: str, before: list[Batch]) -> None:
+        super().__init__(role, life, plan.plan, url, tasks=None)
+        self._before = before
+        self._running: set[asyncio.Task[None]] = set()
+
+    def batches(self) -> list[Batch]:
+        return [*super().batches(), *self._before]
+
+    def batch_of(self, number: int) -> Batch:
+        batch = super().batch_of(number)
+        if any(batch is each for each in self._before):
+            batch = replace(batch)
+            self.history.add(batch)
+        return batch
+
+    def start_task(self, rows: list[bytes], done: asyncio.Future[headpond.Stage]) -> None:
+        task = asyncio.create_task(self.task(rows, partial(finish, done)))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+
+def program(
+    role: Role, life: int, plan: Sender | Taker | Stager, urls: list[str], before: list[Batch]
+) -> Program:
     if isinstance(plan, Sender):
-        return ProducerProgram(role, life, plan.plan, urls, typed=False)
+        return ProducerProgram(role, life, plan.plan, urls, plan.typed)
+    if isinstance(plan, Stager):
+        return StagerProgram(role, life, plan, urls[0], before)
     service = urls if plan.reads == "any" else urls[:1]
     copies = urls[1:] if plan.reads == "all" else []
     return ConsumerProgram(role, life, plan.plan, service, lambda: 0, copies)

@@ -46,7 +46,7 @@ class Observer:
                 await self._create_tokens(node)
             async with self._connected(node) as client:
                 for topic in self._plan.topics:
-                    await _create(client, topic, self._plan.producer_lease_s)
+                    await create_topic(client, topic, self._plan.producer_lease_s)
         for link in self._plan.links:
             await self._add(link)
 
@@ -138,12 +138,13 @@ async def read_topic(
     history.add(Accounts(topic, node, await client.admin.ledger(topic)))
 
 
-async def _create(client: headpond.Client, topic: TopicPlan, producer_lease_s: float) -> None:
+async def create_topic(client: headpond.Client, topic: TopicPlan, producer_lease_s: float) -> None:
     await client.admin.create_topic(
         topic.name,
         shards=topic.shards,
         schema=typed_schema() if topic.kind == "typed" else None,
         state=topic.kind == "state",
+        exist_ok=True,
         settings={
             "producer_lease": producer_lease_s,
             **({} if topic.soft_ttl is None else {"soft_ttl": topic.soft_ttl}),

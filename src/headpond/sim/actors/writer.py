@@ -25,7 +25,8 @@ TIMEOUT_S = 15.0
 
 
 class DriverProgram(Program):
-    def __init__(self, role: Role, life: int, plan: WriterPlan, url: str, tasks: Machine) -> None:
+    def __init__(self, role: Role, life: int, plan: WriterPlan, url: str, tasks: Machine | None) -> None:
+        """``tasks``: where its tasks run; None if they run beside it."""
         super().__init__(role, life)
         self.plan = plan
         self.url = url
@@ -36,16 +37,16 @@ class DriverProgram(Program):
         async with self.connect(self.url) as client, client.writer(self.plan.name, timeout=30.0) as writer:
             while not self.role.ending:
                 number += 1
-                batch = self._batch_of(number)
+                batch = self.batch_of(number)
                 await self._commit(writer, batch)
                 self.history.change(batch, noted=True)
                 await self.rest(self.random.random() * self.plan.pause_s)
 
     def _checkpoint(self) -> int:
         """The last batch that a driver has noted as done, on a disk that no fault touches."""
-        return max((batch.number for batch in self._batches() if batch.noted), default=0)
+        return max((batch.number for batch in self.batches() if batch.noted), default=0)
 
-    def _batches(self) -> list[Batch]:
+    def batches(self) -> list[Batch]:
         return [batch for batch in self.history.of(Batch) if batch.writer == self.name]
 
     async def _commit(self, writer: headpond.Writer, batch: Batch) -> None:
@@ -72,8 +73,8 @@ class DriverProgram(Program):
         else:
             self.history.add(Broken(f"batch {number} of {self.name} with other rows is {done.outcome}"))
 
-    def _batch_of(self, number: int) -> Batch:
-        for batch in self._batches():
+    def batch_of(self, number: int) -> Batch:
+        for batch in self.batches():
             if batch.number == number:
                 return batch
         rows = [
@@ -89,19 +90,21 @@ class DriverProgram(Program):
 
     async def _stage(self, rows: list[bytes]) -> headpond.Stage:
         """The stage of a task; a task that is lost or slow is run again, perhaps beside the first."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        here = loop.process
-        done: asyncio.Future[headpond.Stage] = loop.create_future()
+        done: asyncio.Future[headpond.Stage] = asyncio.get_running_loop().create_future()
         while not done.done():
             for _ in range(2 if self.random.random() < self.plan.speculation else 1):
-                process = self._tasks.start(f"{self.name} task")
-                process.spawn(self._task(rows, partial(loop.call_in, here, 0.0, _finish, done)))
-                process.kill_after = 1 if self.random.random() < self.plan.lost_tasks else None
+                self.start_task(rows, done)
             await asyncio.wait([done], timeout=TIMEOUT_S)
         return done.result()
 
-    async def _task(self, rows: list[bytes], report: Callable[[headpond.Stage], object]) -> None:
+    def start_task(self, rows: list[bytes], done: asyncio.Future[headpond.Stage]) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop) and self._tasks is not None
+        process = self._tasks.start(f"{self.name} task")
+        process.spawn(self.task(rows, partial(loop.call_in, loop.process, 0.0, finish, done)))
+        process.kill_after = 1 if self.random.random() < self.plan.lost_tasks else None
+
+    async def task(self, rows: list[bytes], report: Callable[[headpond.Stage], object]) -> None:
         try:
             async with self.connect(self.url) as client, client.writer(self.name, timeout=10.0) as writer:
                 stage = await writer.stage(self.plan.topic, pa.table({"value": pa.array(rows, pa.binary())}))
@@ -111,6 +114,6 @@ class DriverProgram(Program):
         report(stage)
 
 
-def _finish(done: asyncio.Future[headpond.Stage], stage: headpond.Stage) -> None:
+def finish(done: asyncio.Future[headpond.Stage], stage: headpond.Stage) -> None:
     if not done.done():
         done.set_result(stage)
