@@ -237,6 +237,8 @@ class AddressShape(TypedDict):
     answered: bool
     serves: bool
     """Whether a client would use this address now."""
+    standby: bool
+    """Whether it is a member of a cluster that is not the active one."""
     node: str | None
     software: str | None
     tls: bool
@@ -263,12 +265,6 @@ class AddressShape(TypedDict):
     advice: list[str]
 
 
-class CheckupShape(TypedDict):
-    ok: bool
-    """Whether an address serves."""
-    addresses: list[AddressShape]
-
-
 # --- clusters ---------------------------------------------------------------------------------------
 
 
@@ -284,8 +280,12 @@ class ClusterMemberShape(TypedDict):
     """The last one that its folder has synced."""
     lag: int
     """Records of the stream that its folder lacks."""
+    lag_s: float | None
+    """Of a standby: seconds since it had every record that the active member had."""
     url: str
     http: str | None
+    version: str | None
+    """Of Headpond."""
     doubts: int
     """How often it looked in the stream for records without an answer."""
     void: int
@@ -339,6 +339,43 @@ class PlacedShape(TypedDict):
     before: str
     """The group that had the tenant."""
     changed: bool
+
+
+class NatsServerShape(TypedDict):
+    address: str
+    answered_in_s: float | None
+    name: str | None
+    version: str | None
+    jetstream: bool | None
+    sync_always: bool | None
+    """Whether `sync_interval` is `always`; null: its monitoring port does not answer."""
+    error: str | None
+
+
+class FindingShape(TypedDict):
+    level: str
+    """`problem` or `note`"""
+    subject: str
+    """A NATS server, `servers`, `stream`, a member, or `members`."""
+    problem: str
+    hint: str
+
+
+class ClusterCheckupShape(TypedDict):
+    ok: bool
+    """Whether no finding is a problem."""
+    servers: list[NatsServerShape]
+    group: GroupShape | None
+    """Null: its stream does not answer."""
+    findings: list[FindingShape]
+
+
+class CheckupShape(TypedDict):
+    ok: bool
+    """Whether an address serves, and the cluster has no problem."""
+    addresses: list[AddressShape]
+    cluster: ClusterCheckupShape | None
+    """Only with `--cluster`."""
 
 
 class SwitchedShape(TypedDict):

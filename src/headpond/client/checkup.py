@@ -10,7 +10,7 @@ from headpond.client.connect import connect
 from headpond.client.link.dialling import Dialling
 from headpond.client.link.tls import Certificate
 from headpond.model.address import Address, parse_addresses
-from headpond.model.errors import HeadpondError
+from headpond.model.errors import HeadpondError, NotActive
 from headpond.wire.control.access import AccessInfo
 
 SKEW_S_MAX = 2.0
@@ -32,7 +32,7 @@ class Checkup:
     access: AccessInfo | None = None
     error: HeadpondError | None = None
     successor: str = ""
-    """The URL that the node names to its clients when it stops."""
+    """The URL that the node names to its clients when it stops; of a standby, that of the active member."""
     certificate: Certificate | None = None
     advice: list[str] = field(default_factory=list)
 
@@ -40,8 +40,9 @@ class Checkup:
         access = self.access
         return {
             "address": self.address.url,
-            "answered": self.error is None,
+            "answered": self.error is None or self.standby,
             "serves": self.serves,
+            "standby": self.standby,
             "node": self.node or None,
             "software": self.software or None,
             "tls": self.address.tls,
@@ -63,6 +64,11 @@ class Checkup:
             "error": None if self.error is None else {"code": self.error.code, "message": self.error.message},
             "advice": self.advice,
         }
+
+    @property
+    def standby(self) -> bool:
+        """Whether it is a member of a cluster that is not the active one."""
+        return isinstance(self.error, NotActive)
 
     @property
     def expires_in_s(self) -> float | None:
@@ -109,6 +115,9 @@ async def _check(address: Address, token: str | None) -> Checkup:
             checkup.skew_s = (checkup.access.now_us - (asked_us + answered_us) // 2) / 1e6
     except HeadpondError as error:
         checkup.error = error
+        if isinstance(error.__cause__, NotActive):
+            checkup.error, checkup.successor = error.__cause__, error.__cause__.successor
+            checkup.answered_in_s = time.monotonic() - started
     return checkup
 
 

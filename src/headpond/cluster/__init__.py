@@ -18,6 +18,7 @@ follows the stream. Reading order:
 - ``reseed``: one folder becomes the content of its group, by an operator's decision
 - ``inquiry``: questions of an operator to the members
 - ``placing``: an operator's questions to all groups; tenants are placed
+- ``checkup``: what is wrong with servers, stream and members, and what to do
 - ``local``: a whole cluster on one machine, to try it
 - ``jetstream``: the stream itself, through nats-py; nothing else loads it
 

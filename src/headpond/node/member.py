@@ -47,6 +47,7 @@ from headpond.wire.connection import ConnectionState, NodeSide
 from headpond.wire.control.greeting import Hello
 
 if TYPE_CHECKING:
+    from headpond.node.http.cluster import ClusterView
     from headpond.node.http.standby import StandbyHttp
 
 logger = logging.getLogger("headpond.node")
@@ -113,6 +114,7 @@ class MemberLife:
         self.groups: GroupWatch | None = None
         self._http: StandbyHttp | None = None
         """While it does not."""
+        self._view: ClusterView | None = None
         self._settings = settings
         self._disk = disk
         self._connect = connect
@@ -146,9 +148,11 @@ class MemberLife:
         )
         watching = asyncio.ensure_future(self._watch_groups(member, bucket))
         if settings.http:
-            from headpond.node.http.standby import StandbyHttp  # as Service does
+            from headpond.node.http.cluster import ClusterView  # as Service does
+            from headpond.node.http.standby import StandbyHttp
 
-            self._http = StandbyHttp(member, settings, self._tls)
+            self._view = ClusterView(member, settings.group)
+            self._http = StandbyHttp(self._view, settings, self._tls)
             await self._http.start()
         member.handicap_s = self._handicap_s
         logger.info("member %s of group %s", me.member, settings.group)
@@ -218,7 +222,7 @@ class MemberLife:
             await _first(_durable(active.disk), active.ended, stopped.wait())
         if not active.ended.done() and not stopped.is_set():
             server = self._new_server(active.disk, opening.result(), lambda: active.certain)
-            service = Service(server, self._settings, self._tls)
+            service = Service(server, self._settings, self._tls, self._view)
             await self._stop_http()
             await service.start(self._on_ready, listening)
             self.server = server

@@ -27,6 +27,7 @@ from headpond.node.server import Server, clock_us, now_us
 from headpond.storage.disk import Disk
 
 if TYPE_CHECKING:
+    from headpond.node.http.cluster import ClusterView
     from headpond.node.http.server import HttpServer
 
 logger = logging.getLogger("headpond.node")
@@ -132,15 +133,21 @@ def watch_signals(settings: Settings) -> tuple[asyncio.Event, ssl.SSLContext | N
 
 
 class Service:
-    """A node that serves clients, with HTTP if its settings say so."""
+    """A node that serves clients, with HTTP if its settings say so; ``cluster``: if it is a member of one."""
 
-    def __init__(self, server: Server, settings: Settings, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        settings: Settings,
+        tls: ssl.SSLContext | None,
+        cluster: ClusterView | None = None,
+    ) -> None:
         self.server = server
         self._http: HttpServer | None = None
         if settings.http:
             from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
 
-            self._http = HttpServer(server, settings, tls)
+            self._http = HttpServer(server, settings, tls, cluster)
 
     async def start(self, on_ready: OnReady, listening: tuple[asyncio.Server, Address] | None = None) -> None:
         url = await self.server.start(listening)

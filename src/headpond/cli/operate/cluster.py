@@ -17,12 +17,12 @@ from headpond.cli.options import Yes, argument, option
 from headpond.cli.output import Output, json_text, note, print_objects, print_report, run
 from headpond.model.errors import BadData, BadRequest, Unavailable
 from headpond.model.names import Place
+from headpond.shapes.cluster import group_object, stream_object
 
 if TYPE_CHECKING:
     from headpond.cluster.apply import Position
     from headpond.cluster.groups import GroupMap
     from headpond.cluster.inquiry import GroupStatus, Switch
-    from headpond.cluster.journal import StreamState
     from headpond.cluster.local import LocalCluster
     from headpond.cluster.member import MemberStatus
     from headpond.cluster.placing import GroupReport, Placed
@@ -58,12 +58,7 @@ def show(output: Output, cluster: Servers = SERVERS, group: Group = GROUP) -> No
             f"no member of group {group} answers; its stream ends at record {status.stream.last_seq:,}",
             hint=START_HINT.format(group=group),
         )
-    found = {
-        "group": group,
-        "active": status.active.member if status.active is not None else None,
-        "stream": _stream(status.stream),
-        "members": [_member(each, status) for each in status.members],
-    }
+    found = group_object(group, status)
     output.show(found, partial(_print_group, found))
     absent = {each.active for each in status.members} - {each.member for each in status.members} - {""}
     for name in sorted(absent):
@@ -75,32 +70,6 @@ async def _status(servers: str, group: str) -> GroupStatus:
 
     async with inquire(servers, group) as inquiry:
         return await inquiry.status()
-
-
-def _member(member: MemberStatus, status: GroupStatus) -> dict[str, Any]:
-    return {
-        "member": member.member,
-        "role": member.role,
-        "epoch": member.epoch,
-        "seq": member.seq,
-        "durable_seq": member.durable_seq,
-        "lag": status.lag(member),
-        "url": member.url,
-        "http": member.http or None,
-        "doubts": member.doubts,
-        "void": member.void,
-    }
-
-
-def _stream(stream: StreamState) -> dict[str, Any]:
-    return {
-        "leader": stream.leader or None,
-        "replicas": stream.replicas,
-        "bytes": stream.bytes,
-        "bytes_max": stream.bytes_max,
-        "first_seq": stream.first_seq,
-        "last_seq": stream.last_seq,
-    }
 
 
 def _share(stream: dict[str, Any]) -> float:
@@ -187,7 +156,7 @@ def _group(report: GroupReport, groups: GroupMap) -> dict[str, Any]:
             {"tenant": tenant, "topics": report.topics.get(tenant, 0), "group": groups.group_of(tenant)}
             for tenant in sorted(placed | report.topics.keys())
         ],
-        "stream": _stream(report.status.stream) if report.status is not None else None,
+        "stream": stream_object(report.status.stream) if report.status is not None else None,
     }
 
 

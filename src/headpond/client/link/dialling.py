@@ -119,7 +119,9 @@ def none_answered(failures: list[tuple[Address, HeadpondError]]) -> HeadpondErro
         return said_no[0]  # a node is there and refused
     tried = "; ".join(f"{address}: {error.message}" for address, error in failures)
     hints = [error.hint for _, error in failures if isinstance(error, ConnectionLost)]
-    return Unavailable(f"no node answered at {tried}", hint=hints[0] if hints else None)
+    found = Unavailable(f"no node answered at {tried}", hint=hints[0] if hints else None)
+    found.__cause__ = failures[-1][1] if failures else None
+    return found
 
 
 DELAY_MIN_S = 0.05

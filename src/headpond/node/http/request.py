@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from litestar import Request
 from litestar.di import NamedDependency
@@ -21,6 +21,9 @@ from headpond.model.names import TopicName
 from headpond.node.http.answers import ANSWER, Answer
 from headpond.node.http.callers import Caller, Callers
 from headpond.node.http.held import parse_start
+
+if TYPE_CHECKING:
+    from headpond.node.http.cluster import ClusterView
 
 NOT_IN_QUERY = {"caller", "data", "request", "idempotency_key", "last_event_id"}
 """Parameters of routes that come from elsewhere than the query."""
@@ -54,6 +57,8 @@ class HttpState:
     """Why the node takes no messages now; None while it does."""
     gauges: Callable[[], dict[str, int]]
     """The counts of the HTTP server, for ``/metrics``."""
+    cluster: ClusterView | None
+    """If the node is a member of a cluster."""
 
 
 def state_of(request: HttpRequest) -> HttpState:

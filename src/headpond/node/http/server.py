@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import h11
 from litestar.types import ASGIApp
@@ -34,6 +34,9 @@ from headpond.node.http.callers import Callers
 from headpond.node.http.gate import Gate, OwnNames
 from headpond.node.http.request import HttpState
 from headpond.node.server import Server, listen
+
+if TYPE_CHECKING:
+    from headpond.node.http.cluster import ClusterView  # a node that is alone loads nothing of clusters
 
 logger = logging.getLogger("headpond.http")
 
@@ -179,11 +182,17 @@ class HttpListener:
 class HttpServer:
     """The HTTP of a node."""
 
-    def __init__(self, node: Server, settings: Settings, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        node: Server,
+        settings: Settings,
+        tls: ssl.SSLContext | None,
+        cluster: ClusterView | None = None,
+    ) -> None:
         self._node = node
         self._stopping = asyncio.Event()
         self._callers = Callers(node, settings.http_limits)
-        app = make_app(HttpState(self._callers, self._stopping, self._hindrance, self._gauges))
+        app = make_app(HttpState(self._callers, self._stopping, self._hindrance, self._gauges, cluster))
         address = settings.http_address
         assert address is not None, "settings.http says where to listen"
         names = OwnNames(address[0], settings.http_names)

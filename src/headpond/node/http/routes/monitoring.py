@@ -1,4 +1,4 @@
-"""The node itself: ``/livez``, ``/readyz``, ``/metrics``, ``/v1/node``, ``/v1/top`` and ``/v1/errors``.
+"""The node itself: ``/livez``, ``/readyz``, ``/metrics``, and below ``/v1`` its node, top, cluster and errors.
 
 ``/metrics`` is for Prometheus, and for an admin of everything: the node, its topics, subscriptions and links.
 Each hop has its R and UR, from the counts of the ledger: producer to node (``headpond_topic_…``), node to
@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headpond.model.errors import CATALOGUE, BadRequest
+from headpond.model.errors import CATALOGUE, BadRequest, NotSupported
 from headpond.model.ledger import Ratio
 from headpond.node.http.request import FromCaller, HttpRequest, state_of, while_connected
 from headpond.node.http.status import answer
@@ -82,6 +82,16 @@ async def show_top(
 
     found = await while_connected(request, read())
     return {} if found is None else top_object(found)
+
+
+@get("/cluster", tags=["node"])
+async def show_cluster(request: HttpRequest, caller: FromCaller) -> dict[str, Any]:
+    """The members of the node's group, and its stream; takes a second. A standby answers it too."""
+    await caller.ask(ShowNode())  # refused unless the caller is an admin of everything
+    cluster = state_of(request).cluster
+    if cluster is None:
+        raise NotSupported("this node is no member of a cluster", hint="docs/cluster.md has the steps.")
+    return await cluster.group()
 
 
 @get("/errors", tags=["node"])
@@ -242,5 +252,8 @@ async def metrics(request: HttpRequest, caller: FromCaller) -> Response[bytes]:
     top = await caller.ask(ShowTop("", ROWS_MAX))
     counters = (await caller.ask(ShowNode())).get("counters", {})
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Readings(top, counters, state_of(request).gauges()))
+    state = state_of(request)
+    registry.register(Readings(top, counters, state.gauges()))
+    if state.cluster is not None:
+        registry.register(await state.cluster.readings())
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
