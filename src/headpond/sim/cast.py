@@ -94,7 +94,8 @@ class Cast:
 
     def _group(self, name: str, plan: Plan) -> SimGroup:
         stream = Stream(self.loop, random.Random(f"{plan.seed} {name} stream"))
-        return SimGroup([self.machine(f"{name}{member}") for member in MEMBERS], stream)
+        machines = [self.machine(f"{name}{member}") for member in MEMBERS]
+        return SimGroup(machines, stream, standby_confirms=plan.standby_confirms)
 
     def pause_s(self) -> float:
         """How long a partition or a standstill lasts."""

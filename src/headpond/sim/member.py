@@ -28,7 +28,8 @@ class SimMember(SimNode):
 
     def __init__(self, machine: Machine, group: SimGroup) -> None:
         super().__init__(machine)
-        self.settings = msgspec.structs.replace(self.settings, member=machine.name)
+        confirm = "journal+standby" if group.standby_confirms else "journal"
+        self.settings = msgspec.structs.replace(self.settings, member=machine.name, confirm=confirm)
         self._group = group
         self.life: MemberLife | None = None
         self._stopped = asyncio.Event()
@@ -94,8 +95,10 @@ class SimMember(SimNode):
 class SimGroup:
     """What programs see as one node."""
 
-    def __init__(self, machines: list[Machine], stream: Stream) -> None:
+    def __init__(self, machines: list[Machine], stream: Stream, *, standby_confirms: bool = False) -> None:
+        """``standby_confirms``: a change counts only when a standby has it too."""
         self.stream = stream
+        self.standby_confirms = standby_confirms
         self.members = [SimMember(machine, self) for machine in machines]
         self.starts = 0
         """How often a member began to serve."""

@@ -139,6 +139,8 @@ class Plan:
     """How long the work of a disk takes at most."""
     cluster: bool = False
     """Whether each node is a group of three members."""
+    standby_confirms: bool = False
+    """Whether a change of a group counts only when a standby has it too."""
     stream_weather: StreamWeather = field(default_factory=StreamWeather)
     tempo: float = 1.0
     """By how much everything takes longer than in a dense run, so that some runs last for hours."""
@@ -246,6 +248,7 @@ def draw(seed: int, *, cluster: bool = False) -> Plan:
         disk_s=random.Random(f"{seed} disks").choice([0.002, 0.02, 0.2, 0.2]),
         tempo=tempo,
         cluster=cluster,
+        standby_confirms=cluster and random.Random(f"{seed} confirm").random() < 0.25,
         stream_weather=_stream_weather(random.Random(f"{seed} stream")) if cluster else StreamWeather(),
     )
 
