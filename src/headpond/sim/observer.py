@@ -19,6 +19,9 @@ LIVENESS_S = 600.0
 """After healing everything is delivered within so long."""
 LOOK_S = 2.0
 """How often the observer looks whether it is."""
+NOTICED_S = 40.0
+"""A link whose other node lost its power notices within this time that its connection is dead; until then it
+does not know that it is behind."""
 NAME = "observer"
 LINK = "link"
 
@@ -74,6 +77,8 @@ class Observer:
     async def wait_settled(self) -> None:
         """Returns when links have copied everything and every subscription has settled everything."""
         over_s = self._cast.loop.time() + LIVENESS_S
+        if self._plan.links:
+            await asyncio.sleep(NOTICED_S)
         while left := [*await self._unsettled(), *await self._behind()]:
             if self._cast.loop.time() > over_s:
                 raise Stuck(f"after healing, not settled: {left}")
