@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "headpond"
 PACKAGES = sorted(PACKAGE.rglob("__init__.py"))
 PURE = (
     *("model", "wire", "broker", "producer", "pipes/calculus", "pipes/machines", "storage/log"),
-    *("cluster/records", "cluster/apply", "cluster/outbox", "cluster/copy"),
+    *("cluster/records", "cluster/apply", "cluster/outbox", "cluster/copy", "cluster/groups"),
 )
 SHELLS = {"os_disk", "memory_disk", "folder_lock"}
 """The files of ``storage`` that touch the machine, and the twin of one."""
