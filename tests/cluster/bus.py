@@ -32,6 +32,7 @@ class Bus:
             at_once,
             is_there,
             instance=instance,
+            version="1.0",
             topics=lambda: MemberTopics(name, False),
         )
 

@@ -14,7 +14,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from headpond import __version__
 from headpond.cluster.active import Active
 from headpond.cluster.apply import Applier, Position, load_position, save_position
 from headpond.cluster.copy import BeginCopy, CopyQuestion, CopySource, EndCopy, ListCopy, ReadCopy, fetch_copy
@@ -128,10 +127,11 @@ class Member:
         refuses: Refuses,
         *,
         instance: str,
+        version: str,
         topics: Callable[[], MemberTopics],
         waits: bool = True,
     ) -> None:
-        """``instance`` is another one in each run, in the order of their starts."""
+        """``instance`` is another one in each run, in the order of their starts; ``version`` is Headpond's."""
         self.me = me
         self.role: Role = "starting"
         self.active: Active | None = None
@@ -146,6 +146,7 @@ class Member:
         self._refuses = refuses
         self._topics = topics
         self._instance = instance
+        self._version = version
         self._waits = waits
         self._applier: Applier | None = None
         self._standby: Standby | None = None
@@ -317,7 +318,7 @@ class Member:
             active.member if active is not None else "",
             self._needs_seq,
             self._instance,
-            __version__,
+            self._version,
             self._standby.lag_s if self._standby is not None and self.role == "standby" else None,
             int(self.active is not None),
             self._applier.applied if self._applier is not None else 0,

@@ -135,7 +135,13 @@ class MemberLife:
         me = ActiveMember(
             settings.member or _name_of(address), settings.advertise or address.url, settings.http
         )
-        journal, bucket = await self._connect(me)
+        connecting = asyncio.ensure_future(self._connect(me))
+        await _first(connecting, stopped.wait())
+        if not connecting.done():  # no server answers
+            connecting.cancel()
+            listening[0].close()
+            return False
+        journal, bucket = connecting.result()
         member = self.member = Member(
             journal,
             self._disk,
@@ -143,6 +149,7 @@ class MemberLife:
             self._in_thread,
             self._refuses,
             instance=self._instance,
+            version=__version__,
             topics=self._topics,
             waits=self._waits,
         )

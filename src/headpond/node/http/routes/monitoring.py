@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headpond.model.errors import CATALOGUE, BadRequest, NotSupported
+from headpond.model.errors import CATALOGUE, BadRequest, NoRoute
 from headpond.model.ledger import Ratio
 from headpond.node.http.request import FromCaller, HttpRequest, state_of, while_connected
 from headpond.node.http.status import answer
@@ -90,7 +90,7 @@ async def show_cluster(request: HttpRequest, caller: FromCaller) -> dict[str, An
     await caller.ask(ShowNode())  # refused unless the caller is an admin of everything
     cluster = state_of(request).cluster
     if cluster is None:
-        raise NotSupported("this node is no member of a cluster", hint="docs/cluster.md has the steps.")
+        raise NoRoute("this node is no member of a cluster", hint="docs/cluster.md has the steps.")
     return await cluster.group()
 
 
