@@ -12,7 +12,7 @@ from headpond.wire.control.greeting import Hello
 from tests.cluster.failures import FAILURES, run
 from tests.cluster.nats import free_ports
 from tests.fire.raw_client import RawClient
-from tests.fire.real_node import NODE, wait_until
+from tests.fire.real_node import NODE, STOP_S_MAX, wait_until
 
 SHORT = (
     "the active node is killed, and the next one while it takes over",
@@ -34,7 +34,7 @@ def test_failures_lose_nothing_and_store_nothing_twice(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_member_that_has_not_reached_its_stream_refuses_every_client(tmp_path: Path) -> None:
+def test_a_member_that_has_not_reached_its_stream_refuses_every_client_and_stops(tmp_path: Path) -> None:
     port, nothing = free_ports(2)
     place = ["--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"]
     with (
@@ -44,6 +44,8 @@ def test_a_member_that_has_not_reached_its_stream_refuses_every_client(tmp_path:
         try:
             wait_until(lambda: answer(port))
             assert [answer(port), answer(port)] == ["not-active", "not-active"]
+            member.terminate()
+            assert member.wait(STOP_S_MAX) == 0
         finally:
             member.kill()
 
