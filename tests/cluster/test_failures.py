@@ -15,7 +15,6 @@ from tests.fire.raw_client import RawClient
 from tests.fire.real_node import NODE, STOP_S_MAX, wait_until
 
 SHORT = (
-    "the active node is killed, and the next one while it takes over",
     "the active node stands still, and wakes up replaced",
     "the active node and the leader of the stream are killed",
     "the active node stops cleanly, and its folder is lost",
