@@ -77,10 +77,16 @@ class Forked:
         self.send_signal(9)
 
     def _ended(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._said], [], [], timeout)[0]:
+        if self.returncode is None and self._is_readable(timeout):
             self.returncode = int(self._line())
             self._said.close()
         return self.returncode
+
+    def _is_readable(self, timeout: float | None) -> bool:
+        """``select`` takes no descriptor above 1023, and a long run has many."""
+        waiting = select.poll()
+        waiting.register(self._said, select.POLLIN)
+        return bool(waiting.poll(None if timeout is None else 1000 * timeout))
 
     def _line(self) -> bytes:
         line = b""
