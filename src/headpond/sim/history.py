@@ -58,6 +58,8 @@ class Delivered:
     """How often the node had been started when the program got it."""
     connected_s: float
     """The connection over which it came was made after this."""
+    connected_starts: int
+    """How often the node had been started then."""
 
 
 @dataclass(slots=True)

@@ -166,6 +166,25 @@ def test_after_a_reconnect_settlements_come_first_and_nothing_held_is_handed_out
     asyncio.run(scenario())
 
 
+def test_a_message_that_the_node_took_back_is_not_refused_to_it() -> None:
+    async def scenario() -> None:
+        async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
+            first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
+            held = [await consumer.receive(5) for _ in range(2)]
+            first.abort()
+
+            second = await peer.conversation()
+            await second.subscribed()
+            await second.next(Credit)
+            second.deliver(number, record(VALUES, 0), spans=[(0, 2)], attempt=2)  # before it can know of a refusal
+            await consumer.nack(held[0])  # type: ignore[arg-type]
+            assert await entries(consumer, 1) == [0]  # it has come again; the other one is still in hand
+            await consumer.nack(held[1])  # type: ignore[arg-type]
+            assert (await second.next(Settle)).nacked == [(1, None)]
+
+    asyncio.run(scenario())
+
+
 def test_nothing_that_was_only_sent_ahead_is_handed_out_once_the_connection_is_lost() -> None:
     async def scenario() -> None:
         async with serving() as peer, consuming(peer) as (consumer, first, number):

@@ -174,6 +174,11 @@ class InHand:
                 for start, end in spans:
                     entries.discard(start, end)
 
+    def earlier(self, shard: int, spans: Iterable[Span]) -> list[Span]:
+        """Those of these entries that the program got on an earlier connection."""
+        before = self._before.get(shard, RangeSet())
+        return [part for span in spans for part in before.overlap(*span)]
+
     def reconnect(self) -> None:
         """A new connection begins."""
         _move(self._now, self._before)

@@ -517,13 +517,20 @@ class NodeIntake:
         self.recorded(pending)
 
     def refuse(self, entries: NodeEntries, delay: float | None) -> None:
-        """Records entries as refused: the node delivers them again."""
+        """Records entries as refused: the node delivers them again.
+
+        It does so in any case with those that it took back when the connection was lost. They may be on their
+        way already, and a refusal would then count for that delivery.
+        """
         _, shard, spans = entries
+        refused = RangeSet(spans)
+        for span in self._in_hand.earlier(shard, spans) if self.attached else ():
+            refused.discard(*span)
         self._in_hand.discard(shard, spans)
         self.gate.refuse(shard, spans)
         if self.gate.repeats:
-            self._withdraw(shard, spans)
-        for start, end in spans:
+            self._withdraw(shard, list(refused))
+        for start, end in refused:
             for entry in range(start, end):
                 self.settler.nack(shard, entry, delay)
         self.recorded(0)

@@ -39,7 +39,7 @@ class ConsumerProgram(Program):
         self._unconfirmed: list[Settled] = []
         self._client: headpond.Client
         self._reconnects = 0
-        self._looked_s = self._connected_s = self.now_s()
+        self._looked = self._connected = (self.now_s(), starts())
 
     async def run(self) -> None:
         plan = self.plan
@@ -85,8 +85,8 @@ class ConsumerProgram(Program):
     def _look(self) -> None:
         """A connection was made after the last look at which it was not there."""
         if self._client.reconnects != self._reconnects:
-            self._reconnects, self._connected_s = self._client.reconnects, self._looked_s
-        self._looked_s = self.now_s()
+            self._reconnects, self._connected = self._client.reconnects, self._looked
+        self._looked = (self.now_s(), self._starts())
 
     def _delivered(self, message: headpond.Message) -> Delivered:
         delivered = Delivered(
@@ -102,7 +102,7 @@ class ConsumerProgram(Program):
             message.attempt,
             self.now_s(),
             self._starts(),
-            self._connected_s,
+            *self._connected,
         )
         self.history.add(delivered)
         self.note(
