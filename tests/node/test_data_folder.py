@@ -47,3 +47,17 @@ def test_a_folder_keeps_the_identity_of_its_node_and_a_damaged_one_is_refused() 
     disk.flip(NODE_FILE, 20)
     with pytest.raises(BadData, match="NODE"):
         open_identity(disk, node="n", now_us=1)
+
+
+def test_a_node_that_was_killed_at_its_first_start_keeps_its_identity_through_a_power_cut() -> None:
+    disk = MemoryDisk()
+    open_identity(disk, node="n", now_us=1)
+    content = disk.contents(NODE_FILE)
+    disk = MemoryDisk()
+    file = disk.create(NODE_FILE)  # the name is not synced: the process was killed before that
+    file.write_at(0, [content])
+    file.sync()
+    file.close()
+    assert open_identity(disk, node="other", now_us=2).node == "n"
+    disk.crash()
+    assert open_identity(disk, node="other", now_us=3).node == "n"

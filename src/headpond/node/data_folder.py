@@ -105,6 +105,7 @@ def lock_folder(folder: Path) -> NodeDisk:
 def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
     """Reads the node's identity; an empty folder becomes that of ``node``."""
     if disk.exists(NODE_FILE):
+        disk.sync_folder("")  # a first start may have been killed before it had synced the name
         return read_identity(disk)
     identity = NodeIdentity(FORMAT, node, now_us)
     write_whole(disk, NODE_FILE, encode(FrameType.RECORD, msgspec.msgpack.encode(identity)), sync=True)
