@@ -22,6 +22,7 @@ from headpond.model.errors import (
     TopicNotFound,
 )
 from headpond.node.bootstrap import bootstrap
+from tests.client.peer import until
 from tests.client.reading import values_at
 from tests.fire.real_node import RealNode
 
@@ -178,8 +179,7 @@ def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: P
             message = await consumer.receive(timeout=20)
             assert message is not None
             await admin.admin.revoke_token(token)
-            while client.connected:
-                await asyncio.sleep(0.01)
+            await until(lambda: not client.connected)
             await consumer.ack(message)
             with pytest.raises(TokenRevoked):
                 await asyncio.wait_for(consumer.flush(), 20)

@@ -176,7 +176,7 @@ def test_a_message_that_the_node_took_back_is_not_refused_to_it() -> None:
             second = await peer.conversation()
             await second.subscribed()
             await second.next(Credit)
-            second.deliver(number, record(VALUES, 0), spans=[(0, 2)], attempt=2)  # before it can know of a refusal
+            second.deliver(number, record(VALUES, 0), spans=[(0, 2)], attempt=2)  # it knows of no refusal
             await consumer.nack(held[0])  # type: ignore[arg-type]
             assert await entries(consumer, 1) == [0]  # it has come again; the other one is still in hand
             await consumer.nack(held[1])  # type: ignore[arg-type]
