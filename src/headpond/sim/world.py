@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from headpond.client.produce.refill_send import send_slot
+from headpond.producer.refill.refill import Refill
 from headpond.sim.actors.actor import Actor
 from headpond.sim.cast import Cast
 from headpond.sim.checks import CHECKS
@@ -196,9 +197,9 @@ class World:
         Files of a process that another one took over stay; an operator sends them.
         """
         over_s, rounds = self.cast.loop.time() + LIVENESS_S, 0
-        while left := [each for each in self.cast.producers if not each.done or _spilled(each.machine)]:
+        while left := [each for each in self.cast.producers if not each.done or self._owed(each)]:
             if self.cast.loop.time() > over_s:
-                undone = {each.name: _spilled(each.machine) for each in left}
+                undone = {each.name: self._owed(each) for each in left}
                 raise Stuck(f"after healing, not ended, or not delivered: {undone}")
             for producer in left:
                 producer.start()
@@ -210,10 +211,21 @@ class World:
                 await asyncio.sleep(10.0)
         await self._wait_for("producers end", lambda: not any(each.up for each in self.cast.producers))
 
+    def _owed(self, producer: Actor) -> list[str]:
+        """The files that are to be delivered.
+
+        A producer that was put back to an old copy used numbers again: the node refuses such segments for good,
+        and their file stays for a person.
+        """
+        spilled = _spilled(producer.machine)
+        if producer.name in self.cast.history.set_back:
+            return [path for path in spilled if _has_pending(producer.machine, path)]
+        return spilled
+
     async def _send_late(self, producer: Actor) -> None:
         """What ``headpond refill send --late`` does."""
         _, token = producer.tokens.get(producer.name, ("", None))
-        for slot in sorted({path.split("/")[1] for path in _spilled(producer.machine)}):
+        for slot in sorted({path.split("/")[1] for path in self._owed(producer)}):
             sent = await send_slot(Path("refill"), slot, token=token, timeout_s=30.0, late=True)
             self.cast.note(f"an operator sends {slot}: {sent.error or 'delivered'}")
 
@@ -281,3 +293,11 @@ class World:
 def _spilled(machine: Machine) -> list[str]:
     """The files in its refill."""
     return [path for path in machine.disk.paths() if path.endswith(".refill")]
+
+
+def _has_pending(machine: Machine, path: str) -> bool:
+    refill = Refill.open(machine.disk, path)
+    try:
+        return any(refill.pending_runs(name) for name in refill.destinations)
+    finally:
+        refill.release()
