@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headpond.broker.settings import Settings
 from headpond.model.errors import BadData, DiskFull
 from headpond.node.data_folder import NODE_FILE, NodeDisk, lock_folder, open_error, open_identity
+from headpond.node.process import run
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.storage.os_disk import OsDisk
 
@@ -61,3 +63,11 @@ def test_a_node_that_was_killed_at_its_first_start_keeps_its_identity_through_a_
     assert open_identity(disk, node="other", now_us=2).node == "n"
     disk.crash()
     assert open_identity(disk, node="other", now_us=3).node == "n"
+
+
+def test_a_node_without_a_cluster_refuses_the_folder_of_a_member(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    with pytest.raises(BadData, match="a cluster's member") as caught:
+        run(Settings(data=str(tmp_path)))
+    assert "--cluster" in caught.value.hint
+    assert [path.name for path in tmp_path.iterdir() if path.name != "LOCK"] == ["cluster"]

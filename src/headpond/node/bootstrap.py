@@ -15,9 +15,8 @@ import msgspec
 from headpond.broker.access.admin_log import AdminLog
 from headpond.broker.access.tokens import Tokens, make_token
 from headpond.broker.settings import Limits
-from headpond.model.errors import BadData
 from headpond.model.grant import ALL
-from headpond.node.data_folder import CLUSTER_FOLDER, lock_folder, open_error, open_identity
+from headpond.node.data_folder import check_no_member, lock_folder, open_error, open_identity
 from headpond.storage.journal import JournalTable, TableState
 from headpond.storage.os_disk import OsDisk
 from headpond.storage.seal import read_seal
@@ -31,12 +30,11 @@ def bootstrap(folder: Path, name: str) -> tuple[str, str]:
     """Creates a token for everything; returns its id and its text. ``DataLocked`` while the node runs."""
     disk = lock_folder(folder)
     try:
-        if CLUSTER_FOLDER in disk.list(""):
-            raise BadData(
-                f"{folder} is the folder of a cluster's member, which changes only with the group's stream",
-                hint="Start the member with --listen 127.0.0.1:7411. While it is active and has no tokens, "
-                "this command asks it for the first one.",
-            )
+        check_no_member(
+            disk,
+            hint="Start the member with --listen 127.0.0.1:7411. While it is active and has no tokens, this "
+            "command asks it for the first one.",
+        )
         now_us = time.time_ns() // 1000
         open_identity(disk, node=uuid.uuid4().hex, now_us=now_us)
         text, made = make_token(ALL, name, lambda: uuid.uuid4().bytes, at_us=now_us, by=BY, expires_us=None)

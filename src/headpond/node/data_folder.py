@@ -102,6 +102,14 @@ def lock_folder(folder: Path) -> NodeDisk:
     return disk
 
 
+def check_no_member(disk: NodeDisk, hint: str) -> None:
+    if CLUSTER_FOLDER in disk.list(""):
+        raise BadData(
+            f"{disk.root} is the folder of a cluster's member, which changes only with the group's stream",
+            hint=hint,
+        )
+
+
 def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
     """Reads the node's identity; an empty folder becomes that of ``node``."""
     if disk.exists(NODE_FILE):

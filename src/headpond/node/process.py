@@ -22,7 +22,7 @@ from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
-from headpond.node.data_folder import NodeDisk, lock_folder, open_error, open_identity
+from headpond.node.data_folder import NodeDisk, check_no_member, lock_folder, open_error, open_identity
 from headpond.node.server import Server, clock_us, now_us
 from headpond.storage.disk import Disk
 
@@ -215,6 +215,9 @@ def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> N
     folder = Path(settings.data).expanduser()
     disk = lock_folder(folder)
     try:
+        check_no_member(
+            disk, hint="Start it with --cluster. Or run a node on a copy of it from which you delete cluster."
+        )
         try:
             core = open_core(disk, settings)
         except OSError as error:
