@@ -150,9 +150,9 @@ class Plan:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing disturbs programs, except delays."""
+        """Whether nothing disturbs programs, except delays; in a group, members may replace each other."""
         weather = any(getattr(self.weather, name) for name in WEATHER)
-        return not (self.faults or self.admins or self.kill_at or weather)
+        return not (self.faults or self.admins or self.kill_at or weather or self.cluster)
 
     @property
     def transit_s(self) -> float:
