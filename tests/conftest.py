@@ -13,6 +13,7 @@ import pytest
 from tests.fire.real_node import RealNode
 
 HERE = Path(__file__).parent
+LONG = ("cluster", "sim", "torture")
 SPARK_S_MAX = 600
 
 # A process that a shell starts in the background ignores Ctrl-C, and so would all its children.
@@ -29,8 +30,10 @@ _numbers = itertools.count()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests on Spark: they share one session, so one process runs all of them.
 
-    A test that starts Spark in a separate process is not marked.
+    A test that starts Spark in a separate process is not marked. Files that take minutes come first, so that no
+    process has one left when the others are done.
     """
+    items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in LONG)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(HERE / "spark"):
             item.add_marker("spark")

@@ -82,7 +82,7 @@ class GroupsInquiry:
         _, groups = await self.read()
         if group not in groups.groups:
             raise GroupNotFound(
-                f"the cluster has no group {group}; it has {', '.join(groups.groups) or 'none'}"
+                f"the cluster has no group {group}; it has {', '.join(sorted(groups.groups)) or 'none'}"
             )
         before = groups.group_of(tenant)
         if before == group:

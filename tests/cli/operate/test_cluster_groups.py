@@ -32,10 +32,12 @@ class Groups:
         self.servers = nats.url
         self.main, self.west = (f"headpond://127.0.0.1:{port}" for port in ports[:2])
         self.http = {"main": f"http://127.0.0.1:{ports[2]}", "west": f"http://127.0.0.1:{ports[3]}"}
-        self.processes = [
-            self._start(folder, group, *places)
-            for group, *places in zip(("main", "west"), ports[:2], ports[2:], strict=True)
-        ]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        for group, url, *places in zip(
+            ("main", "west"), (self.main, self.west), ports[:2], ports[2:], strict=True
+        ):
+            self.processes.append(self._start(folder, group, *places))
+            self._wait_ready(url)  # the first group of a cluster has every tenant
 
     def _start(self, folder: Path, group: str, port: int, http_port: int) -> subprocess.Popen[bytes]:
         words = ["node", "--cluster", self.servers, "--group", group, "--member", "m1"]
@@ -52,9 +54,9 @@ class Groups:
                 [*HEADPOND, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_environment()
             )
 
-    def wait_ready(self) -> None:
+    def _wait_ready(self, url: str) -> None:
         async def connect() -> None:
-            async with headpond.connect(self.main), headpond.connect(self.west):
+            async with headpond.connect(url):
                 pass
 
         until = time.monotonic() + START_S_MAX
@@ -71,7 +73,6 @@ def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
     with NatsCluster(tmp_path_factory.mktemp("nats")) as nats:
         found = Groups(tmp_path_factory.mktemp("groups"), nats)
         try:
-            found.wait_ready()
             yield found
         finally:
             for process in found.processes:
