@@ -48,7 +48,7 @@ def test_a_consumer_that_settles_as_it_goes_gets_everything_in_order(
 def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kind: str, mode: str) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 2) as clients:
-            await fill(clients[0], topic, 60, rows=20)
+            await fill(clients[0], topic, 300, rows=20)
             options = {"kind": kind, "mode": mode, "policy": QUICK}
             async with clients[0].consumer(topic, "s", name="one", **options) as one:  # type: ignore[arg-type]
                 other = clients[1].consumer(topic, "s", name="other", **options)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
                     if kind == "failover":
                         assert (one.active, other.active) == (True, False)
                         assert await other.receive(0.2) is None
-                        assert numbers(await take(one, 60)) == list(range(60))
+                        assert numbers(await take(one, 300)) == list(range(300))
                         return
                     in_hand: set[int] = set()
                     most = 0
@@ -78,7 +78,7 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
 
                     found: tuple[list[int], list[int]] = ([], [])
                     await asyncio.gather(work(one, found[0]), work(other, found[1]))
-                    assert sorted(found[0] + found[1]) == list(range(60)), "each message to one of them"
+                    assert sorted(found[0] + found[1]) == list(range(300)), "each message to one of them"
                     assert found[0], "and some to each"
                     assert found[1]
                     if kind == "key_shared":
