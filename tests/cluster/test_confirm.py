@@ -1,4 +1,4 @@
-"""``confirm = "journal+standby"``: what is acknowledged, a standby has applied at that moment."""
+"""With ``confirm = "journal+standby"`` a standby has applied every change before it is acknowledged."""
 
 from __future__ import annotations
 

@@ -6,8 +6,19 @@ import pytest
 
 from headpond.sim.plan import draw
 from headpond.sim.runner import run_quietly
+from headpond.sim.scenarios import plan_of
 
 SEEDS_EACH = 10
+FOUND = (713, 1026, 1646, 4334, 4490, 4717, 5576, 7010, 7804)
+FOUND_IN_A_GROUP = (2, 318, 375)
+"""Seeds that once failed."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "scenario"), [*((each, None) for each in FOUND), *((each, "cluster") for each in FOUND_IN_A_GROUP)]
+)
+def test_a_seed_that_once_failed_keeps_every_promise(seed: int, scenario: str | None) -> None:
+    assert run_quietly(plan_of(seed, scenario)).violations == []
 
 
 @pytest.mark.parametrize("first", range(0, 200, SEEDS_EACH))

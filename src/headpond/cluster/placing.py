@@ -131,7 +131,7 @@ class GroupsInquiry:
             ) from None
 
     async def _change(self, change: Callable[[GroupMap], GroupMap]) -> int:
-        """Changes the map, whoever else does; returns its revision."""
+        """Changes the map, also while others change it; returns its revision."""
         for _ in range(WRITES_MAX):
             revision, groups = await self.read()
             try:

@@ -121,9 +121,10 @@ class Settler:
 
     def came_again(self, shard: int, spans: list[Span]) -> None:
         """The node delivered entries again: a refusal that made it do so must not reach it once more."""
+        came = RangeSet(spans)
         for at, settle in enumerate(self.unconfirmed):
             if settle.nacked and settle.shard == shard:
-                left = [(entry, delay) for entry, delay in settle.nacked if not within(entry, spans)]
+                left = [(entry, delay) for entry, delay in settle.nacked if entry not in came]
                 self.unconfirmed[at] = msgspec.structs.replace(settle, nacked=left)
 
     def flushed(self) -> asyncio.Future[None]:
@@ -145,10 +146,6 @@ class Settler:
         for _, done in flushes:
             if not done.done():
                 done.set_exception(error.again())
-
-
-def within(entry: int, spans: list[Span]) -> bool:
-    return any(start <= entry < end for start, end in spans)
 
 
 def _count(settle: Settle) -> int:

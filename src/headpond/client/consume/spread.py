@@ -35,9 +35,9 @@ from headpond.wire.control.consuming import Settle
 log = logging.getLogger("headpond.client")
 
 CATCH_UP_S = 1.0
-FLUSH_AGAIN_S = 0.05
 CATCH_UP_IDLE_S = 0.1
 """How long closing waits in all, and for the next one, for copies of settled messages."""
+FLUSH_AGAIN_S = 0.05
 
 MakeIntake = Callable[[Link, bool, "Spread"], NodeIntake]
 """From the link, and whether the topic may be created: only the first node may create it."""
@@ -70,7 +70,7 @@ class Source:
 
     @property
     def fault(self) -> HeadpondError | None:
-        """Why no settlement gets there any more, also if nobody reads and so nobody was told yet."""
+        """Why it takes no settlement any more. Only a reader is told, and perhaps nobody reads."""
         intake = self.intake
         ended = intake.error if intake is not None and not intake.ended_elsewhere else None
         return self.error or ended or self.link.refusal
