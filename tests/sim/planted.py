@@ -132,7 +132,7 @@ STORAGE = [
     PlantedFault(
         "Opening does not replay the commit journal",
         "storage/commit_journal.py",
-        "    found = _write_again(disk, generations)",
+        "    found = _write_again(disk, sorted(int(number) for number in digits if number.isdecimal()))",
         "    found = ReplayReport()",
         ("lost", "batches"),
         (POWER, "shards"),

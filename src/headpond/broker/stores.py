@@ -32,7 +32,7 @@ from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaMismatch
 from headpond.model.names import TopicName
 from headpond.storage.append import Batch
-from headpond.storage.commit_journal import replay
+from headpond.storage.commit_journal import remove_journal, replay
 from headpond.storage.commit_lane import CommitLane, Committer, Write
 from headpond.storage.commit_rounds import WRITE_AGAIN_US, CheckpointWrite, CommitRounds, RoundWrite
 from headpond.storage.disk import Disk, open_salvaged
@@ -84,8 +84,10 @@ class Stores:
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self._closed = False
 
-        self.recovered += replay(disk).lines()
+        replayed = replay(disk)
+        self.recovered += replayed.lines()
         self.seal = read_seal(disk)
+        self.seal.include(replayed.lost)
         self.recovered += self.seal.faults
         self.runs = Runs(disk, self.seal)
         self.recovered += self.runs.recovered
@@ -119,6 +121,8 @@ class Stores:
             )
         self.admin_log = AdminLog(settings.limits.admin_records)
         self.admin_log_journal = self._open_table("admin_log", self.admin_log)
+        if replayed.lost:
+            remove_journal(disk)
         remove_seal(disk)
         self.runs.begin()
 

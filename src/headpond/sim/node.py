@@ -17,7 +17,7 @@ from headpond.storage.memory_disk import MemoryDisk
 
 PORT = 7411
 SMALL_FILES = LogSettings(
-    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=4096
+    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=8192
 )
 """A short run rotates and compacts."""
 

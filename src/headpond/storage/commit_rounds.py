@@ -24,7 +24,9 @@ from functools import partial
 from headpond.storage.append import STATUS_BYTES, Batch
 from headpond.storage.commit_journal import (
     COMMIT_OVERHEAD_BYTES,
+    ROUND_OVERHEAD_BYTES,
     begin_generation,
+    begin_round,
     discard,
     encode_commit,
     retire_generation,
@@ -32,6 +34,7 @@ from headpond.storage.commit_journal import (
 )
 from headpond.storage.commit_lane import CommitLane, Committer
 from headpond.storage.disk import Disk, DiskFile
+from headpond.storage.seal import SealedFile
 
 WRITE_AGAIN_US = 500_000
 """The pause of a lane after a failed write."""
@@ -82,7 +85,7 @@ class CheckpointWrite:
     def run(self, disk: Disk) -> None:
         generation = self.generation
         if self.retires:
-            retire_generation(disk, generation.number, reuse=not generation.broken)
+            retire_generation(disk, generation.number, None if generation.broken else generation.at)
         else:
             self.written_again = sync_generation(disk, generation.number, generation.paths, self.doubtful)
 
@@ -132,6 +135,7 @@ class Checkpoint:
         generation = write.generation
         if error is not None:
             self.resume_us = now_us + WRITE_AGAIN_US
+            generation.broken = generation.broken or write.retires  # it may have its new name
         elif write.retires:
             self.full.remove(generation)
             if not generation.broken:
@@ -163,7 +167,7 @@ class RoundWrite:
 
     def run(self, disk: Disk) -> None:
         """After an ``OSError`` nothing of the round counts, for any log."""
-        number, frames = self.generation.number, []
+        number, files, commits = self.generation.number, [], []
         finishes: list[tuple[CommitLane, Callable[[Disk], None]]] = []
         for lane, write in self.writes:
             try:
@@ -173,9 +177,11 @@ class RoundWrite:
                 continue
             whole = write.whole()
             finishes.append((lane, partial(write.put, whole)))
-            frames.append(encode_commit(number, write.path, write.start, whole))
-        self.bytes = sum(map(len, frames))
-        if frames:
+            commits.append(encode_commit(number, write.path, write.start, whole))
+            files.append(SealedFile(write.path, write.end, write.end_entry))
+        if commits:
+            frames = [begin_round(number, self.generation.at, files, commits), *commits]
+            self.bytes = sum(map(len, frames))
             self.generation.write(disk, frames)
         for lane, finish in finishes:
             try:
@@ -258,7 +264,7 @@ class CommitRounds:
 
     def _have_room(self, lane: CommitLane) -> bool:
         """Whether a generation has room for at least the first lane."""
-        size = _bytes_of(lane)
+        size = ROUND_OVERHEAD_BYTES + _bytes_of(lane)
         if size > self._generation_bytes:
             return False
         if self._active is not None and self._active.at + size > self._active.bytes_max:
@@ -285,7 +291,7 @@ class CommitRounds:
         generation = self._active
         assert generation is not None and self._under_way is None, "no round was planned"
         writes: list[tuple[CommitLane, Batch]] = []
-        room = generation.bytes_max - generation.at
+        room = generation.bytes_max - generation.at - ROUND_OVERHEAD_BYTES
         for lane in self._planned:
             room -= _bytes_of(lane)
             if room < 0:
@@ -351,4 +357,5 @@ class CommitRounds:
 
 def _bytes_of(lane: CommitLane) -> int:
     """The most bytes that a lane takes in the journal."""
-    return int(lane.appender.staged.bytes) + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 256
+    batch = lane.appender.staged
+    return int(batch.bytes) + 2 * STATUS_BYTES + COMMIT_OVERHEAD_BYTES + 2 * len(batch.path.encode())

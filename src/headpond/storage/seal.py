@@ -70,6 +70,10 @@ class Seal:
         self.faults = list(faults)
         """Damage of the seal itself, one line each."""
         self._by_folder: dict[str, list[SealedFile]] = {}
+        self.include(files)
+
+    def include(self, files: Iterable[SealedFile]) -> None:
+        """Adds files whose durable length is known from elsewhere."""
         for file in files:
             self._by_folder.setdefault(file.folder, []).append(file)
 
@@ -78,7 +82,7 @@ class Seal:
 
     def last_in(self, folder: str) -> SealedFile | None:
         """The last file of a log or a journal."""
-        return max(self.files_in(folder), key=lambda file: file.name, default=None)
+        return max(self.files_in(folder), key=lambda file: (file.name, file.bytes), default=None)
 
     def get(self, path: str) -> SealedFile | None:
         folder = path.rpartition("/")[0]
