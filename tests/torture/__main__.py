@@ -20,7 +20,7 @@ from pathlib import Path
 from headpond.sim.history import Batch, Delivered, Read, Settled
 from tests.fire.real_node import NODE
 from tests.torture.cast import PARTS, cast
-from tests.torture.checks import judge, merge_batches
+from tests.torture.checks import judge, with_merged_batches
 from tests.torture.faults import live
 from tests.torture.journal import load
 from tests.torture.machinery import Troupe
@@ -110,7 +110,7 @@ async def perform(troupe: Troupe, seconds: float, failures: int | None) -> None:
 
 def count_and_judge(board: Scoreboard, folder: Path, troupes: list[Troupe]) -> list[str]:
     history = load(folder)
-    merge_batches(history)
+    history = with_merged_batches(history)
     outcomes = Counter(sent.outcome or "unanswered" for sent in history.sent.values())
     board.counts = {
         "messages sent": len(history.sent),

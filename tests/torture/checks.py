@@ -68,15 +68,18 @@ def at_node(history: History, part: Part, node: str) -> tuple[History, Plan]:
     return seen, plan
 
 
-def merge_batches(history: History) -> None:
+def with_merged_batches(history: History) -> History:
     """A batch that a driver repeats after a crash is one: its last rows count."""
     batches: dict[tuple[str, int], Batch] = {}
     for batch in history.of(Batch):
         before = batches.get((batch.writer, batch.number))
         batch.committed |= before is not None and before.committed
         batches[batch.writer, batch.number] = batch
-    others = [event for event in history.events if not isinstance(event, Batch)]
-    history.events = [*others, *batches.values()]
+    merged = History(lines=history.lines)
+    others = (event for event in history.events if not isinstance(event, Batch))
+    for event in (*others, *batches.values()):
+        merged.add(event)
+    return merged
 
 
 def check_answers(history: History, part: Part) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headpond.wire.control.ledger import LedgerInfo
 
@@ -184,6 +184,7 @@ class History:
     """The trace: what happened, in order, in words."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
     """By value: every value is sent once by a program."""
+    _by_kind: dict[type, list[Any]] = field(default_factory=dict)
 
     @property
     def deliveries(self) -> int:
@@ -209,7 +210,7 @@ class History:
         return {event.subscription for event in self.of(Seek)}
 
     def of(self, kind: type[Event]) -> Iterator[Event]:
-        return (event for event in self.events if isinstance(event, kind))
+        return iter(self._by_kind.get(kind, ()))
 
     def note(self, at_s: float, text: str) -> None:
         self.lines.append(f"{at_s:10.4f} {text}")
@@ -221,5 +222,6 @@ class History:
 
     def add(self, event: object) -> None:
         self.events.append(event)
+        self._by_kind.setdefault(type(event), []).append(event)
         if isinstance(event, Sent):
             self.sent[event.value] = event

@@ -55,6 +55,7 @@ class Outcome:
 def run(plan: Plan) -> Outcome:
     """Runs a plan to its end."""
     gc.disable()  # what it collects, and when, would differ from run to run
+    gc.freeze()  # the collection at the end need not look at what was there before
     world = World(plan)
     try:
         return _run(world)
@@ -64,6 +65,7 @@ def run(plan: Plan) -> Outcome:
             world.cast.loop.close()  # programs close their clients, and nothing awaits that
             gc.collect()
         sys.unraisablehook = hook
+        gc.unfreeze()
         gc.enable()
 
 

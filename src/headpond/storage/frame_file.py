@@ -48,6 +48,7 @@ FILE_TYPES = frozenset(range(FrameType.TITLE, FrameType.INDEX + 1))
 """The types that files hold; a search ignores the types of the wire protocol."""
 _FILE_TYPES_AND_END = FILE_TYPES | {0}
 _SIZE = struct.Struct("<I")
+_ZEROS = bytes(PAGE_BYTES)
 
 _CHECKED_BYTES_MAX = 256 * 1024 * 1024
 _CHECKED_COUNT_MAX = 100_000
@@ -145,9 +146,11 @@ def _last_nonzero(file: DiskFile, end: int) -> int:
     """One past the last byte before ``end`` that is not zero."""
     while end > 0:
         start = max(0, end - CHUNK_BYTES)
-        rest = file.read_at(start, end - start).rstrip(b"\0")
-        if rest:
-            return start + len(rest)
+        data = file.read_at(start, end - start)
+        for at in range((len(data) - 1) // PAGE_BYTES * PAGE_BYTES, -1, -PAGE_BYTES):
+            page = data[at : at + PAGE_BYTES]
+            if page != _ZEROS[: len(page)]:  # much faster than stripping all of them
+                return start + at + len(page.rstrip(b"\0"))
         end = start
     return 0
 
