@@ -56,17 +56,23 @@ def run(plan: Plan) -> Outcome:
     """Runs a plan to its end."""
     gc.disable()  # what it collects, and when, would differ from run to run
     gc.freeze()  # the collection at the end need not look at what was there before
-    world = World(plan)
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        return _run(world)
-    finally:
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-            world.cast.loop.close()  # programs close their clients, and nothing awaits that
-            gc.collect()
+            outcome = _run_and_close(World(plan))
+            gc.collect()  # the world, and programs that close their clients, which nothing awaits
+        return outcome
+    finally:
         sys.unraisablehook = hook
         gc.unfreeze()
         gc.enable()
+
+
+def _run_and_close(world: World) -> Outcome:
+    try:
+        return _run(world)
+    finally:
+        world.cast.loop.close()
 
 
 def _run(world: World) -> Outcome:
