@@ -38,7 +38,7 @@ def _check(history: History, plan: SubscriptionPlan) -> Iterator[str]:
         if (
             before is not None
             and event.consumer != before.consumer
-            and event.connected_starts == before.connected_starts
+            and before.connected_starts == event.connected_starts == event.node_starts
             and event.at_s < before.at_s + margin_s
             and event.at_s < last_s[before.consumer, before.life]
         ):
