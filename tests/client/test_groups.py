@@ -52,6 +52,26 @@ def test_a_client_of_several_addresses_follows_too(tmp_path: Path) -> None:
     with_two_groups(tmp_path, scenario)
 
 
+def test_the_addresses_of_a_group_are_one_node_to_a_consumer(tmp_path: Path) -> None:
+    """Its entries are the same at all of them, so ranges of entries can be settled."""
+
+    async def scenario(groups: TwoGroups) -> None:
+        url = f"{groups.url},127.0.0.1:1"
+        for topic in ("plain", WEST):
+            async with (
+                headpond.connect(url) as client,
+                client.consumer(topic, "s") as consumer,
+                client.producer(topic) as producer,
+            ):
+                await producer.send(b"1")
+                assert await consumer.receive(10) is not None
+                await consumer.ack_range(0, 0, 0)
+                await consumer.flush()
+                assert (await client.admin.show_subscription(topic, "s")).settled == 1
+
+    with_two_groups(tmp_path, scenario)
+
+
 def test_administration_of_topics_subscriptions_and_places_follows(tmp_path: Path) -> None:
     async def scenario(groups: TwoGroups) -> None:
         async with headpond.connect(groups.url) as client:

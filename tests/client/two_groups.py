@@ -41,7 +41,7 @@ class TwoGroups:
         folder = self.folder / group
         folder.mkdir(exist_ok=True)
         listen = self.urls[group].removeprefix("headpond://") if group in self.urls else "127.0.0.1:0"
-        settings = Settings(data=str(folder), listen=listen)
+        settings = Settings(data=str(folder), listen=listen, cluster="nats://none", group=group)
         disk = NodeDisk(folder)
         core = NodeCore(
             disk,

@@ -193,6 +193,7 @@ class NodeCore:
             software=self.context.software,
             window_bytes_max=settings.limits.window_bytes,
             successor=settings.successor,
+            group=settings.group if settings.cluster else "",
             greet=partial(self._greet, connection),
         )
         session = Session(connection, side, take_ack, heard_us=self.sessions.note_call())

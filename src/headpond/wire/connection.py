@@ -153,12 +153,13 @@ class NodeSide(_Side):
         software: str,
         window_bytes_max: int,
         successor: str = "",
+        group: str = "",
         greet: Callable[[Hello], None] = lambda hello: None,
     ) -> None:
         """``greet`` raises an error to refuse a client, which gets that error instead of WELCOME."""
         super().__init__({FrameType.HELLO: CONTROL_BYTES_MAX}, FROM_CLIENT)
         limits = (SEGMENT_BYTES_MAX, CONTROL_BYTES_MAX, window_bytes_max)
-        self._welcome = Welcome(PROTOCOL_VERSION, node, software, *limits, successor)
+        self._welcome = Welcome(PROTOCOL_VERSION, node, software, *limits, successor, group)
         self._greet = greet
 
     def _on_greeting(self, message: Control) -> Event | None:

@@ -61,7 +61,7 @@ class Consumer(AsyncScope):
         """Prepares to read these services, whatever was read before."""
         self._links = links
         self._gate, self._shelf = OrderGate(monotonic), Shelf(self)
-        if len(links) == 1 and not links[0].dialling.may_change:
+        if len(links) == 1 and not links[0].may_change:
             self.core = self._new_intake(links[0], self._options.create, None)
         else:
             create, dedup = self._options.create, self._options.dedup
@@ -93,7 +93,8 @@ class Consumer(AsyncScope):
         return self
 
     async def _open_at(self, link: Link) -> None:
-        if self.core.used or link is not self._links[0]:
+        needs_spread = len(self._links) > 1 or link.may_change
+        if self.core.used or link is not self._links[0] or needs_spread != isinstance(self.core, Spread):
             self._connect([link, *self._links[1:]])
         await self.core.open()
 

@@ -166,6 +166,12 @@ class Link:
         """With TLS: the certificate of the node that answers now."""
         return self._connection.certificate if self._connection is not None else None
 
+    @property
+    def may_change(self) -> bool:
+        """Whether another node may come to answer; the members of a group are one node."""
+        grouped = self.welcome is not None and bool(self.welcome.group)
+        return self.dialling.may_change and not grouped
+
     async def open(self, *, wait: bool = True) -> None:
         """Connects. Without ``wait`` a node that is away is no error: the link keeps trying."""
         self._loop = asyncio.get_running_loop()

@@ -38,6 +38,8 @@ class Welcome(Control, frozen=True):
     """Bytes of unacknowledged segments after which the node stops reading from a connection."""
     successor: Text = ""
     """The URL of the node that replaces it when it stops, if it names one."""
+    group: Text = ""
+    """In a cluster, the group of nodes with the same content: to a client, they are one node."""
 
 
 class Error(Control, frozen=True):
