@@ -84,3 +84,10 @@ def test_an_error_names_the_variable(name: str, text: str) -> None:
 def test_an_error_names_the_key_if_an_option_gave_the_value() -> None:
     with pytest.raises(BadConfig, match=r"^listen = 'there'"):
         Settings.load(None, {"listen": "there"}, {"HEADPOND_LISTEN": "127.0.0.1:7411"})
+
+
+def test_a_stream_that_would_always_be_too_full_is_refused() -> None:
+    small = {"cluster": "nats://a", "stream_bytes": 2**26}
+    with pytest.raises(BadConfig, match=r"stream_bytes = 67,108,864 .* refuse every message"):
+        Settings.load(None, small, {})
+    assert Settings.load(None, {**small, "limits": {"free_bytes_min": 2**20}}, {}).stream_bytes == 2**26

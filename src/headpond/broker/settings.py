@@ -256,6 +256,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             except BadURL as error:
                 hint = "For example node.example.com."
                 raise BadConfig(f"{named['http_names']}: {error.message}", hint=hint) from error
+        if self.cluster and self.stream_bytes < 2 * self.limits.free_bytes_min:
+            raise BadConfig(
+                f"{named['stream_bytes']} = {self.stream_bytes:,} is less than twice limits.free_bytes_min "
+                f"({self.limits.free_bytes_min:,}): the node would refuse every message",
+                hint="A group keeps up to 30 % of its stream, and needs free_bytes_min of the rest.",
+            )
         if not self.tls_cert and (self.tls_key or self.tls_client_ca):
             raise BadConfig(f"{named['tls_key']} and {named['tls_client_ca']} need a {named['tls_cert']}")
 
