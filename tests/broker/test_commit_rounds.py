@@ -131,6 +131,32 @@ def test_a_node_that_stopped_in_good_order_leaves_no_commit_journal_behind() -> 
     node.cut()
 
 
+@pytest.mark.parametrize("operation", ["preallocate", "create"])
+def test_a_round_for_which_there_was_no_room_holds_up_nothing(operation: Operation) -> None:
+    """No log could reserve room, or the journal got no file; then the logs begin files of the same names."""
+    node = BusyNode(shards=2)
+    node.send(b"no segment at all")  # refused for good: recorded, without an entry
+    node.shell.work_all()
+    assert node.answers() == ["rejected"] * 2
+    node.stored = [1] * 2
+    large = segment_body([b"more than there is reserved" * 40])
+    node.disk.fail_next(operation, errno.ENOSPC, 2)
+    node.disk.fail_next("write", errno.ENOSPC, 2, "topics/")
+    node.send(large)
+    node.shell.work_all()
+    assert node.answers() == ["rejected"] * 2
+    node.disk.fail_never()
+    for _ in range(3):
+        node.shell.wait(PAUSE_US)
+        node.send(large)
+        node.shell.work_all()
+        node.answers()
+    assert node.stored == [4] * 2
+    node.disk.crash(keep="none")
+    node._open()
+    assert [(shard.entry_next, shard.damaged) for shard in node.shard_list()] == [(3, [])] * 2
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_file_in_the_journal_is_not_replaced_before_the_journal_is_done_with_it(*, stopped: bool) -> None:
     """A log file without entries is followed by one of the same name; a replay must not write into that."""

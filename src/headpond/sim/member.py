@@ -29,7 +29,9 @@ class SimMember(SimNode):
     def __init__(self, machine: Machine, group: SimGroup) -> None:
         super().__init__(machine)
         confirm = "journal+standby" if group.standby_confirms else "journal"
-        self.settings = msgspec.structs.replace(self.settings, cluster="nats://sim", member=machine.name, confirm=confirm)
+        self.settings = msgspec.structs.replace(
+            self.settings, cluster="nats://sim", member=machine.name, confirm=confirm
+        )
         self._group = group
         self.life: MemberLife | None = None
         self._stopped = asyncio.Event()

@@ -114,6 +114,16 @@ class Checkpoint:
         self.busy = False
         self._suspect = suspect
 
+    def add(self, generation: Generation) -> None:
+        """A generation that takes no more commits."""
+        if generation.at == 0 and not generation.broken:  # it has no file
+            self.spares += [] if generation.spare is None else [generation.spare]
+            return
+        if generation.at == 0:  # it has no commits, and perhaps no file
+            generation.paths.clear()
+            generation.synced = True
+        self.full.append(generation)
+
     def due(self, now_us: int) -> bool:
         if self.busy or not self.full or self.resume_us > now_us:
             return False
@@ -281,9 +291,9 @@ class CommitRounds:
         if self._under_way is not None:
             self._close_wanted = True
         elif self._active is not None:
-            self._active.close()
-            self.checkpoint.full.append(self._active)
-            self._active = None
+            generation, self._active = self._active, None
+            generation.close()
+            self.checkpoint.add(generation)
 
     # --- writing ------------------------------------------------------------------------------------
 
@@ -311,8 +321,9 @@ class CommitRounds:
         self._under_way = None
         self.checkpoint.ended(self)
         generation = write.generation
-        generation.at += write.bytes
-        if error is not None:
+        if error is None:
+            generation.at += write.bytes
+        else:
             generation.broken = True
         if error is not None or self._close_wanted:
             self._close_wanted = False
