@@ -139,7 +139,8 @@ class Consumer(ScopeTwin[AsyncConsumer]):
             consumer.record(core.settler.ack, what, rows)
         if not self._sending:
             self._sending = True
-            self._background.soon(lambda: self._background.loop.call_later(core.settle_after_s, self._send))
+            loop = self._background.loop
+            self._background.soon(lambda: loop.call_later(core.settle_after_s, self._send), hurry=False)
 
     def _send(self) -> None:
         self._sending = False  # before the settlements are taken: a later one begins the next round

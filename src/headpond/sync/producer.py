@@ -149,7 +149,9 @@ class Producer(ScopeTwin[AsyncProducer]):
         ttl: float | None = None,
     ) -> Receipt:
         """Sends a message; returns its receipt once it is stored or spilled, or raises the refusal."""
-        while True:
+        if not self._background.shared:
+            return self._background.run(self._twin.send(value, key=key, id=id, headers=headers, ttl=ttl))
+        while True:  # rows of several threads share segments
             try:
                 return self.post(value, key=key, id=id, headers=headers, ttl=ttl).result()
             except BufferFull:
