@@ -1,7 +1,8 @@
 """The node's shell: sockets, worker threads and timers around the core.
 
 It makes no decisions: it passes bytes to the core and carries out the core's effects in order. Writes, syncs
-and reads of files run in worker threads.
+and reads of files run in worker threads. A short write that is alone runs on the loop, if the disk is fast: a
+thread would take longer to wake up, and to wake the loop, than the write takes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
 from headpond.node.links.links import Peers
 from headpond.node.memory_transport import MemoryTransport, connect_in_memory
+from headpond.storage.append import Batch
 from headpond.storage.commit_lane import Committer, Write
 from headpond.storage.disk import MeasuredDisk, is_disk_full
 from headpond.storage.log.read import ReadResult
@@ -49,6 +51,11 @@ MEASURE_S = 1.0
 """How often the free room of the disk is measured while nothing is written."""
 MEASURE_FULL_S = 0.1
 """The same while the disk is full, and after writes."""
+HERE_BYTES_MAX = 32 * 1024
+HERE_S_MAX = 0.001
+"""A write runs on the loop if it is no longer, and the last ones took no longer on average."""
+HERE_SHARE = 0.2
+"""What one write counts in that average."""
 LEAVE_TURNS = 500
 """For how many turns, of a millisecond each, a stopping node waits until its connections have ended."""
 
@@ -118,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
             self.frame_s = self.heard_s
         if held_bytes != self.partial_bytes:
             self._server.count_partial(self, held_bytes)
-        self._server.drain()
+        self._server.drain_soon()
         self._server.check_window(self)
 
     def take(self, *events: Frame | Control | LocalRequest) -> None:
@@ -170,6 +177,11 @@ class Server:
         self._paused: dict[ClientConnection, None] = {}
         self._numbers = 0
         self._writing = 0
+        self._write_s = HERE_S_MAX
+        """How long a write took, on average."""
+        self._here: tuple[Committer, Batch] | None = None
+        """The write that runs on the loop."""
+        self._draining = False
         self._partial_bytes = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -359,12 +371,25 @@ class Server:
 
     # --- effects ------------------------------------------------------------------------------------
 
+    def drain_soon(self) -> None:
+        """Carries out the effects of the core when every connection that has bytes now has been read."""
+        if not self._draining:
+            self._draining = True
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._draining = False
+        self.drain()
+
     def drain(self) -> None:
         """Carries out the effects of the core."""
         if self._closed or not self._certain():  # a thread closes the files
             return
-        for effect in self.core.effects():
-            self._do(effect)
+        effects = self.core.effects()
+        while effects:
+            for effect in effects:
+                self._do(effect)
+            effects = [] if self._here is None else self._write_here(*self._here)
         self._set_timer()
 
     def _do(self, effect: Effect) -> None:
@@ -375,9 +400,12 @@ class Server:
             self._writing += 1
             self._quiet.clear()
             if self._disk.ordered and effect.lane is not self.core.stores.long_work:
-                self._run_write(effect.lane, write)  # it writes to memory; nothing waits for a sync
+                # It writes to memory; nothing waits for a sync.
+                self._run_write(effect.lane, write, time.monotonic())
+            elif isinstance(write, Batch) and self._may_write_here(write):
+                self._here = effect.lane, write
             else:
-                self._writers.submit(self._run_write, effect.lane, write)
+                self._writers.submit(self._run_write, effect.lane, write, time.monotonic())
         elif isinstance(effect, Fetch):
             log = self.core.log_of(effect)
             if log is None:
@@ -423,9 +451,30 @@ class Server:
         if self._paused:
             self._resume_reading()
 
-    # --- worker threads -----------------------------------------------------------------------------
+    # --- writes -------------------------------------------------------------------------------------
 
-    def _run_write(self, lane: Committer, write: Write) -> None:
+    def _may_write_here(self, write: Batch) -> bool:
+        alone = self._writing == 1 and self._here is None
+        short = write.bytes <= HERE_BYTES_MAX and not (write.creates or write.reserve_to or write.removals)
+        return alone and short and self._write_s < HERE_S_MAX
+
+    def _write_here(self, lane: Committer, write: Batch) -> list[Effect]:
+        """Runs a write on the loop; returns the effects of its end."""
+        self._here = None
+        self.core.context.counters["writes_on_loop"] += 1
+        began_s = time.monotonic()
+        self._wrote(lane, write, began_s, self._try_write(lane, write))
+        return self.core.effects()
+
+    def _run_write(self, lane: Committer, write: Write, began_s: float) -> None:
+        """In a worker thread; ``began_s``: when it was given to it."""
+        error = self._try_write(lane, write)
+        if error is None:
+            self._disk.when_durable(partial(self._report_write, lane, write, began_s))
+        else:
+            self._report_write(lane, write, began_s, error)
+
+    def _try_write(self, lane: Committer, write: Write) -> OSError | None:
         error: OSError | None = None
         try:
             write.run(self._disk)
@@ -435,21 +484,23 @@ class Server:
             logger.exception("writing %s failed", lane.name)
             error = OSError(errno.EIO, f"internal fault: {failure}")
         self._disk.measure(MEASURE_FULL_S)
-        if error is None:
-            self._disk.when_durable(partial(self._report_write, lane, write))
-        else:
-            self._report_write(lane, write, error)
+        return error
 
-    def _report_write(self, lane: Committer, write: Write, error: OSError | None) -> None:
-        self._loop.call_soon_threadsafe(self._wrote, lane, write, error)
+    def _report_write(self, lane: Committer, write: Write, began_s: float, error: OSError | None) -> None:
+        self._loop.call_soon_threadsafe(self._write_ended, lane, write, began_s, error)
 
-    def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
+    def _write_ended(self, lane: Committer, write: Write, began_s: float, error: OSError | None) -> None:
+        self._wrote(lane, write, began_s, error)
+        self.drain()
+
+    def _wrote(self, lane: Committer, write: Write, began_s: float, error: OSError | None) -> None:
         self._writing -= 1
+        if isinstance(write, Batch):
+            self._write_s += HERE_SHARE * (time.monotonic() - began_s - self._write_s)
         known = error is not None and is_disk_full(error) and self.core.watermark.lack() is not None
         if error is not None and not known:  # the watermark logs a full disk once
             logger.error("cannot write %s: %s; the node refuses what it had not acknowledged", lane.name, error)
         self.core.wrote(lane, write, error)
-        self.drain()
         if self._paused:
             self._resume_reading()
         if not self._writing:
