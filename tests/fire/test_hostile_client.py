@@ -27,7 +27,7 @@ from headpond.wire.control.operation import Control
 from headpond.wire.control.producing import Ack, AckItem, BlockEnd, Hole
 from headpond.wire.control.status import ShowNode
 from headpond.wire.frame import HEADER, FrameType, encode
-from headpond.wire.plain.segment import HEADER as SEGMENT_HEADER
+from headpond.wire.plain.few_rows import HEADER as SEGMENT_HEADER
 from tests.fire.good_pair import GoodPair
 from tests.fire.raw_client import RawClient, segment_body, segment_frame, title_frame
 from tests.fire.real_node import RealNode, wait_until

@@ -121,8 +121,11 @@ class Encoder(Protocol):
     @property
     def typed(self) -> bool: ...
 
-    def encode(self, rows: pa.RecordBatch) -> tuple[bytes, Any]:
-        """The next segment's frame, and the data for a snapshot at it. A fault changes nothing."""
+    def encode(self, rows: pa.RecordBatch | bytes) -> tuple[bytes, Any]:
+        """The next segment's frame, and the data for a snapshot at it. A fault changes nothing.
+
+        The rows of a plain topic may be a segment already.
+        """
 
     def snapshot(self, redundants: Sequence[Any]) -> bytes:
         """The SNAPSHOT frame at the first of ``redundants``, which are those up to the last segment."""
@@ -136,8 +139,8 @@ class PlainEncoder:
         self.last_segment = first_segment - 1
         self._shard = shard
 
-    def encode(self, rows: pa.RecordBatch) -> tuple[bytes, None]:
-        body = encode_plain(rows)
+    def encode(self, rows: pa.RecordBatch | bytes) -> tuple[bytes, None]:
+        body = rows if isinstance(rows, bytes) else encode_plain(rows)
         self.last_segment += 1
         return encode(FrameType.SEGMENT, body, shard=self._shard, segment=self.last_segment), None
 
@@ -158,7 +161,7 @@ class TypedEncoder:
     def last_segment(self) -> int:
         return self._encoder.last_segment
 
-    def encode(self, rows: pa.RecordBatch) -> tuple[bytes, Any]:
+    def encode(self, rows: pa.RecordBatch | bytes) -> tuple[bytes, Any]:
         segment, redundant = self._encoder.encode(to_rows(rows, self._topic_schema))
         number = segment.key.segment
         return encode(FrameType.SEGMENT, segment.body, shard=self._shard, segment=number), redundant

@@ -105,14 +105,14 @@ class Keeper:
 
     # --- in -----------------------------------------------------------------------------------------
 
-    def send(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
-        """Gives rows to the present block. Rows at fault raise, and nothing is sent."""
+    def send(self, promise: SegmentPromise, rows: pa.RecordBatch | bytes, now: float) -> None:
+        """Gives rows, or a plain segment of them, to the present block. Rows at fault raise, unsent."""
         current = self.current
         if now >= self._rotate_at or current.bytes_put >= self._bytes_due or current.spills.count:
             self._rotate_if_due(now)
             current = self.current
         if promise.shard is None and current.shards is not None:
-            self._send_parts(promise, rows, now)
+            self._send_parts(promise, decode_plain(rows) if isinstance(rows, bytes) else rows, now)
         else:
             current.send(promise, rows, now)
 

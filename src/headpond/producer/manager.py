@@ -128,7 +128,7 @@ class Manager:
 
     # --- in -----------------------------------------------------------------------------------------
 
-    def send(self, promise: SegmentPromise, rows: pa.RecordBatch, now: float) -> None:
+    def send(self, promise: SegmentPromise, rows: pa.RecordBatch | bytes, now: float) -> None:
         """Encodes rows for every destination and numbers them. Rows at fault raise, and nothing is sent."""
         assert not self.closing, "a manager that closes takes nothing"
         shard = promise.shard or 0

@@ -14,12 +14,11 @@ from headpond.storage.log.rewrite import _without
 from headpond.wire.expiry import expiries_us, with_ttl
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.few_rows import HEADER, HEADER_BYTES
 from headpond.wire.plain.ipc import unfolded_bytes
 from headpond.wire.plain.segment import (
     FORM_FOLDED,
     FORM_IPC,
-    HEADER,
-    HEADER_BYTES,
     UNFOLDED_BYTES_MAX,
     check_state_rows,
     decode_plain,

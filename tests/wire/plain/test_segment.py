@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from headpond.model.errors import BadRequest, BadSegment, SchemaMismatch, SegmentTooLarge
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import PLAIN_SCHEMA, rows_to_batch, table_to_batches
+from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE, HEADER
 from headpond.wire.plain.segment import (
-    BARE_BYTES_MAX,
     FOLD_BYTES_MIN,
-    FORM_BARE,
     FORM_FOLDED,
     FORM_IPC,
-    HEADER,
     decode_plain,
     encode_plain,
 )

@@ -19,6 +19,7 @@ from headpond.client.produce.values import TypedValues
 from headpond.model.errors import BadRequest, HeadpondError, KeyMissing, SegmentTooLarge, ValueMissing
 from headpond.producer.encoder import NoSharder, Sharder
 from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.few_rows import encode_few
 
 ROW_BYTES = 48
 """The most that a row costs in a segment besides its text: offsets, time, a share of the headers' offsets."""
@@ -45,15 +46,16 @@ class RowParcel(Parcel):
         self.ids: dict[int, str] = {}
         self.headers: dict[int, Mapping[str, str]] = {}
 
-    def to_batch(self, typed: TypedValues | None) -> pa.RecordBatch:
-        """The rows as columns; the parcel drops them, also if they cannot be columns."""
+    def encode(self, typed: TypedValues | None) -> pa.RecordBatch | bytes:
+        """The rows as columns, or a few of them as a segment; the parcel drops them, also those at fault."""
         rows = self.rows
-        make = rows_to_batch if typed is None else typed.to_batch
         values, sent_at_us, self.values, self.sent_at_us = self.values, self.sent_at_us, [], []
-        if not self.keys and not self.ids and not self.headers:
-            return make(values, None, None, None, sent_at_us)
         keys, ids, headers, self.keys, self.ids, self.headers = self.keys, self.ids, self.headers, {}, {}, {}
-        return make(values, _column(keys, rows), _column(ids, rows), _column(headers, rows), sent_at_us)
+        columns = (_column(keys, rows), _column(ids, rows)) if keys or ids else (None, None)
+        if typed is None and not headers and (segment := encode_few(values, *columns, sent_at_us)) is not None:
+            return segment
+        make = rows_to_batch if typed is None else typed.to_batch
+        return make(values, *columns, _column(headers, rows), sent_at_us)
 
 
 class Batcher:

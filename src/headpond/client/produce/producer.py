@@ -364,7 +364,7 @@ class Producer(AsyncScope):
             parcel = sealed.popleft()
             self._outstanding.add(parcel, len(self._links))
             try:
-                run.keeper.send(parcel, parcel.to_batch(batcher.typed), time.monotonic())
+                run.keeper.send(parcel, parcel.encode(batcher.typed), time.monotonic())
             except HeadpondError as error:
                 parcel.finish(Fate(Outcome.REJECTED, self._links[0].service, error=error))
         run.carry()

@@ -2,7 +2,8 @@
 
 In reading order::
 
-    columns  the schema, and batches made from rows or from a user's table
-    ipc      checks of an Arrow IPC message's metadata, before its body is read
-    segment  encoding and decoding
+    columns   the schema, and batches made from rows or from a user's table
+    ipc       checks of an Arrow IPC message's metadata, before its body is read
+    few_rows  a few rows, such as a message that is sent by itself, without Arrow
+    segment   encoding and decoding
 """

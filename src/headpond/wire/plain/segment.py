@@ -37,14 +37,12 @@ import pyarrow.compute as pc
 from headpond.model.errors import BadSegment, KeyMissing, SchemaMismatch, SegmentTooLarge, ValueMissing
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.plain.columns import NAMES, SCHEMAS, TYPES, check_sent_at
+from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE, HEADER, HEADER_BYTES, count_few
 from headpond.wire.plain.ipc import check_unfolded, fold, is_worth_folding, record_batch_claims, unfold
 
 FORM_IPC: Final = 1
-FORM_BARE: Final = 2
 FORM_FOLDED: Final = 7
 
-BARE_BYTES_MAX = 8 * 1024
-"""Above this size IPC's metadata is under 8 %, and both forms take the same time."""
 BARE_ROWS_MAX = 512
 FOLD_BYTES_MIN = 16 * 1024
 """Below this size folding saves little: a few hundred bytes are metadata."""
@@ -55,9 +53,6 @@ UNFOLDED_BYTES_MAX = SEGMENT_BYTES_MAX * 9 // 8
 which may add a bitmap to a column."""
 TAKEN_BYTES_MAX = SEGMENT_BYTES_MAX + 4096
 """The rows of a segment that a node accepts, with Arrow's padding between buffers."""
-
-HEADER = struct.Struct("<BBBBI")
-HEADER_BYTES = HEADER.size
 
 _HEADERS, _SENT_AT = 3, 4
 _COLUMNS: Final = [[index for index in range(_SENT_AT) if mask >> index & 1] for mask in range(32)]
@@ -237,6 +232,8 @@ def check_state_rows(data: bytes, *, state: bool, message_bytes_max: int | None 
 
     Rows of a state topic have a key; those of others have a value. No value exceeds ``message_bytes_max``.
     """
+    if few := count_few(data, state=state, value_bytes_max=message_bytes_max):
+        return few
     batch = decode_plain(data)
     if batch.nbytes > TAKEN_BYTES_MAX:
         raise SegmentTooLarge(f"rows of {batch.nbytes:,} bytes; a segment holds {SEGMENT_BYTES_MAX:,}")
