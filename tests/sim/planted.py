@@ -309,8 +309,8 @@ BROKER = [
         "broker/ingest/ingest.py",
         "        if first_entry is not None and first_entry < shard.log.entry_durable:",
         "        if first_entry is not None:",
-        ("lost",),
-        ("cut power at a point|kill node at a point", "reset|cut"),
+        ("lost", "batches"),
+        (POWER, BROKEN, "slow disk"),
     ),
     PlantedFault(
         "A number that came with other content is taken as a duplicate",
