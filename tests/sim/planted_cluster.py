@@ -62,7 +62,7 @@ CLUSTER = [
         "cluster/active.py",
         "        return not self.ended.done() and self._loop.time() - self._proven_s < CERTAIN_S",
         "        return True",
-        (*LOST, "hands", "apart", "turns", "lease", "fenced", "keys", "order"),
+        ("replaced",),
     ),
     PlantedFault(
         "A new member takes the copy of a folder for the end of the stream",

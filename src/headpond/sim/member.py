@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from headpond.broker.core import NodeCore
+from headpond.broker.effects import Effect, Send
 from headpond.cluster.active import Active
 from headpond.cluster.copy import LOCAL
 from headpond.cluster.records import ActiveMember
@@ -19,8 +20,26 @@ from headpond.node.server import Server
 from headpond.sim.jetstream import SimJournal, Stream
 from headpond.sim.node import SimNode, SimServer
 from headpond.sim.process import Machine, Process
+from headpond.wire.frame import FrameType
 
 MEMBERS = "abc"
+
+
+class MemberServer(SimServer):
+    """Notes what it sends to clients after another member has begun to serve them."""
+
+    group: SimGroup
+    number: int
+    """Of the times that a member began to serve."""
+
+    def _do(self, effect: Effect) -> None:
+        if (
+            isinstance(effect, Send)
+            and self.number < self.group.starts
+            and effect.parts[0][0] != FrameType.PING
+        ):
+            self.group.answers.append(f"{self.process} answers, though another member serves")
+        super()._do(effect)
 
 
 class SimMember(SimNode):
@@ -76,10 +95,11 @@ class SimMember(SimNode):
     def _new_server(
         self, process: Process, disk: ReplicatedDisk, core: NodeCore, certain: Callable[[], bool]
     ) -> Server:
-        server = SimServer(disk, core, self.settings, threads=process.executor, certain=certain)
+        server = MemberServer(disk, core, self.settings, threads=process.executor, certain=certain)
         server.process = process
         self.server = server
         self._group.starts += 1
+        server.group, server.number = self._group, self._group.starts
         return server
 
     def compare_recoveries(self) -> None:
@@ -104,6 +124,8 @@ class SimGroup:
         self.members = [SimMember(machine, self) for machine in machines]
         self.starts = 0
         """How often a member began to serve."""
+        self.answers: list[str] = []
+        """Of members that were replaced: they must answer nobody."""
         self.failures: list[str] = []
         """Lives that ended with an exception that no operator expects."""
         places = ",".join(member.url.removeprefix("headpond://") for member in self.members)

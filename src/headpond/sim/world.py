@@ -91,6 +91,7 @@ def _run(world: World) -> Outcome:
     outcome.violations += [f"unhandled: {task.exception()!r}" for task in ended if task.exception()]
     outcome.violations += [f"recovered: {each}" for node in cast.hosts for each in node.recoveries]
     outcome.violations += [f"unhandled: {each}" for group in cast.groups.values() for each in group.failures]
+    outcome.violations += [f"replaced: {each}" for group in cast.groups.values() for each in group.answers[:1]]
     outcome.violations += [f"limits: {each}" for each in world.excesses]
     if not outcome.violations:
         outcome.violations = [
