@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headpond.sim.history import Batch, Delivered, Read, Settled
 from tests.fire.real_node import NODE
-from tests.torture.cast import PARTS, cast
+from tests.torture.cast import CLUSTER, PARTS, cast
 from tests.torture.checks import judge, with_merged_batches
 from tests.torture.faults import live
 from tests.torture.journal import load
@@ -71,7 +71,7 @@ async def run(folder: Path, given: argparse.Namespace) -> Scoreboard:
         asyncio.create_task(perform(troupe, 60 * given.minutes, given.failures)) for troupe in troupes
     ]
     try:
-        await asyncio.wait(performing)
+        await asyncio.wait(performing, return_when=asyncio.FIRST_EXCEPTION)
     finally:
         progress.cancel()
         for troupe in troupes:
@@ -79,7 +79,8 @@ async def run(folder: Path, given: argparse.Namespace) -> Scoreboard:
     for troupe, performed in zip(troupes, performing, strict=True):
         board.faults += troupe.faults
         board.violations += troupe.violations
-        performed.result()
+        if performed.done():
+            performed.result()
     board.violations += count_and_judge(board, folder, troupes)
     for troupe in troupes:
         troupe.unmount(folder / "kept" if board.violations else None)
@@ -153,7 +154,7 @@ def main() -> int:
     parser.add_argument("--failures", type=int, help="of the cluster; then --minutes is the most they may take")
     parser.add_argument("--flood", action="store_true", help="the cluster has full load")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s")
+    parser.add_argument("--parts", default=",".join(PARTS), help="which of %(default)s; or cluster, alone")
     parser.add_argument("--folder", help="where files go meanwhile, and stay if a promise is broken")
     parser.add_argument(
         "--break",
@@ -163,6 +164,9 @@ def main() -> int:
         help="let nodes confirm before they write",
     )
     given = parser.parse_args()
+    parts = set(given.parts.split(","))
+    if parts != {CLUSTER} and not parts <= set(PARTS):
+        parser.error(f"--parts {given.parts}: there are {', '.join(PARTS)}, and {CLUSTER} alone")
     enter_namespace("tests.torture")
     logging.disable(logging.CRITICAL)  # what clients log under faults is no news
     folder = Path(tempfile.mkdtemp(prefix="headpond-torture-", dir=given.folder))

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from headpond.model.policy import Policy
 from headpond.sim.plan import KINDS, MODES, ProducerPlan, SubscriptionPlan, TopicPlan, WriterPlan
 
-PARTS = ("nodes", "producers", "links", "spark", "cluster")
+PARTS = ("nodes", "producers", "links", "spark")
+CLUSTER = "cluster"
+"""A part that runs alone: it has the programs of a node, and their names."""
 EXPIRY_S = 60.0
 SPARK_PREFIX = b"spark:"
 """Spark puts it before each value, so that a copy is not taken for its original."""
@@ -95,9 +97,9 @@ def cast(parts: Collection[str], seed: int) -> list[Part]:
         "producers": _producers,
         "links": _links,
         "spark": _spark,
-        "cluster": _cluster,
+        CLUSTER: _cluster,
     }
-    return [makers[name](chance) for name in PARTS if name in parts]
+    return [makers[name](chance) for name in makers if name in parts]
 
 
 def _topics(*plans: TopicPlan) -> dict[str, TopicPlan]:
