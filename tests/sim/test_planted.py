@@ -11,7 +11,7 @@ from tests.sim.plant import SOURCE, planted_text
 from tests.sim.planted import BROKER, CLIENT, FAULTS, PRODUCER, STORAGE, PlantedFault
 from tests.sim.planted_scenarios import GUARDS
 
-BESIDE_CHECKS = {"liveness", "unhandled", "recovered", "limits"}
+BESIDE_CHECKS = {"liveness", "unhandled", "recovered", "replaced", "limits"}
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *GUARDS], ids=lambda fault: f"{fault.scenario} {fault.name}")
