@@ -43,6 +43,8 @@ class Forked:
     ) -> None:
         self.stdout = None if stdout is None else os.fdopen(stdout, "rb")
         self.returncode: int | None = None
+        self._reading = threading.Lock()
+        """Of two threads that look at once, each would read a part of the code."""
         self._said = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server, path = server()
         self._said.connect(path)
@@ -78,8 +80,10 @@ class Forked:
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and self._is_readable(timeout):
-            self.returncode = int(self._line())
-            self._said.close()
+            with self._reading:
+                if self.returncode is None:
+                    self.returncode = int(self._line())
+                    self._said.close()
         return self.returncode
 
     def _is_readable(self, timeout: float | None) -> bool:
