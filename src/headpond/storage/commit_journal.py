@@ -77,7 +77,7 @@ class RoundIndex(NamedTuple):
 
 @dataclass
 class ReplayReport:
-    """How many writes of the commit journal were written again, and what is damaged."""
+    """What a replay wrote again, and the damage that it found."""
 
     writes: int = 0
     damaged: int = 0
