@@ -32,7 +32,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Take the lane's write, run it, in a worker thread unless it is short, and report with ``NodeCore.wrote``."""
+    """Take the lane's write, run it, on the loop if it is short, and report with ``NodeCore.wrote``."""
 
     lane: Committer
 
