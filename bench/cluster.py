@@ -2,7 +2,8 @@
 
 All copies of a byte, about eight, are on one disk, and all processes share its cores: on machines of their own
 members are faster. Rounds alternate between the two, so that both see the same machine; values are distinct
-random bytes. JetStream itself, with three replicas and through nats-py, is measured in the same run.
+random bytes. JetStream itself, with three replicas and through nats-py, is measured in the same run: with one
+message per publish, and with large records, which is the most that a group on these servers could reach.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
 from bench.values import POOL, values_of
+from headpond.cluster.journal import RECORD_BYTES_MAX
 from headpond.cluster.local import LocalCluster
 
 ROUNDS = 3
@@ -29,6 +31,7 @@ SIZES = (100, 1024)
 IN_FLIGHT = 20_000
 STREAM = "bench"
 PUBLISHERS = 256
+RECORD_PUBLISHERS = 16
 
 
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
@@ -50,15 +53,21 @@ async def _measure(folder: Path, alone: str, seconds: float) -> list[Figure]:
 
 async def _rates(alone: str, cluster: LocalCluster, size: int, seconds: float) -> list[Figure]:
     values = values_of(size)
-    rates: dict[str, list[float]] = {"alone": [], "group": [], "jetstream": []}
+    each = RECORD_BYTES_MAX // size
+    records = [b"".join(values[at : at + each]) for at in range(0, POOL - each, each)]
+    rates: dict[str, list[float]] = {"alone": [], "group": [], "messages": [], "records": []}
     for _ in range(ROUNDS):
         rates["alone"].append(await _post_rate(alone, values, seconds))
         rates["group"].append(await _post_rate(cluster.url, values, seconds))
-        rates["jetstream"].append(await _jetstream_rate(cluster.servers_url, values, seconds))
-    alone_rate, group, jetstream = (statistics.median(each) for each in rates.values())
+        rates["messages"].append(await _jetstream_rate(cluster.servers_url, values, PUBLISHERS, seconds))
+        rates["records"].append(
+            each * await _jetstream_rate(cluster.servers_url, records, RECORD_PUBLISHERS, seconds)
+        )
+    alone_rate, group, messages, recorded = (statistics.median(found) for found in rates.values())
     return [
         Figure(f"a group: post, {size} B", group, "messages/s", "a node alone", alone_rate),
-        Figure(f"a group: post, {size} B", group, "messages/s", "JetStream R3, nats-py", jetstream),
+        Figure(f"a group: post, {size} B", group, "messages/s", "JetStream R3, one publish each", messages),
+        Figure(f"a group: post, {size} B", group, "messages/s", "JetStream R3, large records", recorded),
     ]
 
 
@@ -81,20 +90,20 @@ async def _post_rate(url: str, values: list[bytes], seconds: float) -> float:
         return count / (time.perf_counter() - began)
 
 
-async def _jetstream_rate(url: str, values: list[bytes], seconds: float) -> float:
+async def _jetstream_rate(url: str, values: list[bytes], publishers: int, seconds: float) -> float:
     client = await nats.connect(url.removeprefix("nats://").split(","))
     try:
         stream = client.jetstream()
         await stream.add_stream(name=STREAM, subjects=[STREAM], num_replicas=3, max_bytes=4 << 30)
-        counts = [0] * PUBLISHERS
+        counts = [0] * publishers
         began, until = time.perf_counter(), time.perf_counter() + seconds
 
         async def publish(number: int) -> None:
             while time.perf_counter() < until:
-                await stream.publish(STREAM, values[(number * 191 + counts[number]) % POOL])
+                await stream.publish(STREAM, values[(number * 191 + counts[number]) % len(values)])
                 counts[number] += 1
 
-        await asyncio.gather(*map(publish, range(PUBLISHERS)))
+        await asyncio.gather(*map(publish, range(publishers)))
         return sum(counts) / (time.perf_counter() - began)
     finally:
         await stream.delete_stream(STREAM)

@@ -22,18 +22,23 @@ class Bus:
         self.journals: list[BusJournal] = []
         self.reachable = True
         """Whether the stream's leader answers."""
+        self.full = False
+        """Whether the stream takes no record until it is trimmed."""
 
-    def member(self, name: str, instance: str) -> Member:
+    def member(
+        self, name: str, instance: str, *, disk: FolderDisk | None = None, rest_s: float = 0.0
+    ) -> Member:
         me = ActiveMember(name, f"headpond://{name}:7411")
         return Member(
             BusJournal(self, name),
-            FolderDisk(),
+            disk or FolderDisk(),
             me,
             at_once,
             is_there,
             instance=instance,
             version="1.0",
             topics=lambda: MemberTopics(name, False),
+            rest_s=rest_s,
         )
 
 
@@ -54,6 +59,9 @@ class BusJournal:
         if expected_seq != len(self._bus.records):
             future.set_exception(Refused(Refused.WRONG_LAST, "wrong last sequence"))
             future.exception()
+        elif self._bus.full:
+            future.set_exception(Refused(Refused.FULL, "maximum bytes exceeded"))
+            future.exception()
         elif self._bus.reachable:
             self._bus.records.append(record)
             future.set_result(len(self._bus.records))
@@ -68,10 +76,12 @@ class BusJournal:
     async def state(self) -> StreamState:
         if not self._bus.reachable:
             raise Unreachable("no leader")
-        size = sum(map(len, self._bus.records))
+        size = sum(map(len, self._bus.records)) if not self._bus.full else 1 << 30
         return StreamState(1, len(self._bus.records), size, 1 << 30, "n1", {"n1": "leader", "n2": "current"})
 
-    async def trim(self, upto_seq: int) -> None: ...
+    async def trim(self, upto_seq: int) -> None:
+        """Removes nothing, and makes room."""
+        self._bus.full = False
 
     async def ask(self, member: str, question: bytes, timeout_s: float) -> bytes:
         (handler,) = [each.handler for each in self._bus.journals if each.member == member and each.handler]

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headpond.cluster.active import CERTAIN_S, Active
+from headpond.cluster.active import Active
 from headpond.cluster.apply import Applier, Position
 from headpond.cluster.member import Member, MemberStatus
+from headpond.cluster.records import ActiveMember
+from headpond.cluster.standby import CERTAIN_S, SILENCE_S, turn_after_s
 from headpond.model.errors import MemberExists
 from tests.cluster.bus import Bus, BusJournal, at_once, until
 from tests.cluster.folders import FolderDisk
@@ -100,6 +102,82 @@ def test_a_replaced_process_that_wakes_up_does_not_end_its_successor() -> None:
         assert not following.done()
         following.cancel()
         await end(active, successor)
+
+    play(scenario)
+
+
+# --- turns ------------------------------------------------------------------------------------------
+
+A = ActiveMember("a", "headpond://a:7411")
+
+
+@pytest.mark.parametrize(
+    ("at", "after_s"),
+    [
+        (Position(), 0),
+        (Position(epoch=2, active=A, released=True), 0),
+        (Position(epoch=2, active=A), SILENCE_S),
+        (Position(epoch=2), SILENCE_S),
+        (Position(epoch=2, active=ActiveMember("b", "headpond://b:7411")), CERTAIN_S),
+    ],
+    ids=["no epoch yet", "released", "another is active", "an older folder", "its own epoch"],
+)
+def test_a_member_waits_while_another_process_may_answer_clients(at: Position, after_s: float) -> None:
+    assert turn_after_s(at, "b") == after_s
+
+
+def test_a_member_that_starts_leaves_an_active_one_alone_that_it_does_not_hear() -> None:
+    async def scenario(bus: Bus) -> None:
+        active, disk = bus.member("a", "1"), FolderDisk()
+        await begin(active)
+        first = bus.member("b", "2", disk=disk)
+        following = begin(first)
+        await until(lambda: first.active_member is not None)
+        following.cancel()
+        await end(first)
+        second = bus.member("b", "3", disk=disk)
+        bus.journals[-1].deaf = True
+        following = begin(second)
+        await asyncio.sleep(1.5)
+        assert (second.role, active.status().epoch) == ("standby", 1)
+        following.cancel()
+        await end(active, second)
+
+    play(scenario)
+
+
+def test_a_member_that_was_active_leaves_its_turn_to_others_once() -> None:
+    async def scenario(bus: Bus) -> None:
+        other, rested = bus.member("a", "1"), bus.member("b", "2", rest_s=1000)
+        following = begin(rested)
+        await asyncio.sleep(0.2)
+        assert rested.role == "standby", "nobody is active, and still it waits"
+        active = await begin(other)
+        await until(lambda: rested.active_member is not None)
+        await active.release()
+        await asyncio.wait_for(following, 10)
+        await end(other, rested)
+
+    play(scenario)
+
+
+def test_standbys_make_room_in_a_full_stream_so_that_one_can_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headpond.cluster.standby.SILENCE_S", 0.3)
+    monkeypatch.setattr("headpond.cluster.standby.CHECKPOINT_S", 0.1)
+
+    async def scenario(bus: Bus) -> None:
+        members = [bus.member(name, name) for name in "abc"]
+        active = await begin(members[0])
+        following = [begin(each) for each in members[1:]]
+        await until(lambda: all(each.active_member is not None for each in members))
+        bus.full = True
+        active.kill()
+        await members[0].close()
+        await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        assert "active" in [each.role for each in members[1:]]
+        for each in following:
+            each.cancel()
+        await end(*members[1:])
 
     play(scenario)
 

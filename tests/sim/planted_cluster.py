@@ -65,6 +65,13 @@ CLUSTER = [
         ("replaced",),
     ),
     PlantedFault(
+        "A member that starts takes over at once",
+        "cluster/standby.py",
+        "    return CERTAIN_S if is_own else SILENCE_S",
+        "    return 0.0",
+        ("replaced",),
+    ),
+    PlantedFault(
         "A new member takes the copy of a folder for the end of the stream",
         "cluster/copy.py",
         "        self._files = [(path, self._disk.open(path)) for path in shared_paths(self._disk)]",

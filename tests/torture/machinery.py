@@ -108,7 +108,7 @@ class Worker(Victim):
 
     def failure(self) -> str:
         code = self.process.poll() if self.process is not None else 0
-        known = code in (0, -signal.SIGKILL)
+        known = code in (0, -signal.SIGKILL, -signal.SIGTERM)  # asked to end before it could listen
         return "" if known else f"{self.name} ended with {code}: {self._errors.read_text()[-2000:]}"
 
 

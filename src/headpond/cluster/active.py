@@ -21,7 +21,7 @@ from headpond.cluster.journal import Journal, Refused, Unreachable
 from headpond.cluster.outbox import Confirmed, Fenced, ToSend
 from headpond.cluster.records import Kind
 from headpond.cluster.replicated_disk import ReplicatedDisk
-from headpond.cluster.standby import CHECKPOINT_BYTES, CHECKPOINT_S, InThread
+from headpond.cluster.standby import CERTAIN_S, CHECKPOINT_BYTES, CHECKPOINT_S, InThread
 from headpond.storage.disk import MeasuredDisk
 
 logger = logging.getLogger("headpond.cluster")
@@ -32,7 +32,6 @@ NEWS_S = 0.01
 TICK_S = 0.1
 UNANSWERED_S = 1.0
 """After so long without an answer, it looks for its records in the stream."""
-CERTAIN_S = 3.0
 DOUBT_S = 10.0
 RESOLVE_AGAIN_S = 0.1
 BEHIND_BYTES_MAX = 64 * 1024 * 1024

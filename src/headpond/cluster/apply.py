@@ -20,7 +20,7 @@ from contextlib import suppress
 
 import msgspec
 
-from headpond.cluster.records import Kind, Op, OpKind, Record, decode_record, extend_chain
+from headpond.cluster.records import ActiveMember, Kind, Op, OpKind, Record, decode_record, extend_chain
 from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadData, BadFrame
 from headpond.storage.append import write_whole
@@ -48,6 +48,10 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     number: int = 0
     """All operations applied, those of ``done`` not counted."""
     chain: int = 0
+    active: ActiveMember | None = None
+    """Whose epoch it is; None before the first one, and in the folders of older versions."""
+    released: bool = False
+    """Whether that member has let go: nobody is active."""
 
 
 def load_position(disk: Disk) -> Position | None:
@@ -184,7 +188,13 @@ class Applier:
         """All operations of the record are done."""
         self.applied += 1
         self.position = Position(
-            seq, 0, record.epoch, self.position.number + self._index, extend_chain(record.chain, raw)
+            seq,
+            0,
+            record.epoch,
+            self.position.number + self._index,
+            extend_chain(record.chain, raw),
+            record.active() if record.kind == Kind.EPOCH else self.position.active,
+            record.kind == Kind.RELEASE,
         )
 
     def apply(self, seq: int, raw: bytes) -> Record | None:

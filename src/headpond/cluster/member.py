@@ -129,9 +129,13 @@ class Member:
         instance: str,
         version: str,
         topics: Callable[[], MemberTopics],
+        rest_s: float = 0.0,
         waits: bool = True,
     ) -> None:
-        """``instance`` is another one in each run, in the order of their starts; ``version`` is Headpond's."""
+        """``instance`` is another one in each run, in the order of their starts; ``version`` is Headpond's.
+
+        ``rest_s``: for so long it leaves it to others to become active.
+        """
         self.me = me
         self.role: Role = "starting"
         self.active: Active | None = None
@@ -139,7 +143,6 @@ class Member:
         """Another member should become the active one."""
         self.stream: StreamState | None = None
         """As last measured by the active member."""
-        self.handicap_s = 0.0
         self._journal = journal
         self._disk = disk
         self._in_thread = in_thread
@@ -147,6 +150,7 @@ class Member:
         self._topics = topics
         self._instance = instance
         self._version = version
+        self._rest_s = rest_s
         self._waits = waits
         self._applier: Applier | None = None
         self._standby: Standby | None = None
@@ -161,7 +165,7 @@ class Member:
         """Who is active, as far as this member knows."""
         if self.role == "active":
             return self.me
-        return self._standby.active if self._standby is not None else None
+        return self._applier.position.active if self._applier is not None else None
 
     def not_active(self) -> NotActive:
         """The answer to a client of a member that is not the active one."""
@@ -174,17 +178,20 @@ class Member:
     async def become_active(self, on_certain: Callable[[], None], *, standby: bool = False) -> Active:
         """Follows the stream until this member is the active one. ``MemberExists`` if another has its name."""
         await self._journal.answer(self._answer, self._on_news)
-        active = await self._join()
+        self._check_name(await self.ask_status(JOIN_S))
+        self._trimming = asyncio.get_running_loop().create_task(self._trim())
         position = await self._open()
         while True:
-            if self.role == "copying":
-                active = await self._join()
             self._applier = Applier(self._disk, position)
             self._standby = Standby(
-                self._journal, self._applier, self.me, self._in_thread, self._refuses, self._tell
+                self._journal,
+                self._applier,
+                self.me,
+                self._in_thread,
+                self._refuses,
+                self._tell,
+                rest_s=self._rest_s,
             )
-            self._standby.handicap_s = self.handicap_s
-            self._standby.active = active
             self.role = "standby"
             self._needs_seq = 0
             try:
@@ -206,16 +213,7 @@ class Member:
             standby=standby,
             waits=self._waits,
         )
-        self._trimming = asyncio.get_running_loop().create_task(self._trim())
         return self.active
-
-    async def _join(self) -> ActiveMember | None:
-        """The member that says it is active: the records that a standby reads may begin behind its EPOCH."""
-        members = await self.ask_status(JOIN_S)
-        self._check_name(members)
-        active = [each for each in members if each.role == "active"]
-        newest = max(active, key=lambda each: each.epoch, default=None)
-        return ActiveMember(newest.member, newest.url, newest.http) if newest is not None else None
 
     async def _open(self) -> Position:
         """The position of the folder; a folder without one is filled."""
@@ -373,14 +371,18 @@ class Member:
     # --- the stream's room --------------------------------------------------------------------------
 
     async def _trim(self) -> None:
-        """Removes records that enough members have for good, and measures the room of the stream."""
-        assert self.active is not None
-        while not self.active.ended.done():
+        """Removes records that enough members have for good, and measures the room of the stream.
+
+        The active member does it. A stream without room takes no EPOCH record, so then every member does.
+        """
+        while self.active is None or not self.active.ended.done():
             await asyncio.sleep(TRIM_S)
             try:
-                self.stream = state = await self._journal.state()
-                self.active.disk.room_bytes = max(0, int(state.bytes_max * FULL) - state.bytes)
-                if state.bytes <= state.bytes_max * KEPT:
+                state = await self._journal.state()
+                if self.active is not None:
+                    self.stream = state
+                    self.active.disk.room_bytes = max(0, int(state.bytes_max * FULL) - state.bytes)
+                if state.bytes <= state.bytes_max * (FULL if self.active is None else KEPT):
                     continue
                 upto_seq = trim_to(await self.ask_status(), full=state.bytes > state.bytes_max * CROWDED)
                 if upto_seq >= state.first_seq:

@@ -29,7 +29,7 @@ class ReseedJournal(Journal, Protocol):
 def reseeded(position: Position, seqs: Iterable[int]) -> Position:
     """The next position of a folder at ``position``; ``seqs``: the ends of the stream and of other folders."""
     end = max(position.seq, *seqs)
-    return Position(seq=end + SKIPPED, epoch=position.epoch + 1, number=position.number)
+    return Position(seq=end + SKIPPED, epoch=position.epoch + 1, number=position.number, released=True)
 
 
 async def reseed(journal: ReseedJournal, disk: Disk, position: Position, seqs: Iterable[int]) -> Position:

@@ -4,6 +4,9 @@ Its turn comes at once when the active member released its place or refuses conn
 ``SILENCE_S`` without a record, counted only while the stream has a leader. A wrong try costs a switch, never
 data: it appends an EPOCH record that expects the stream to end with the last record that this member has
 applied. That append is the election and the fence; no clock and no lease takes part.
+
+The active member answers clients for ``CERTAIN_S`` after its last confirmed record. No other member may serve
+them meanwhile, so nobody tries earlier unless it knows that the active one cannot answer.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headpond.cluster.apply import Applier, Diverged
+from headpond.cluster.apply import Applier, Diverged, Position
 from headpond.cluster.journal import Journal, Refused, Unreachable
 from headpond.cluster.records import ActiveMember, Kind, Record, encode_record
 from headpond.model.errors import BadFrame
@@ -29,6 +32,8 @@ IDLE_S = 0.25
 LAG_S = 0.02
 """Before it asks again for a record that a replica does not have yet."""
 SILENCE_S = 6.0
+CERTAIN_S = 3.0
+"""For so long after it sent a record that the stream confirmed, a member is certain to be the active one."""
 PROBE_AFTER_S = 1.0
 """Without a record for so long, it looks whether the active member's address refuses connections."""
 ANSWER_S = 2.0
@@ -41,6 +46,17 @@ InThread = Callable[..., Awaitable[Any]]
 """Runs a function with its arguments where blocking does no harm."""
 Refuses = Callable[[ActiveMember], Awaitable[bool]]
 """Whether the machine of a member is there and nothing listens at its address."""
+
+
+def turn_after_s(at: Position, member: str) -> float:
+    """How long the stream must be silent before ``member``, with its folder at ``at``, may take over.
+
+    A shorter silence is enough if the active member is known to be dead.
+    """
+    if at.released or not at.epoch:
+        return 0.0  # nobody is active
+    is_own = at.active is not None and at.active.member == member  # of an earlier process
+    return CERTAIN_S if is_own else SILENCE_S
 
 
 class Trimmed(Exception):
@@ -56,12 +72,11 @@ class Standby:
         in_thread: InThread,
         refuses: Refuses,
         on_applied: Callable[[int], None],
+        *,
+        rest_s: float = 0.0,
     ) -> None:
+        """``rest_s``: for so long it leaves its turn to others, because it was active until now."""
         self.applier = applier
-        self.active: ActiveMember | None = None
-        """Who is active, as far as the stream says."""
-        self.handicap_s = 0.0
-        """How much longer it waits for its turn: it has just released its place."""
         self.tried_s = 0.0
         """When it sent the last EPOCH record that it appended."""
         self._journal = journal
@@ -72,13 +87,13 @@ class Standby:
         self._tried = b""
         """The last EPOCH record that it appended; no answer does not mean that it is not in the stream."""
         self._won = False
-        self._released = False
         self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._heard: tuple[int, float] | None = None
         """A record that it heard of and did not have then, and when."""
         self._current_s = self._checkpoint_s = self._now_s()
         """When it had all records that it had heard of, and when it made a checkpoint."""
+        self._rests_until_s = self._now_s() + rest_s
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -143,11 +158,12 @@ class Standby:
             await asyncio.wait_for(self._news.wait(), IDLE_S)
 
     async def _is_time(self, silent_s: float) -> bool:
-        if self._released or self.active is None:
-            return silent_s >= self.handicap_s
-        if silent_s >= SILENCE_S + self.handicap_s:
+        at = self.applier.position
+        if self._now_s() < self._rests_until_s:
+            return False
+        if silent_s >= turn_after_s(at, self._me.member):
             return True
-        return silent_s >= PROBE_AFTER_S + self.handicap_s and await self._refuses(self.active)
+        return at.active is not None and silent_s >= PROBE_AFTER_S and await self._refuses(at.active)
 
     async def catch_up(self) -> int:
         """Applies the records that are there; returns how many."""
@@ -176,10 +192,9 @@ class Standby:
                 self._note(record, raw)
 
     def _note(self, record: Record, raw: bytes) -> None:
-        self._released = record.kind == Kind.RELEASE
         if record.kind == Kind.EPOCH:
-            self.active = record.active()
             self._won = raw == self._tried
+            self._rests_until_s = 0.0  # another member was active since
 
     async def _try(self) -> bool:
         """Appends an EPOCH record; whether it is known to be in the stream."""

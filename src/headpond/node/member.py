@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headpond.node")
 
 PROBE_S = 1.0
-HANDICAP_S = 10.0
-"""How much longer a member waits for its turn after it has released its place."""
-HANDICAP = "HEADPOND_HANDICAP_S"
+REST_S = 10.0
+"""A member that was active leaves it to others for so long to become active."""
+REST = "HEADPOND_MEMBER_REST_S"
 
 JournalAndBucket = tuple[Journal, GroupBucket | None]
 """Without a bucket the group is the only one."""
@@ -105,7 +105,7 @@ class MemberLife:
         instance: str,
         tls: ssl.SSLContext | None = None,
         on_ready: OnReady = lambda url, http_url: None,
-        handicap_s: float = 0.0,
+        rest_s: float = 0.0,
         waits: bool = True,
     ) -> None:
         self.member: Member | None = None
@@ -124,7 +124,7 @@ class MemberLife:
         self._instance = instance
         self._tls = tls
         self._on_ready = on_ready
-        self._handicap_s = handicap_s
+        self._rest_s = rest_s
         self._waits = waits
 
     async def live(self, stopped: asyncio.Event) -> bool:
@@ -151,6 +151,7 @@ class MemberLife:
             instance=self._instance,
             version=__version__,
             topics=self._topics,
+            rest_s=self._rest_s,
             waits=self._waits,
         )
         watching = asyncio.ensure_future(self._watch_groups(member, bucket))
@@ -161,7 +162,6 @@ class MemberLife:
             self._view = ClusterView(member, settings.group)
             self._http = StandbyHttp(self._view, settings, self._tls)
             await self._http.start()
-        member.handicap_s = self._handicap_s
         logger.info("member %s of group %s", me.member, settings.group)
         becoming = asyncio.ensure_future(
             member.become_active(self._drain, standby=settings.confirm == "journal+standby")
@@ -292,7 +292,7 @@ def run_member(settings: Settings, on_ready: OnReady) -> None:
     finally:
         disk.unlock()
     if again:
-        os.environ[HANDICAP] = str(HANDICAP_S)
+        os.environ[REST] = str(REST_S)
         sys.stdout.flush()
         os.execv(sys.executable, sys.orig_argv)
 
@@ -330,7 +330,7 @@ async def _live(settings: Settings, disk: MeasuredDisk, on_ready: OnReady) -> bo
             instance=f"{time.time_ns():016x}-{uuid.uuid4().hex[:8]}",
             tls=tls,
             on_ready=on_ready,
-            handicap_s=float(os.environ.pop(HANDICAP, "0")),
+            rest_s=float(os.environ.pop(REST, "0")),
         )
         return await life.live(stopped)
 

@@ -163,7 +163,7 @@ def test_a_reseed_asks_first_and_continues_the_stream_behind_the_folder(
     done = cli(*words, "--yes")
     assert done.code == 0, done.err
     found = check("cluster reseed", done.out)
-    assert load_position(OsDisk(tmp_path)) == Position(seq=found["seq"], epoch=4)
+    assert load_position(OsDisk(tmp_path)) == Position(seq=found["seq"], epoch=4, released=True)
 
 
 def test_a_token_is_not_written_to_a_members_folder(cli: Cli, tmp_path: Path) -> None:
