@@ -163,7 +163,7 @@ def test_a_member_that_was_active_leaves_its_turn_to_others_once() -> None:
 
 def test_standbys_make_room_in_a_full_stream_so_that_one_can_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headpond.cluster.standby.SILENCE_S", 0.3)
-    monkeypatch.setattr("headpond.cluster.standby.CHECKPOINT_S", 0.1)
+    monkeypatch.setattr("headpond.cluster.standby.CHECKPOINT_S", 1000.0)  # only the first one is made
 
     async def scenario(bus: Bus) -> None:
         members = [bus.member(name, name) for name in "abc"]
@@ -178,6 +178,16 @@ def test_standbys_make_room_in_a_full_stream_so_that_one_can_take_over(monkeypat
         for each in following:
             each.cancel()
         await end(*members[1:])
+
+    play(scenario)
+
+
+def test_a_member_knows_the_room_of_the_stream_as_soon_as_it_is_active() -> None:
+    async def scenario(bus: Bus) -> None:
+        member = bus.member("a", "1")
+        active = await begin(member)
+        assert active.disk.free_bytes() < 1 << 30
+        await end(member)
 
     play(scenario)
 

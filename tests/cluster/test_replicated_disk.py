@@ -105,3 +105,23 @@ def test_a_record_that_the_folder_has_no_room_for_is_applied_later() -> None:
     rig.base.capacity_bytes = None
     rig.disk.apply(confirmed)
     assert contents(rig.base) == contents(rig.disk) == {"a": b"x" * 10, "b": b"y" * 100}
+
+
+def test_the_free_room_shrinks_with_every_change_since_the_stream_was_measured() -> None:
+    rig = Rig()
+    file = rig.disk.create("a")
+    file.write_at(0, [b"x" * 1000])
+    rig.disk.note_room(100_000)  # of which the change above takes a part: it has not landed
+    before = rig.disk.free_bytes()
+    assert 98_000 < before < 99_000
+    rig.send()
+    rig.confirm()
+    assert rig.disk.free_bytes() == before
+    file.write_at(1000, [b"y" * 50_000])
+    assert 48_000 < rig.disk.free_bytes() < 49_000
+    file.write_at(51_000, [b"z" * 60_000])
+    assert rig.disk.free_bytes() == 0
+    rig.send()
+    rig.confirm()
+    rig.disk.note_room(7)
+    assert rig.disk.free_bytes() == 7

@@ -88,6 +88,8 @@ class Active:
         self._thread = threading.get_ident()
         self._announcing: asyncio.TimerHandle | None = None
         self._resolving: asyncio.Task[None] | None = None
+        self._warned_of = ""
+        """The last reason for doubt that the log has, until a record is confirmed."""
         self._confirmed: list[Confirmed] = []
         self._behind_bytes = 0
         """Of confirmed records that the folder does not have yet."""
@@ -195,6 +197,7 @@ class Active:
         self.append_s += sum(now_s - each.sent_s for each in confirmed)
         self._proven_s = max(self._proven_s, *(each.sent_s for each in confirmed))
         self._confirmed += confirmed
+        self._warned_of = ""
         self._behind_bytes += size
         self._to_apply.set()
         if self._standby_seq is None:
@@ -220,7 +223,9 @@ class Active:
 
     def _doubt(self, why: str) -> None:
         if self._resolving is None and not self.ended.done():
-            logger.warning("looking for %d records in the stream: %s", len(self._outbox.flight), why)
+            if why != self._warned_of:  # the stream may be full for minutes
+                self._warned_of = why
+                logger.warning("looking for %d records in the stream: %s", len(self._outbox.flight), why)
             self.doubts += 1
             self._resolving = self._loop.create_task(self._resolve())
             self._resolving.add_done_callback(self._task_ended)

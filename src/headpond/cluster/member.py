@@ -213,6 +213,8 @@ class Member:
             standby=standby,
             waits=self._waits,
         )
+        if self._standby.stream is not None:
+            self._note_stream(self.active, self._standby.stream)
         return self.active
 
     async def _open(self) -> Position:
@@ -380,8 +382,7 @@ class Member:
             try:
                 state = await self._journal.state()
                 if self.active is not None:
-                    self.stream = state
-                    self.active.disk.room_bytes = max(0, int(state.bytes_max * FULL) - state.bytes)
+                    self._note_stream(self.active, state)
                 if state.bytes <= state.bytes_max * (FULL if self.active is None else KEPT):
                     continue
                 upto_seq = trim_to(await self.ask_status(), full=state.bytes > state.bytes_max * CROWDED)
@@ -389,6 +390,10 @@ class Member:
                     await self._journal.trim(upto_seq)
             except Unreachable as error:
                 logger.info("the stream is not trimmed: %s", error)
+
+    def _note_stream(self, active: Active, state: StreamState) -> None:
+        self.stream = state
+        active.disk.note_room(int(state.bytes_max * FULL) - state.bytes)
 
     async def close(self) -> None:
         """After the active member has ended, or instead of becoming active."""

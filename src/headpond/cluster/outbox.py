@@ -74,6 +74,8 @@ class Outbox:
     """Where the epoch of this member began: its EPOCH record is applied."""
     queue: deque[tuple[bytes, bytes]] = field(default_factory=deque)
     queued_bytes: int = 0
+    put_bytes: int = 0
+    """Of all operations that were put in."""
     flight: deque[InFlight] = field(default_factory=deque)
     flight_bytes: int = 0
     sending: int = 0
@@ -94,6 +96,7 @@ class Outbox:
         head = encode_op(kind, path, new_path, offset, len(data))
         self.queue.append((head, data))
         self.queued_bytes += len(head) + len(data)
+        self.put_bytes += len(head) + len(data)
         self.number += 1
         return self.number
 

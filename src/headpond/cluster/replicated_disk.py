@@ -85,8 +85,8 @@ class ReplicatedDisk:
         self._waiters: deque[tuple[int, Then]] = deque()
         self._durable_number = self.outbox.number
         self._failure: OSError | None = None
-        self.room_bytes: int | None = None
-        """What the stream has room for, as last measured; None: not known."""
+        self._put_bytes_max: int | None = None
+        """What may be put into the outbox, in all, until the stream has no room; None: not known."""
 
     # --- the Disk protocol --------------------------------------------------------------------------
 
@@ -152,7 +152,15 @@ class ReplicatedDisk:
 
     def free_bytes(self) -> int:
         free = self.base.free_bytes()
-        return free if self.room_bytes is None else min(free, self.room_bytes)
+        if self._put_bytes_max is None:
+            return free
+        return min(free, max(0, self._put_bytes_max - self.outbox.put_bytes))
+
+    def note_room(self, room_bytes: int) -> None:
+        """The stream, with the records that it has confirmed, has room for so much."""
+        with self.lock:
+            on_their_way = self.outbox.queued_bytes + self.outbox.flight_bytes
+            self._put_bytes_max = self.outbox.put_bytes - on_their_way + room_bytes
 
     def measure(self, after_s: float = 0.0) -> None:
         self.base.measure(after_s)

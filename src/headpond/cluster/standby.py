@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from headpond.cluster.apply import Applier, Diverged, Position
-from headpond.cluster.journal import Journal, Refused, Unreachable
+from headpond.cluster.journal import Journal, Refused, StreamState, Unreachable
 from headpond.cluster.records import ActiveMember, Kind, Record, encode_record
 from headpond.model.errors import BadFrame
 
@@ -89,10 +89,14 @@ class Standby:
         self._won = False
         self._failure: Exception | None = None
         self._news = asyncio.Event()
+        self.stream: StreamState | None = None
+        """As last measured, before it tried to become active."""
         self._heard: tuple[int, float] | None = None
         """A record that it heard of and did not have then, and when."""
-        self._current_s = self._checkpoint_s = self._now_s()
-        """When it had all records that it had heard of, and when it made a checkpoint."""
+        self._current_s = self._now_s()
+        """When it had all records that it had heard of."""
+        self._checkpoint_s = float("-inf")
+        """When it made a checkpoint. The first one is soon: trimming needs one, also if members often end."""
         self._rests_until_s = self._now_s() + rest_s
 
     def _now_s(self) -> float:
@@ -112,7 +116,7 @@ class Standby:
                 await self._wait_for_news()
                 continue
             try:
-                state = await self._journal.state()
+                state = self.stream = await self._journal.state()
             except Unreachable:
                 silent_since_s = self._now_s()  # without a leader nobody can be active
                 continue
