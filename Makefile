@@ -43,6 +43,10 @@ pytest: $(READY) ## the tests alone
 bench: $(READY) ## measures; prints numbers beside the machine's limits, judges nothing
 	@$(BIN)/python -m bench.run $(BENCH)
 
+bench-peers: $(READY) ## Headpond beside Redis, NATS, RabbitMQ and Kafka, in turns; PEERS='--rounds 5' passes options
+	@$(PIP) install -r requirements/peers.txt -c requirements/constraints.txt
+	@$(BIN)/python -m bench.peers $(PEERS)
+
 pipes: $(READY) ## the table of all pipes: claimed against measured, at three fault levels
 	@$(BIN)/python -m bench.pipes
 
