@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import Node, running_node
 from bench.publish import table_of
+from bench.values import values_of
 from headpond.broker.subscriptions.unacked_log import DUE_STEP_US
 from headpond.client.connect import Client
 from headpond.client.consume.consumer import Consumer
@@ -154,12 +155,15 @@ def _figures(name: str, rate: float, limits: Limits) -> list[Figure]:
 
 
 async def _fill(client: Client, topic: str) -> int:
-    table = table_of(SIZE)
+    return await _send_tables(client, topic, [table_of(SIZE) for _ in range(TABLES)])
+
+
+async def _send_tables(client: Client, topic: str, tables: list[pa.Table]) -> int:
     async with client.producer(topic) as producer:
-        for _ in range(TABLES):
+        for table in tables:
             receipt = await producer.send_batch(table)
             assert receipt.stored == table.num_rows
-    return TABLES * int(table.num_rows)
+    return sum(int(table.num_rows) for table in tables)
 
 
 async def _fill_keyed(client: Client, topic: str, keys: int) -> int:
@@ -191,12 +195,13 @@ async def _by_batch(consumer: Consumer, count: int) -> None:
 
 async def _end_to_end(client: Client, url: str, topic: str, run: object) -> float:
     """A producer and a consumer at the same time, over two connections of one process."""
+    tables = [table_of(SIZE) for _ in range(TABLES)]
     async with headpond.connect(url) as other, other.consumer(topic, subscription="live") as consumer:
         began = time.perf_counter()
         assert callable(run)
-        count = TABLES * int(table_of(SIZE).num_rows)
+        count = sum(int(table.num_rows) for table in tables)
         consuming = asyncio.create_task(run(consumer, count))
-        await _fill(client, topic)
+        await _send_tables(client, topic, tables)
         await consuming
         await consumer.flush()
         return count / (time.perf_counter() - began)
@@ -204,14 +209,14 @@ async def _end_to_end(client: Client, url: str, topic: str, run: object) -> floa
 
 async def _latency(client: Client, limits: Limits, seconds: float) -> list[Figure]:
     """One message at a time: from the call of ``send`` to the consumer's hands."""
-    value, times = os.urandom(SIZE), []
+    values, times = cycle(values_of(SIZE)), []
     async with (
         client.consumer("bench.delay", subscription="delay") as consumer,
         client.producer("bench.delay") as producer,
     ):
         until = time.perf_counter() + seconds
         while (began := time.perf_counter()) < until:
-            promise = producer.post(value)
+            promise = producer.post(next(values))
             message = await consumer.receive()
             times.append((time.perf_counter() - began) * 1e6)
             assert message is not None

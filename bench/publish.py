@@ -145,7 +145,10 @@ async def _sends(producer: Producer, size: int, seconds: float) -> None:
 
 
 async def _batches(producer: Producer, size: int, seconds: float) -> None:
-    """Tables one after the other, two on their way at a time."""
+    """One table again and again, two on their way at a time.
+
+    No value repeats in a segment, which is all that LZ4 sees: new tables would only cost the time to make them.
+    """
     table, until = table_of(size), time.perf_counter() + seconds
 
     async def sender() -> None:

@@ -1,4 +1,4 @@
-"""The benchmarks: ``python -m bench.run [PART …] [--json FILE] [--folder DIR] [--seconds S]``.
+"""The benchmarks: ``python -m bench.run [PART …] [--json FILE] [--plots DIR] [--folder DIR] [--seconds S]``.
 
 A part is a file of this folder; without one, all of them run. Nodes run in processes of their own on folders
 below ``--folder`` (choose one on the disk that is meant). Each figure stands beside what the machine itself, or
@@ -25,6 +25,7 @@ from bench import (
     busy_logs,
     consume,
     crowd,
+    growth,
     idle,
     lab,
     limits,
@@ -61,6 +62,7 @@ PARTS: dict[str, Part] = {
     "idle": idle.measure,
     "busy_logs": busy_logs.measure,
     "crowd": crowd.measure,
+    "growth": growth.measure,
     "unacked": unacked.measure,
     "opening": opening.measure,
     "typed": typed.measure,
@@ -100,6 +102,7 @@ def shown(value: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw growth.png there, if `growth` runs")
     parser.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="on the disk to measure")
     parser.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="how long each figure is measured"
@@ -119,6 +122,9 @@ def main() -> None:
     if asked.json is not None:
         report = {"machine": machine, "figures": [figure.as_json() for figure in figures]}
         asked.json.write_text(json.dumps(report, indent=2) + "\n")
+    if asked.plots is not None and "growth" in (asked.part or PARTS):
+        asked.plots.mkdir(parents=True, exist_ok=True)
+        growth.draw(figures, asked.plots / "growth.png")
 
 
 if __name__ == "__main__":

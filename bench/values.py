@@ -1,4 +1,4 @@
-"""Values that flatter nobody: distinct random bytes, because LZ4 folds away what repeats."""
+"""Values that flatter nobody: distinct random bytes, because LZ4 folds away what repeats in a segment."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Server: the Kafka 3.3 or newer in ``$KAFKA_HOME``, with ``log.flush.interval.mes
 to leave the sync to the operating system and to replicate; without replicas, only this makes a
 confirmed message durable.
 
-Client: confluent-kafka, which is librdkafka. ``acks=all``; ``linger.ms`` and the batch sizes are the defaults;
-the blocking sender does not linger.
+Client: confluent-kafka, which is librdkafka. ``acks=all``; ``linger.ms`` and the batch sizes are the defaults
+where many messages are sent, and nothing lingers where one is.
 
 - per message: ``produce``, which returns before the answer; librdkafka makes the batches
 - by batch: the same call, because the client has no other
@@ -53,10 +53,11 @@ group.initial.rebalance.delay.ms=0
 
 
 class KafkaProducer(PeerProducer):
-    """A thread polls for answers, as the client's documentation does it for asyncio."""
+    """``prompt`` is a client that does not linger."""
 
-    def __init__(self, client: Any, topic: str) -> None:
+    def __init__(self, client: Any, prompt: Any, topic: str) -> None:
         self._client = client
+        self._prompt = prompt
         self._topic = topic
         self._failures: list[Any] = []
 
@@ -85,7 +86,7 @@ class KafkaProducer(PeerProducer):
         def answered(error: Any, _: Any) -> None:
             loop.call_soon_threadsafe(answer.set_result, error)
 
-        self._client.produce(self._topic, value, on_delivery=answered)
+        self._prompt.produce(self._topic, value, on_delivery=answered)
         error = await answer
         assert error is None, f"Kafka refused a message: {error}"
 
@@ -146,17 +147,19 @@ class Kafka(Peer):
 
     @asynccontextmanager
     async def producer(self, topic: str) -> AsyncIterator[KafkaProducer]:
+        """A thread polls for the answers to ``send``, as the client's documentation does it for asyncio."""
         client = confluent_kafka.Producer({**self._address, "acks": "all"})
+        prompt = confluent_kafka.Producer({**self._address, "acks": "all", "linger.ms": 0})
         closing = threading.Event()
 
         def poll() -> None:
             while not closing.is_set():
-                client.poll(POLL_S)
+                prompt.poll(POLL_S)
 
         poller = threading.Thread(target=poll, daemon=True)
         poller.start()
         try:
-            yield KafkaProducer(client, topic)
+            yield KafkaProducer(client, prompt, topic)
         finally:
             closing.set()
             poller.join()

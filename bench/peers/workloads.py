@@ -139,17 +139,26 @@ How = Callable[[PeerProducer, list[bytes]], Coroutine[Any, Any, None]]
 
 
 async def _rate(producer: PeerProducer, how: How, size: int, seconds: float, sent: Marks) -> float:
-    """Of the first run that lasts for half of ``seconds``; those before it warm up the code and the files."""
+    """Of the first run that lasts for half of ``seconds``; those before it warm up the code and the files.
+
+    The first of all never counts: it opens connections and files.
+    """
+    await _send_new(producer, how, size, FIRST, sent)
     count = FIRST
     while True:
-        values = values_of(size, count)
-        sent.add_all(values)
-        began = time.perf_counter()
-        await how(producer, values)
-        spent = time.perf_counter() - began
+        spent = await _send_new(producer, how, size, count, sent)
         if spent >= seconds / 2 or count == MESSAGES_MAX:
             return count / spent
         count = min(MESSAGES_MAX, int(count * min(GROWTH_MAX, max(1.5, seconds / spent))))
+
+
+async def _send_new(producer: PeerProducer, how: How, size: int, count: int, sent: Marks) -> float:
+    """Seconds from the first call to the last confirm."""
+    values = values_of(size, count)
+    sent.add_all(values)
+    began = time.perf_counter()
+    await how(producer, values)
+    return time.perf_counter() - began
 
 
 async def _published(peer: Peer, how: How, size: int, seconds: float) -> float:
@@ -192,12 +201,13 @@ def producers(peer: Peer, effort: Effort) -> Figures:
 
 
 async def _produce(start: Start, peer: Peer, topic: str, count: int) -> tuple[float, float, list[bytes]]:
-    values = values_of(SMALL, count)
+    warm, values = values_of(SMALL, FIRST), values_of(SMALL, count)
     async with peer.producer(topic) as producer:
+        await producer.publish(warm)
         await start()
         began = time.monotonic()
         await producer.publish(values)
-        return began, time.monotonic(), [value[:MARK_BYTES] for value in values]
+        return began, time.monotonic(), [value[:MARK_BYTES] for value in warm + values]
 
 
 def end_to_end(peer: Peer, effort: Effort) -> Figures:
@@ -206,7 +216,10 @@ def end_to_end(peer: Peer, effort: Effort) -> Figures:
     alone = uvloop.run(_published(peer, _by_batch, SMALL, effort.seconds / 4))
     count = max(FIRST, int(alone * effort.seconds / 2))
     uvloop.run(peer.create(topic, [SUB]))
-    spans = run_together([(_produce_batches, (peer, topic, count)), (_consume, (peer, topic, SUB, count))])
+    received_count = FIRST + count
+    spans = run_together(
+        [(_produce_batches, (peer, topic, count)), (_consume, (peer, topic, SUB, received_count))]
+    )
     sent, received = Marks(), Marks()
     sent.add_all(spans[0][2])
     received.add_all(spans[1][2])
@@ -218,12 +231,13 @@ def end_to_end(peer: Peer, effort: Effort) -> Figures:
 async def _produce_batches(
     start: Start, peer: Peer, topic: str, count: int
 ) -> tuple[float, float, list[bytes]]:
-    values = values_of(SMALL, count)
+    warm, values = values_of(SMALL, FIRST), values_of(SMALL, count)
     async with peer.producer(topic) as producer:
+        await producer.publish(warm)
         await start()
         began = time.monotonic()
         await producer.publish_batch(batches_of(values))
-        return began, time.monotonic(), [value[:MARK_BYTES] for value in values]
+        return began, time.monotonic(), [value[:MARK_BYTES] for value in warm + values]
 
 
 async def _consume(
