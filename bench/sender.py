@@ -19,9 +19,9 @@ VALUE_BYTES = 100
 class Sender:
     """One block of a topic. Every segment has the same rows of ``VALUE_BYTES`` random bytes each.
 
-    The rows of a segment are distinct, so the encoder cannot fold them. The segment is encoded once and sent
-    under new numbers: the node stores a body as it came, neither compresses it nor compares it with others, so a
-    new body would cost the node the same, and the client the time that is to be the node's.
+    The rows of a segment are distinct, so the encoder cannot fold them. The segment is encoded once, and sent
+    under new numbers: the node stores a body as it came, neither compresses it nor compares it with others, so
+    a new body would cost the node the same, and the client the time that is to be the node's.
     """
 
     def __init__(self, address: tuple[str, int], topic: str, *, shards: int = 1, rows: int = 1) -> None:

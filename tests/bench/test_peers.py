@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from bench.peers import report, workloads
 from bench.peers.goals import Goal
 from bench.peers.headpond_node import HeadpondNode
-from bench.peers.plain_file import PlainFile
+from bench.peers.plain_file import FileReader, PlainFile
 from bench.peers.rounds import Pair, Spread, figures, ratios
 from bench.peers.server import free_port
 from bench.peers.workloads import Effort, Marks, check_arrived
@@ -47,15 +49,30 @@ def test_a_message_that_is_lost_repeated_or_altered_ends_the_benchmark(
         check_arrived("t", marks(VALUES), marks(received))
 
 
-def test_a_message_more_than_was_sent_is_noticed(tmp_path: Path) -> None:
+class Repeating(PlainFile):
+    """Its consumers get the first message once more, after the last."""
+
+    @asynccontextmanager
+    async def consumer(self, topic: str, subscription: str) -> AsyncIterator[FileReader]:
+        class Reader(FileReader):
+            async def consume(self, count: int, each: Callable[[bytes], object]) -> None:
+                if not self._data:
+                    each(VALUES[0])
+                else:
+                    await super().consume(count, each)
+
+        yield Reader(self.folder / topic)
+
+
+def test_a_message_that_comes_again_after_the_last_one_is_noticed(tmp_path: Path) -> None:
     async def run() -> None:
-        file = PlainFile(tmp_path, 0)
+        file = Repeating(tmp_path, 0)
         await file.create("t", [])
         async with file.producer("t") as producer:
-            await producer.publish([*VALUES, VALUES[0]])
+            await producer.publish(VALUES)
         await workloads.receive_all(file, "t", "s", marks(VALUES))
 
-    with pytest.raises(AssertionError, match="received"):
+    with pytest.raises(AssertionError, match="10 sent, 11 received"):
         asyncio.run(run())
 
 
