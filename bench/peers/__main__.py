@@ -76,7 +76,9 @@ def main() -> None:
         file = PlainFile(place / "file", 0)
         names = asked.workload or list(WORKLOADS)
         pairs = rounds.measure(names, peers, file, headpond, asked.rounds, effort, _tell)
-    columns = [*(kind.name for kind in kinds), PlainFile.name]
+    columns = [kind.name for kind in kinds]
+    if any(pair.peer == PlainFile.name for pair in pairs):
+        columns.append(PlainFile.name)
     console = Console(width=max(120, Console().width))
     console.print(report.figures_table(pairs, columns))
     console.print(report.ratios_table(pairs, columns))
