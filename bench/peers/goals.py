@@ -11,7 +11,6 @@ from bench.peers.redis_streams import RedisStreams
 from bench.peers.rounds import Pair, Spread, figures, ratios
 from bench.peers.workloads import METRICS
 
-
 FILLED_MIN = 10_000_000
 """The goal of memory is for so many messages; a smaller fill says nothing about it."""
 
