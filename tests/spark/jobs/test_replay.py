@@ -68,7 +68,13 @@ def test_run_twice_on_a_topic_that_grows_or_its_archive_a_replay_writes_once(
     copied = stored(spark, node, "copy")
     assert numbers_by_key(copied) == {b"k%d" % k: list(range(k, 80, 5)) for k in range(5)}
     origins = {row.headers["headpond-origin"] for row in copied}
-    assert origins == {row.identity for row in stored(spark, node, "source")}
+    source = stored(spark, node, "source")
+    assert origins == {row.identity for row in source}
+    assert Counter(row.id for row in copied) == Counter(row.id for row in source)
+
+    create(node, "part")
+    part = replay("source", "part", url=node.url, where="producer = 'till-1' and shard = 1")
+    assert part.rows == sum(row.shard == 1 for row in source) > 0
 
     create(node, "restored")
     kept = replay(tmp_path / "archive", "restored", url=node.url, where="id != 'm-3'")

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 BATCH_ENTRIES = 500_000
 LANES_AT_ONCE = 4
+COLUMNS_WRITTEN = "value,key,id,headers,identity"
+"""What a replay writes. Spark does not tell a Python source which columns a query uses."""
 _FILE, _ROW = "_headpond_file", "_headpond_row"
 Rows = Callable[[int, int], "DataFrame"]
 """The rows from one position to before another, in their order."""
@@ -72,9 +74,17 @@ class ReplayLane:
 
 
 def topic_lanes(
-    spark: SparkSession, feed: Feed, start: str | None, end: str | None, step: int
+    spark: SparkSession,
+    feed: Feed,
+    start: str | None,
+    end: str | None,
+    step: int,
+    columns: str | None = COLUMNS_WRITTEN,
 ) -> list[ReplayLane]:
-    """The shards of a topic, between ``start`` and ``end``; by default all entries that it has now."""
+    """The shards of a topic, between ``start`` and ``end``; by default all entries that it has now.
+
+    ``columns``: those to read, None for all.
+    """
     from headpond.spark.options import read_source_options
     from headpond.spark.source.plan import resolve, there
 
@@ -95,7 +105,7 @@ def topic_lanes(
                 name: json.dumps({str(other): at if other == shard else "latest" for other in range(count)})
                 for name, at in (("start", first), ("end", stop))
             }
-            return read(spark, feed, **limits)
+            return read(spark, feed, columns=columns, **limits)
 
         source = shard_key(uuid, shard, start)
         return ReplayLane(f"shard {shard}", source, starts[shard], stops[shard], step, rows)
@@ -234,15 +244,19 @@ def replay(
 
     def body(work: Work) -> ReplayResult:
         work.say("looking for earlier runs")
-        lanes = _lanes(work, feed, start, end, batch_entries)
+        # A condition may name any column.
+        columns = COLUMNS_WRITTEN if where is None else None
+        lanes = _lanes(work, feed, start, end, batch_entries, columns)
         return run_lanes(work, feed, lanes, ReplayTarget(goal, uuid), where, began)
 
     return run_job("replay", body, master=master, progress=progress)
 
 
-def _lanes(work: Work, feed: Feed, start: str | None, end: str | None, step: int) -> list[ReplayLane]:
+def _lanes(
+    work: Work, feed: Feed, start: str | None, end: str | None, step: int, columns: str | None
+) -> list[ReplayLane]:
     if feed.kind is FeedKind.TOPIC:
-        return topic_lanes(work.spark, feed, start, end, step)
+        return topic_lanes(work.spark, feed, start, end, step, columns)
     if "://" not in feed.name and (Path(feed.name).expanduser() / INSIDE / "archive.json").exists():
         place = ArchiveFolder(feed.name)
         return archive_lanes(work.spark, place, place.info(), step)
