@@ -115,7 +115,7 @@ class NodeCore:
             context, stores, quotas, watermark, topics, consuming, fetching, subscriptions
         )
         producers = self._producers = ProducerRequests(context, sessions, stores, quotas, topics, producing)
-        top = TopRequests(
+        top = self.top = TopRequests(
             context,
             sessions,
             stores,

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
+from headpond.model.ledger import Ratio
 from headpond.wire.control.status import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 
 # A rate is the difference of two readings divided by the time between them. If a total is smaller than before,
 # the node was restarted or the topic created again, and there is no rate yet.
 
 Rate = float | None
+Hop = tuple[Ratio, Ratio]
+"""R and UR: the share that arrived, and the share of arrivals that was no repeat."""
+
+
+def producer_hop(topic: TopTopic) -> Hop:
+    stored = topic.segments
+    return Ratio(stored, topic.announced), Ratio(stored, stored + topic.duplicates)
+
+
+def consumer_hop(subscription: TopSubscription) -> Hop:
+    reached = Ratio(subscription.reached, subscription.entries)
+    return reached, Ratio(subscription.first_copies, subscription.copies)
+
+
+def link_hop(link: TopLink) -> Hop:
+    brought = Ratio(link.messages, link.messages + link.lag)
+    return brought, Ratio(link.records, link.records + link.duplicates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +115,39 @@ def top_object(sample: Sample) -> dict[str, Any]:
             for row in rows
         ]
 
+    def with_hop(rows: list[Any], hops: list[Hop]) -> list[dict[str, Any]]:
+        pairs = zip(rows, hops, strict=True)
+        return [row | {"r": reached.value, "ur": unique.value} for row, (reached, unique) in pairs]
+
     rates = {"stored_s": sample.stored_s, "delivered_s": sample.delivered_s, "cpu": sample.cpu}
     return {
         "seconds": sample.seconds,
         "node": msgspec.structs.asdict(sample.node) | rates,
-        "topics": flat(sample.topics),
-        "subscriptions": flat(sample.subscriptions),
+        "topics": with_hop(flat(sample.topics), [producer_hop(row.now) for row in sample.topics]),
+        "subscriptions": with_hop(
+            flat(sample.subscriptions), [consumer_hop(row.now) for row in sample.subscriptions]
+        ),
         "topics_left_out": sample.topics_left_out,
         "subscriptions_left_out": sample.subscriptions_left_out,
-        "links": [msgspec.structs.asdict(link) for link in sample.links],
+        "links": with_hop(
+            [msgspec.structs.asdict(link) for link in sample.links], [link_hop(link) for link in sample.links]
+        ),
     }
+
+
+# --- history ----------------------------------------------------------------------------------------
+
+Series = dict[str, list[Rate]]
+"""By name of a number: its values, one per time."""
+
+
+class HistoryShape(TypedDict):
+    step_s: float
+    """Seconds between two readings."""
+    at: list[str]
+    """The times of the readings; every list below has one value per time, null where it is unknown."""
+    node: Series
+    topics: dict[str, Series]
+    subscriptions: dict[str, Series]
+    """By `TOPIC/SUBSCRIPTION`."""
+    links: dict[str, Series]

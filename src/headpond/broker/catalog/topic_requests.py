@@ -11,6 +11,7 @@ import pyarrow as pa
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.changes import PlaceRemoved, TopicAltered, TopicCreated, TopicDeleted
 from headpond.broker.catalog.compact import Compacting
+from headpond.broker.catalog.pages import page_of
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.session import Session
@@ -116,7 +117,15 @@ class TopicRequests:
         return topic.info()
 
     def list_topics(self, session: Session, ask: ListTopics) -> list[TopicInfo]:
-        """All topics, without schemas where those would make the answer too long; ``show_topic`` has them."""
+        """All topics, without schemas where those would make the answer too long; ``show_topic`` has them.
+
+        The topics of a page are as ``show_topic`` shows them, without the older versions of their schemas.
+        """
+        if ask.page is not None:
+            named = ((topic.name, topic, topic) for topic in self._catalog)
+            return page_of(
+                session, ask, ask.page, named, lambda topic, _: topic.info(with_shards=True, with_schemas=False)
+            )
         infos = [topic.info(with_schemas=False) for topic in self._catalog]
         if sum(len(info.schema or b"") for info in infos) > RESPONSE_BYTES_MAX // 2:
             infos = [msgspec.structs.replace(info, schema=None) for info in infos]

@@ -26,6 +26,7 @@ from headpond.broker.catalog.changes import (
     ProducerRemoved,
     ProducerSeen,
 )
+from headpond.broker.catalog.pages import page_of
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
@@ -90,7 +91,12 @@ class ProducerRequests:
 
     def list_producers(self, session: Session, ask: ListProducers) -> list[ProducerInfo]:
         topics = [self._topics.find(ask.topic)] if ask.topic else list(self._catalog)
-        return [self._info(topic, known) for topic in topics for known in topic.producers]
+        found = (
+            (f"{topic.name}/{known.producer}", topic, known) for topic in topics for known in topic.producers
+        )
+        if ask.page is not None:
+            return page_of(session, ask, ask.page, found, self._info)
+        return [self._info(topic, known) for _, topic, known in found]
 
     def show_producer(self, session: Session, ask: ShowProducer) -> ProducerInfo:
         return self._info(*self._find(ask.topic, ask.producer))

@@ -47,6 +47,9 @@ class TopRequests:
         self._began_us = context.clock_us()
 
     def show_top(self, session: Session, ask: ShowTop) -> TopInfo:
+        return self.read(ask)
+
+    def read(self, ask: ShowTop) -> TopInfo:
         topics = [topic for topic in self._stores.catalog if _matches(topic, ask.pattern)]
         behind: list[tuple[int, Topic, Subscription]] = []
         lags: dict[bytes, int] = {}

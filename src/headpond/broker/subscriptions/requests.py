@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from headpond.broker.catalog.pages import page_of
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
@@ -128,11 +129,15 @@ class SubscriptionRequests:
 
     def list_subscriptions(self, session: Session, ask: ListSubscriptions) -> list[SubscriptionInfo]:
         topics = [self._topics.find(ask.topic)] if ask.topic else list(self._stores.catalog)
-        return [
-            self.info(topic, subscription)
+        found = (
+            (f"{topic.name}/{subscription.name}", topic, subscription)
             for topic in topics
             for subscription in self._subscriptions.of_topic(topic.uuid)
-        ]
+            if subscription.dead or not ask.dead
+        )
+        if ask.page is not None:
+            return page_of(session, ask, ask.page, found, self.info)
+        return [self.info(topic, subscription) for _, topic, subscription in found]
 
     def show_subscription(self, session: Session, ask: ShowSubscription) -> SubscriptionInfo:
         return self.info(*self.find(ask.topic, ask.subscription), whole=True)

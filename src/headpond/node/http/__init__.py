@@ -15,7 +15,9 @@ In reading order::
     lane        Segments of a block, and lanes: requests of one caller to one topic share segments
     local_link  A link to the node of the same process: requests and segments go as objects
     held     A consumer that a caller holds between its requests
+    history  The last hour of the node: a reading every ten seconds, for plots
     cluster  A member of a cluster: its metrics, and its group
     standby  A member of a cluster that is not active: alive, not ready
     routes   The routes, one file per group
+    console  The console: a page for people at the path /
 """

@@ -16,6 +16,7 @@ from litestar.openapi.spec.license import License
 
 from headpond import __version__
 from headpond.model.errors import HeadpondError
+from headpond.node.http.console import site
 from headpond.node.http.openapi import DocumentedOperation
 from headpond.node.http.request import HttpState, provide_caller, refuse_unknown
 from headpond.node.http.routes import consuming, events, messages, monitoring, resources, subscriptions
@@ -49,7 +50,7 @@ for route in [*V1, *HEALTH]:
 def make_app(state: HttpState | None) -> Litestar:
     """The application; without a state it serves only its schema."""
     return Litestar(
-        [Router("/v1", route_handlers=V1, before_request=refuse_unknown), *HEALTH],
+        [Router("/v1", route_handlers=V1, before_request=refuse_unknown), *HEALTH, site.index, site.file],
         dependencies={"caller": Provide(provide_caller)},
         exception_handlers={
             HeadpondError: on_headpond_error,

@@ -21,6 +21,8 @@ from headpond.model.names import TopicName
 from headpond.node.http.answers import ANSWER, Answer
 from headpond.node.http.callers import Caller, Callers
 from headpond.node.http.held import parse_start
+from headpond.node.http.history import History
+from headpond.wire.control.operation import Page
 
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView
@@ -38,6 +40,11 @@ TopicPath = Annotated[
     PathParameter(description="A topic: `NAME`, or `tenant:product:component:NAME`. In answers: with slashes."),
 ]
 Count = Annotated[int, QueryParameter(ge=1, le=1000, description="How many messages at most.")]
+Match = Annotated[str, QueryParameter(max_length=4096, description="Only full names that contain it.")]
+After = Annotated[str, QueryParameter(max_length=4096, description="Only full names after this one.")]
+Limit = Annotated[
+    int | None, QueryParameter(ge=1, le=1000, description="At most so many, in the order of full names.")
+]
 Wait = Annotated[
     float,
     QueryParameter(
@@ -57,6 +64,7 @@ class HttpState:
     """Why the node takes no messages now; None while it does."""
     gauges: Callable[[], dict[str, int]]
     """The counts of the HTTP server, for ``/metrics``."""
+    history: History
     cluster: ClusterView | None
     """If the node is a member of a cluster."""
 
@@ -108,6 +116,15 @@ def refuse_unknown(request: HttpRequest) -> None:
 def topic_name(text: str) -> str:
     """The full name of a topic in a path."""
     return str(TopicName.parse(text.replace(":", "/")))
+
+
+def page_of(match: str, after: str, limit: int | None) -> Page | None:
+    """The part of a list that a request asks for; None: the whole list."""
+    if limit is not None:
+        return Page(match, after, limit)
+    if match or after:
+        raise BadRequest("a search needs a limit", hint="Add limit=100, for one.")
+    return None
 
 
 def wait_of(request: HttpRequest, wait: float) -> float:

@@ -32,8 +32,9 @@ from headpond.model.errors import HeadpondError, NodeStopping
 from headpond.node.http.app import make_app
 from headpond.node.http.callers import Callers
 from headpond.node.http.gate import Gate, OwnNames
+from headpond.node.http.history import History
 from headpond.node.http.request import HttpState
-from headpond.node.server import Server, listen
+from headpond.node.server import Server, listen, now_us
 
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView  # a node that is alone loads nothing of clusters
@@ -192,7 +193,10 @@ class HttpServer:
         self._node = node
         self._stopping = asyncio.Event()
         self._callers = Callers(node, settings.http_limits)
-        app = make_app(HttpState(self._callers, self._stopping, self._hindrance, self._gauges, cluster))
+        self._history = History(node.core.top.read, now_us)
+        app = make_app(
+            HttpState(self._callers, self._stopping, self._hindrance, self._gauges, self._history, cluster)
+        )
         address = settings.http_address
         assert address is not None, "settings.http says where to listen"
         names = OwnNames(address[0], settings.http_names)
@@ -224,9 +228,11 @@ class HttpServer:
     async def start(self) -> None:
         await self._listener.start()
         self._callers.start()
+        self._history.start()
 
     async def stop(self) -> None:
         """Waits and streams end at once."""
         self._stopping.set()
+        self._history.stop()
         await self._listener.stop()
         await self._callers.stop()

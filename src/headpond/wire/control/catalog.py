@@ -31,6 +31,7 @@ from headpond.wire.control.operation import (
     ADMIN,
     USE,
     OperationOf,
+    Page,
     Rule,
     changed_settings,
     inside_tenant,
@@ -190,6 +191,9 @@ class ShowTopic(OperationOf[TopicInfo], frozen=True, tag="show_topic"):
 
 class ListTopics(OperationOf[list[TopicInfo]], frozen=True, tag="list_topics"):
     rule: ClassVar[Rule] = Rule(USE, listing=True)
+
+    page: Page | None = None
+    """None: all topics, without their shards and settings."""
 
 
 class DeleteTopic(OperationOf[Any], frozen=True, tag="delete_topic"):

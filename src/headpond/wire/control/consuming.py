@@ -42,6 +42,7 @@ from headpond.wire.control.operation import (
     CONSUME,
     Control,
     OperationOf,
+    Page,
     Result,
     Rule,
     any_topic_of,
@@ -154,6 +155,10 @@ class ListSubscriptions(OperationOf[list[SubscriptionInfo]], frozen=True, tag="l
 
     topic: TopicText
     """Empty: all topics."""
+    page: Page | None = None
+    """None: all subscriptions."""
+    dead: bool = False
+    """Only those that have dead messages."""
 
 
 class ShowSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="show_subscription"):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from headpond.model.bounds import Uuid
+from headpond.model.bounds import Text, Uuid
 from headpond.model.grant import Right
 from headpond.model.names import DEAD_SUFFIX, Place, TopicName
 from headpond.model.topic_settings import QUOTAS
@@ -126,6 +126,16 @@ def _dead_letter(name: Any, topic: str = "") -> Iterable[Need]:
 
 class Control(msgspec.Struct, array_like=True, frozen=True):
     """The base of all messages: a frame's body, or an operation in a REQUEST."""
+
+
+class Page(Control, frozen=True):
+    """A part of a list, which is then in the order of full names: ``topic``, or ``topic/name`` of its user."""
+
+    match: Text = ""
+    """Only full names that contain it."""
+    after: Text = ""
+    """Only full names after this one."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
 Result = TypeVar("Result")

@@ -29,6 +29,7 @@ from headpond.wire.control.operation import (
     PRODUCE,
     Control,
     OperationOf,
+    Page,
     Result,
     Rule,
     any_topic_of,
@@ -78,6 +79,8 @@ class ListProducers(OperationOf[list[ProducerInfo]], frozen=True, tag="list_prod
 
     topic: TopicText
     """Empty: all topics."""
+    page: Page | None = None
+    """None: all producers."""
 
 
 class ShowProducer(ProducerRequest[ProducerInfo], frozen=True, tag="show_producer"):

@@ -40,6 +40,8 @@ from headpond.node.http.routes.consuming import ConsumerName, Kind, Mode, handed
 from headpond.node.http.routes.subscriptions import SUBSCRIPTION
 from headpond.node.http.status import body_of
 from headpond.shapes.message import Row, batch_rows
+from headpond.shapes.top import sample, top_object
+from headpond.wire.control.status import ShowTop, TopInfo
 from headpond.wire.frame import SEGMENT_BYTES_MAX
 from headpond.wire.typed.values import value_json
 
@@ -173,6 +175,31 @@ async def _read_part(
     if events:
         yield b"".join(events)
     position.entries[shard] = max(part.entry_next, at + 1)
+
+
+@get("/top/events", tags=["events"], media_type="text/event-stream")
+async def top_events(
+    request: HttpRequest,
+    caller: FromCaller,
+    topic: Annotated[
+        str, QueryParameter(max_length=600, description="Topics of this form alone (* and ?).")
+    ] = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 50,
+    interval: Annotated[float, QueryParameter(ge=0.5, le=60, description="Seconds between two events.")] = 2.0,
+) -> Stream:
+    """Rates and lag as `GET /v1/top` has them, again and again; the first event has no rates yet."""
+    ask = ShowTop(topic, limit)
+    readings = _read_again(caller, ask, await caller.ask(ask), interval)
+    stream = _counted(caller, readings, answer_of(request), state_of(request).stopping)
+    return Stream(stream, media_type="text/event-stream", headers=STREAM_HEADERS)
+
+
+async def _read_again(caller: Caller, ask: ShowTop, first: TopInfo, interval_s: float) -> AsyncIterator[bytes]:
+    before = now = first
+    while True:
+        yield event("top", msgspec.json.encode(top_object(sample(before, now))))
+        await asyncio.sleep(interval_s)
+        before, now = now, await caller.ask(ask)
 
 
 @post(SUBSCRIPTION + "/events", status_code=200, tags=["events"], media_type="text/event-stream")

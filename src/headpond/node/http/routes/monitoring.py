@@ -21,19 +21,24 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from headpond.model.errors import CATALOGUE, BadRequest, NoRoute
-from headpond.model.ledger import Ratio
-from headpond.node.http.request import FromCaller, HttpRequest, state_of, while_connected
+from headpond.node.http.request import FromCaller, HttpRequest, state_of, topic_name, while_connected
 from headpond.node.http.status import answer
 from headpond.shapes.convert import ErrorExplained, explained_object
-from headpond.shapes.top import Sample, sample, top_object
+from headpond.shapes.top import (
+    HistoryShape,
+    Hop,
+    Sample,
+    consumer_hop,
+    link_hop,
+    producer_hop,
+    sample,
+    top_object,
+)
 from headpond.wire.control.status import (
     ROWS_MAX,
     ShowNode,
     ShowTop,
     TopInfo,
-    TopLink,
-    TopSubscription,
-    TopTopic,
 )
 from headpond.wire.typed.values import readable
 
@@ -84,6 +89,19 @@ async def show_top(
     return {} if found is None else top_object(found)
 
 
+@get("/history", tags=["node"])
+async def show_history(
+    request: HttpRequest,
+    caller: FromCaller,
+    topic: Annotated[
+        str, QueryParameter(max_length=1024, description="This topic and its subscriptions too.")
+    ] = "",
+) -> HistoryShape:
+    """The last hour of the node and its links, and of a topic while it is among the 50 busiest."""
+    await caller.ask(ShowNode())  # refused unless the caller is an admin of everything
+    return state_of(request).history.show(topic_name(topic) if topic else None)
+
+
 @get("/cluster", tags=["node"])
 async def show_cluster(request: HttpRequest, caller: FromCaller) -> dict[str, Any]:
     """The members of the node's group, and its stream; takes a second. A standby answers it too."""
@@ -111,7 +129,6 @@ async def explain_error(code: FromPath[str]) -> ErrorExplained:
 # --- Prometheus -------------------------------------------------------------------------------------
 
 Row = TypeVar("Row")
-Rates = tuple[Ratio, Ratio]
 
 TOPIC_COUNTERS = {
     "messages_in": "Entries assigned since the topic was created.",
@@ -184,9 +201,9 @@ class Readings(Collector):
         yield from _rows("headpond_subscription", names, many, SUBSCRIPTION_COUNTERS, SUBSCRIPTION_GAUGES)
         links = self._top.links
         yield from _rows("headpond_link", ("link",), links, {}, LINK_GAUGES)
-        yield from _hop("headpond_topic", ("topic",), self._top.topics, _producer_hop)
-        yield from _hop("headpond_subscription", names, many, _consumer_hop)
-        yield from _hop("headpond_link", ("link",), links, _link_hop)
+        yield from _hop("headpond_topic", ("topic",), self._top.topics, producer_hop)
+        yield from _hop("headpond_subscription", names, many, consumer_hop)
+        yield from _hop("headpond_link", ("link",), links, link_hop)
         for what in ("topics_left_out", "subscriptions_left_out"):
             yield GaugeMetricFamily(
                 f"headpond_{what}", "Rows that this page leaves out.", getattr(self._top, what)
@@ -217,7 +234,7 @@ def _rows(
 
 
 def _hop(
-    prefix: str, labels: tuple[str, ...], rows: list[Row], rates: Callable[[Row], Rates]
+    prefix: str, labels: tuple[str, ...], rows: list[Row], rates: Callable[[Row], Hop]
 ) -> Iterator[Metric]:
     """R and UR of a hop; a row in which nothing happened yet has none."""
     reliability = GaugeMetricFamily(f"{prefix}_reliability", "R: the share that arrived.", labels=labels)
@@ -229,21 +246,6 @@ def _hop(
             if ratio.value is not None:
                 family.add_metric([getattr(row, label) for label in labels], ratio.value)
     yield from (reliability, uniqueness)
-
-
-def _producer_hop(topic: TopTopic) -> Rates:
-    stored = topic.segments
-    return Ratio(stored, topic.announced), Ratio(stored, stored + topic.duplicates)
-
-
-def _consumer_hop(subscription: TopSubscription) -> Rates:
-    reached = Ratio(subscription.reached, subscription.entries)
-    return reached, Ratio(subscription.first_copies, subscription.copies)
-
-
-def _link_hop(link: TopLink) -> Rates:
-    brought = Ratio(link.messages, link.messages + link.lag)
-    return brought, Ratio(link.records, link.records + link.duplicates)
 
 
 @get("/metrics", media_type="text/plain", tags=["health"])

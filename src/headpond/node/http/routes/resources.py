@@ -18,7 +18,7 @@ from headpond.model.bounds import Name, Patterns, SettingValues, Shards, Text, T
 from headpond.model.errors import BadRequest
 from headpond.model.grant import SCOPES_MAX, without_secret
 from headpond.model.names import Place, TopicName
-from headpond.node.http.request import FromCaller, TopicPath, topic_name
+from headpond.node.http.request import After, FromCaller, Limit, Match, TopicPath, page_of, topic_name
 from headpond.shapes import resources as shapes
 from headpond.shapes.columns import make_field
 from headpond.shapes.convert import derive
@@ -78,9 +78,11 @@ def _encode_columns(columns: list[ColumnBody]) -> bytes:
 
 
 @get("/topics", tags=["topics"])
-async def list_topics(caller: FromCaller) -> list[shapes.TopicShape]:
-    """List the topics that the token reaches."""
-    infos = await caller.ask(catalog.ListTopics())
+async def list_topics(
+    caller: FromCaller, match: Match = "", after: After = "", limit: Limit = None
+) -> list[shapes.TopicShape]:
+    """List the topics that the token reaches; with a `limit` each has what `show` has."""
+    infos = await caller.ask(catalog.ListTopics(page_of(match, after, limit)))
     return [shapes.topic_object(info) for info in sorted(infos, key=lambda info: info.topic)]
 
 
@@ -226,9 +228,12 @@ class DeletedOfTopic(TypedDict):
 
 
 @get("/producers", tags=["producers"])
-async def list_all_producers(caller: FromCaller) -> list[shapes.ProducerShape]:
-    """List the producers registered at all topics that the token reaches."""
-    return [shapes.producer_object(info) for info in await caller.ask(producing.ListProducers(""))]
+async def list_all_producers(
+    caller: FromCaller, match: Match = "", after: After = "", limit: Limit = None
+) -> list[shapes.ProducerShape]:
+    """List the producers registered at all topics that the token reaches. A full name is `TOPIC/PRODUCER`."""
+    ask = producing.ListProducers("", page_of(match, after, limit))
+    return [shapes.producer_object(info) for info in await caller.ask(ask)]
 
 
 @get(TOPIC + "/producers", tags=["producers"])

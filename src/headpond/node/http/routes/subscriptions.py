@@ -15,10 +15,14 @@ from headpond.model.errors import BadRequest
 from headpond.model.policy import Policy
 from headpond.node.http.held import message_bytes, parse_position, start_word
 from headpond.node.http.request import (
+    After,
     FromCaller,
     HttpRequest,
+    Limit,
+    Match,
     TopicPath,
     answer_of,
+    page_of,
     state_of,
     topic_name,
 )
@@ -65,9 +69,15 @@ class Redriven(TypedDict):
 
 
 @get("/subscriptions", tags=["subscriptions"])
-async def list_all_subscriptions(caller: FromCaller) -> list[shapes.SubscriptionShape]:
-    """List the subscriptions of all topics that the token reaches."""
-    infos = await caller.ask(consuming.ListSubscriptions(""))
+async def list_all_subscriptions(
+    caller: FromCaller,
+    match: Match = "",
+    after: After = "",
+    limit: Limit = None,
+    dead: Annotated[bool, QueryParameter(description="Only those that have dead messages.")] = False,
+) -> list[shapes.SubscriptionShape]:
+    """List the subscriptions of all topics that the token reaches. A full name is `TOPIC/SUBSCRIPTION`."""
+    infos = await caller.ask(consuming.ListSubscriptions("", page_of(match, after, limit), dead))
     return [
         shapes.subscription_object(info)
         for info in sorted(infos, key=lambda each: (each.topic, each.subscription))

@@ -1,0 +1,80 @@
+// Requests to the node. The token is kept for this tab alone, and sent as a header.
+
+const KEY = "headpond.token";
+let token = sessionStorage.getItem(KEY) || "";
+const listeners = new Set();
+export const state = { refused: null, reachable: true };
+
+export const onChange = (listener) => (listeners.add(listener), () => listeners.delete(listener));
+export const hasToken = () => token !== "";
+
+function change(values) {
+  if (Object.entries(values).every(([name, value]) => state[name] === value)) return;
+  Object.assign(state, values);
+  for (const listener of listeners) listener();
+}
+
+export function useToken(text) {
+  token = text.trim();
+  if (token) sessionStorage.setItem(KEY, token);
+  else sessionStorage.removeItem(KEY);
+  change({ refused: null });
+}
+
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body.message || `the node answered with status ${status}`);
+    this.status = status;
+    this.code = body.code || "";
+    this.hint = body.hint || "";
+  }
+}
+
+async function send(method, path, body, signal, headers = {}) {
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(`/v1${path}`, {
+      method, headers, signal, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    change({ reachable: false });
+    throw new ApiError(0, { code: "unreachable", message: "the node does not answer", hint: "The console keeps trying." });
+  }
+  change({ reachable: true });
+  if (answer.ok) return answer;
+  const error = new ApiError(answer.status, await answer.json().catch(() => ({})));
+  if (error.status === 401) change({ refused: error });
+  throw error;
+}
+
+export const get = async (path, signal) => (await send("GET", path, undefined, signal)).json();
+export const post = async (path, body) => (await send("POST", path, body)).json();
+export const patch = async (path, body) => (await send("PATCH", path, body)).json();
+export const remove = async (path) => (await send("DELETE", path)).json();
+
+export function query(values) {
+  const given = Object.entries(values).filter(([, value]) => value !== "" && value != null && value !== false);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+// Server-sent events, read by fetch: EventSource sends no Authorization header.
+export async function stream(path, signal, onEvent) {
+  const answer = await send("GET", path, undefined, signal, { Accept: "text/event-stream" });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const lines = text.slice(0, end).split("\n");
+      text = text.slice(end + 2);
+      const field = (name) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+      const data = field("data");
+      if (data !== undefined) onEvent(field("event"), JSON.parse(data));
+    }
+  }
+}

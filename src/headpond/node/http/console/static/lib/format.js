@@ -1,0 +1,56 @@
+// Numbers, sizes and times as people read them.
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const NONE = "–";
+
+export const count = (value) => (value == null ? NONE : whole.format(value));
+
+export function rate(value) {
+  if (value == null) return NONE;
+  if (value === 0) return "0/s";
+  return `${value < 10 ? value.toFixed(1) : whole.format(value)}/s`;
+}
+
+export function bytes(value) {
+  if (value == null) return NONE;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (Math.abs(value) < 1024) return `${value < 10 && unit !== "B" ? value.toFixed(1) : Math.round(value)} ${unit}`;
+    value /= 1024;
+  }
+  return `${value.toFixed(1)} TiB`;
+}
+
+// A share below 1 must not read as 1.
+export function share(value) {
+  if (value == null) return NONE;
+  if (value === 1) return "1";
+  return value > 0.9999 && value < 1 ? "0.9999+" : value.toFixed(4);
+}
+
+export function bounded(ratio) {
+  if (!ratio) return NONE;
+  const sign = { "at least": "≥ ", "at most": "≤ " }[ratio.bound] || "";
+  return sign + share(ratio.value);
+}
+
+export function seconds(value) {
+  if (value == null) return NONE;
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 120) return `${Math.round(value)} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  if (value < 172800) return `${Math.round(value / 3600)} h`;
+  return `${Math.round(value / 86400)} d`;
+}
+
+export const ago = (time) => (time ? `${seconds(Math.max(0, (Date.now() - Date.parse(time)) / 1000))} ago` : NONE);
+
+export const clock = (time) => (time ? time.replace("T", " ").replace(/(\.\d{3})\d*/, "$1") : NONE);
+
+// The bare name where the rest is default.
+export const short = (topic) => (topic || "").replace(/^default\/default\/default\//, "");
+
+// A topic in a path of the API and of the console.
+export const inPath = (topic) => encodeURIComponent(short(topic).replaceAll("/", ":"));
+
+// A word of a command line.
+export const quoted = (word) => (/^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);

@@ -1,0 +1,165 @@
+// The parts that pages are made of. Data becomes text nodes and nothing else.
+
+import { Fragment, h } from "../vendor/preact.js";
+import { useEffect, useId, useRef, useState } from "../vendor/hooks.js";
+import htm from "../vendor/htm.js";
+import uPlot from "../vendor/uplot.js";
+import { bounded, share } from "./format.js";
+
+export const html = htm.bind(h);
+
+export const Page = ({ title, crumbs, actions, children }) => {
+  useEffect(() => { document.title = `${title} · Headpond`; }, [title]);
+  return html`<div class="page">
+    <header class="head">
+      <div>${crumbs && html`<nav class="crumbs" aria-label="Breadcrumb">${crumbs}</nav>`}<h1>${title}</h1></div>
+      <div class="actions">${actions}</div>
+    </header>
+    ${children}
+  </div>`;
+};
+
+export const Panel = ({ title, note, actions, children }) => html`<section class="panel">
+  ${title && html`<header><h2>${title}</h2>${note && html`<p class="muted">${note}</p>`}<div class="actions">${actions}</div></header>`}
+  ${children}
+</section>`;
+
+export const Stats = ({ items }) => html`<dl class="stats">${items.filter(Boolean).map(
+  ([name, value, note, tone]) => html`<div key=${name}><dt>${name}</dt><dd class=${tone || ""}>${value}</dd>${note && html`<dd class="note">${note}</dd>`}</div>`)}</dl>`;
+
+export const Fault = ({ error }) => error && html`<p class="fault" role="alert"><strong>${error.message}</strong> ${error.hint}</p>`;
+
+// What to show while there is nothing: why, and the next command to type.
+export const Empty = ({ children, command }) => html`<div class="empty"><p>${children}</p>${command && html`<${Command} text=${command} />`}</div>`;
+
+export const Loading = () => html`<p class="muted loading">Loading…</p>`;
+
+export const Badge = ({ tone, children }) => html`<span class=${`badge ${tone || ""}`}>${children}</span>`;
+
+export function Command({ text }) {
+  return html`<div class="command"><code>${text}</code><${Copy} text=${text} /></div>`;
+}
+
+export function Copy({ text, label = "Copy" }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {  // a page without TLS has no clipboard: select the text instead
+      const area = Object.assign(document.createElement("textarea"), { value: text });
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<button type="button" class="small" onClick=${copy}>${done ? "Copied" : label}</button>`;
+}
+
+// columns: [title, cell(row), class]; class "num" aligns right, "wide" leaves the column out on a phone.
+export const Table = ({ label, columns, rows, keyOf }) => html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
+  <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind || ""}>${title}</th>`)}</tr></thead>
+  <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind || ""}>${cell(row)}</td>`)}</tr>`)}</tbody>
+</table></div>`;
+
+export const Tabs = ({ items, current }) => html`<nav class="tabs" aria-label="Views">${items.map(
+  ([name, href]) => html`<a key=${href} href=${href} aria-current=${name === current ? "page" : null}>${name}</a>`)}</nav>`;
+
+export const Hop = ({ r, ur }) => html`<span class="hop"><abbr title="R: the share that arrived">R</abbr> <b class=${r?.value === 1 || r === 1 ? "ok" : ""}>${r && typeof r === "object" ? bounded(r) : share(r)}</b>
+  <abbr title="UR: the share of arrivals that was no repeat">UR</abbr> <b>${ur && typeof ur === "object" ? bounded(ur) : share(ur)}</b></span>`;
+
+export function Field({ label, hint, children }) {
+  return html`<label class="field"><span>${label}</span>${children}${hint && html`<small class="muted">${hint}</small>`}</label>`;
+}
+
+// A search and pages of a list that the node sorts by name.
+export const PAGE_ROWS = 50;
+
+export function useListing() {
+  const [match, setMatch] = useState("");
+  const [starts, setStarts] = useState([""]);
+  const timer = useRef(0);
+  const search = (text) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => { setMatch(text); setStarts([""]); }, 200);
+  };
+  return { match, after: starts[starts.length - 1], search, page: starts.length, limit: PAGE_ROWS + 1,
+    next: (name) => setStarts([...starts, name]), back: () => setStarts(starts.slice(0, -1)) };
+}
+
+export const Search = ({ listing, label }) => html`<input type="search" class="search" placeholder=${label} aria-label=${label} onInput=${(event) => listing.search(event.target.value)} />`;
+
+export const Pager = ({ listing, rows, nameOf }) => (listing.page > 1 || rows.length > PAGE_ROWS) && html`<div class="pager">
+  <button type="button" disabled=${listing.page === 1} onClick=${listing.back}>Previous</button>
+  <span class="muted">Page ${listing.page}</span>
+  <button type="button" disabled=${rows.length <= PAGE_ROWS} onClick=${() => listing.next(nameOf(rows[PAGE_ROWS - 1]))}>Next</button>
+</div>`;
+
+// A dialog that says what will happen. `act` does it; an error stays in the dialog.
+export function Dialog({ title, verb, tone, type, act, close, children }) {
+  const dialog = useRef(null);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const [typed, setTyped] = useState("");
+  const id = useId();
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      if ((await act(new FormData(event.target))) !== false) close();
+    } catch (fault) {
+      setError(fault);
+    }
+    setBusy(false);
+  };
+  return html`<dialog ref=${dialog} aria-labelledby=${id} onClose=${close}>
+    <form onSubmit=${submit}>
+      <h2 id=${id}>${title}</h2>
+      ${children}
+      ${type && html`<${Field} label=${`Type ${type} to confirm`}><input value=${typed} autocomplete="off" onInput=${(event) => setTyped(event.target.value)} /></${Field}>`}
+      <${Fault} error=${error} />
+      <div class="buttons">
+        <button type="button" onClick=${close}>Cancel</button>
+        <button type="submit" class=${tone || "primary"} disabled=${busy || (type && typed !== type)}>${verb}</button>
+      </div>
+    </form>
+  </dialog>`;
+}
+
+// A button that opens a dialog made by `make(close)`.
+export function Opens({ label, make, kind, disabled }) {
+  const [open, setOpen] = useState(false);
+  return html`<${Fragment}><button type="button" class=${kind || ""} disabled=${disabled} onClick=${() => setOpen(true)}>${label}</button>${open && make(() => setOpen(false))}</${Fragment}>`;
+}
+
+const TONES = ["--accent", "--second", "--warn"];
+
+// A plot of columns over time: at (seconds), series [name, values, format].
+export function Plot({ title, at, series, format }) {
+  const place = useRef(null);
+  const plot = useRef(null);
+  const names = series.map(([name]) => name).join();
+  useEffect(() => {
+    const style = getComputedStyle(document.documentElement);
+    const tone = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: tone("--muted"), grid: { stroke: tone("--line"), width: 1 }, ticks: { stroke: tone("--line") }, font: "11px system-ui" };
+    plot.current = new uPlot({
+      width: place.current.clientWidth || 300, height: 150, padding: [8, 8, 0, 0], cursor: { y: false },
+      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1] } },
+      axes: [axis, { ...axis, size: 58, values: (_, values) => values.map(format) }],
+      series: [{ value: (_, at) => (at == null ? "" : new Date(at * 1000).toLocaleTimeString()) },
+        ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), width: 1.5, points: { show: false }, value: (_, value) => format(value) }))],
+    }, [at, ...series.map(([, values]) => values)], place.current);
+    const resize = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: 150 }));
+    resize.observe(place.current);
+    return () => { resize.disconnect(); plot.current.destroy(); };
+  }, [names, document.documentElement.dataset.theme]);
+  useEffect(() => { plot.current.setData([at, ...series.map(([, values]) => values)]); }, [at.length, at[at.length - 1]]);
+  return html`<figure class="plot"><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${title}></div></figure>`;
+}
+
+export const Choice = ({ name, options, value, onChange }) => html`<select name=${name} value=${value} onChange=${onChange}>${options.map(
+  (each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`;

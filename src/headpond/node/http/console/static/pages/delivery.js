@@ -1,0 +1,52 @@
+// Delivery: every hop of the node with its R and UR, live: producer → topic → subscription, and node → link.
+
+import { useRef, useState } from "../vendor/hooks.js";
+import { query } from "../lib/api.js";
+import { count, inPath, rate, short } from "../lib/format.js";
+import { usePoll, useTop } from "../lib/live.js";
+import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel } from "../lib/ui.js";
+import { subscriptionHref } from "./subscriptions.js";
+
+// How thick an edge is: 0 without messages, up to 4.
+export const weight = (messages) => (messages > 0 ? Math.min(4, 1 + Math.floor(Math.log10(messages + 1))) : 0);
+
+export const Edge = ({ speed, r, ur, note }) => html`<div class=${`edge w${weight(speed)}`}><span class="label"><b>${rate(speed)}</b> <${Hop} r=${r} ur=${ur} />${note && html` <span class="muted">${note}</span>`}</span></div>`;
+
+export const Box = ({ kind, title, href, note, tone }) => html`<div class=${`box ${tone || ""}`}><span class="kind">${kind}</span>${href ? html`<a href=${href}>${title}</a>` : html`<b>${title}</b>`}${note && html`<span class="muted">${note}</span>`}</div>`;
+
+export function Delivery() {
+  const [match, setMatch] = useState("");
+  const timer = useRef(0);
+  const { top, error } = useTop(`/top/events${query({ topic: match ? `*${match}*` : "", limit: 20, interval: 2 })}`);
+  const { data: writers } = usePoll("/writers", 5000);
+  const search = (event) => {
+    clearTimeout(timer.current);
+    const text = event.target.value;
+    timer.current = setTimeout(() => setMatch(text), 250);
+  };
+  const body = () => {
+    if (error) return html`<${Fault} error=${error} />${error.status === 403 && html`<p>The map of the whole node is for an admin of everything. Each <a href="#/topics">topic</a> has its own.</p>`}`;
+    if (!top) return html`<${Loading} />`;
+    if (!top.topics.length) return html`<${Empty} command=${match ? null : "headpond demo"}>${match ? "No topic has that in its name." : "Nothing was delivered yet. This makes something to look at:"}</${Empty}>`;
+    return html`<div class="map">${top.topics.map((topic) => {
+      const readers = top.subscriptions.filter((each) => each.topic === topic.topic);
+      const sinks = (writers || []).filter((each) => each.topics.includes(topic.topic));
+      return html`<div class="lane" key=${topic.topic}>
+        <div class="from"><${Box} kind="producers" title=${sinks.length ? `with ${count(sinks.length)} Spark sinks` : "all"} /></div>
+        <${Edge} speed=${topic.messages_s} r=${topic.r} ur=${topic.ur} />
+        <${Box} kind="topic" title=${short(topic.topic)} href=${`#/topics/${inPath(topic.topic)}/delivery`} note=${`${count(topic.stored)} stored`} />
+        <div class="to">${readers.length === 0 ? html`<p class="muted">no subscription among the furthest behind</p>` : readers.map((each) => html`<div class="branch" key=${each.subscription}>
+          <${Edge} speed=${each.delivered_s} r=${each.r} ur=${each.ur} note=${each.lag ? `${count(each.lag)} behind` : null} />
+          <${Box} kind="subscription" title=${each.subscription} href=${subscriptionHref(each)} tone=${each.dead ? "bad" : ""} note=${each.dead ? `${count(each.dead)} dead` : each.paused ? "paused" : `${count(each.consumers)} consumers`} /></div>`)}
+        </div></div>`;
+    })}
+    ${top.links.map((link) => html`<div class="lane" key=${`link ${link.link}`}><div class="from"><${Box} kind="node" title="this node" /></div>
+      <${Edge} speed=${null} r=${link.r} ur=${link.ur} note=${`${count(link.lag)} behind`} />
+      <${Box} kind="link" title=${link.link} href="#/links" tone=${link.state === "up" ? "" : "warn"} note=${link.state} /><div class="to"></div></div>`)}</div>
+    ${top.topics_left_out > 0 && html`<p class="muted">${count(top.topics_left_out)} topics that are less busy are left out; search for them.</p>`}`;
+  };
+  return html`<${Page} title="Delivery" actions=${html`<${Badge} tone="ok">live</${Badge}>`}>
+    <p class="muted">R is the share that arrived, UR the share of arrivals that was no repeat. A line is as thick as it is busy.</p>
+    <${Panel}><div class="bar"><input type="search" class="search" placeholder="Search topics" aria-label="Search topics" onInput=${search} /></div>${body()}</${Panel}>
+  </${Page}>`;
+}

@@ -1,0 +1,59 @@
+// Links to other nodes, and the cluster that the node is a member of.
+
+import { post, remove } from "../lib/api.js";
+import { ago, bytes, count, seconds } from "../lib/format.js";
+import { usePoll } from "../lib/live.js";
+import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
+
+const tone = (state) => ({ up: "ok", refused: "bad" })[state] || "warn";
+
+const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node" verb="Link" close=${close} act=${async (form) => {
+  await post("/peers", { url: form.get("url"), topics: form.get("topics").split(/\s+/).filter(Boolean), direction: form.get("direction"), token: form.get("token") || null });
+  done();
+}}>
+  <p>The node copies these topics from the other node (pull), to it (push), or both, from now on. Messages keep their identity, so none is stored twice.</p>
+  <${Field} label="Address"><input name="url" required placeholder="headpond://HOST:PORT" autocomplete="off" /></${Field}>
+  <${Field} label="Topics" hint="names or patterns, with spaces between: acme/*"><input name="topics" required autocomplete="off" /></${Field}>
+  <${Field} label="Direction"><select name="direction"><option>pull</option><option>push</option><option>both</option></select></${Field}>
+  <${Field} label="Token of the other node"><input name="token" type="password" autocomplete="off" /></${Field}>
+</${Dialog}>`;
+
+function Cluster() {
+  const found = usePoll("/cluster", 5000);
+  if (found.error?.status === 404) return html`<${Panel} title="Cluster"><${Empty} command="headpond node --cluster nats://HOST:4222 --group NAME --member NAME">This node is no member of a cluster. A member starts with:</${Empty}></${Panel}>`;
+  const group = found.data;
+  return html`<${Panel} title="Cluster" note=${group ? `group ${group.group}` : null}>
+    <${Fault} error=${found.error} />
+    ${group && html`<${Stats} items=${[
+      ["Active", group.active || "nobody", null, group.active ? "ok" : "bad"], ["Stream leader", group.stream.leader || "none"],
+      ["Stream", bytes(group.stream.bytes), `of ${bytes(group.stream.bytes_max)}`],
+      ["Replicas", Object.entries(group.stream.replicas).map(([name, state]) => `${name} ${state}`).join(", ")],
+    ]} />
+    <${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
+      ["Member", (each) => each.member], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
+      ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "wide"],
+    ]} />`}
+  </${Panel}>`;
+}
+
+export function Links() {
+  const found = usePoll("/peers");
+  const rows = found.data || [];
+  return html`<${Page} title="Links and cluster" actions=${html`<${Opens} label="Link" kind="primary" make=${(close) => html`<${AddLink} close=${close} done=${found.reload} />`} />`}>
+    <${Panel} title="Links">
+      <${Fault} error=${found.error} />
+      ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
+        ? html`<${Empty} command="headpond peer add headpond://HOST:PORT --topic 'acme/*'">The node has no link. A link copies topics between nodes:</${Empty}>`
+        : html`<${Table} label="Links" rows=${rows} keyOf=${(each) => each.peer} columns=${[
+          ["Link", (each) => each.peer], ["State", (each) => html`<${Badge} tone=${tone(each.state)}>${each.state}</${Badge}> ${each.error && html`<span class="muted">${each.error}</span>`}`],
+          ["Topics", (each) => each.topics.join(", "), "wide clip"], ["Direction", (each) => each.direction, "wide"], ["Lag", (each) => count(each.lag), "num"], ["Follows", (each) => count(each.following), "num wide"],
+          ["Since", (each) => ago(each.since), "wide"],
+          ["", (each) => html`<${Opens} label="Remove" kind="small danger" make=${(close) => html`<${Dialog} title=${`Remove ${each.peer}`} verb="Remove the link" tone="danger" close=${close}
+            act=${async () => { await remove(`/peers/${encodeURIComponent(each.peer)}`); found.reload(); }}>
+            <p>The node copies nothing more over it: ${count(each.lag)} messages that one side lacks stay missing there. What was copied stays.</p></${Dialog}>`} />`],
+        ]} />`}
+    </${Panel}>
+    <${Cluster} />
+    <${Command} text="headpond peer list" />
+  </${Page}>`;
+}

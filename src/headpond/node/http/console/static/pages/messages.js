@@ -1,0 +1,201 @@
+// The message browser: by entry, time or key; text, JSON, hex and columns; and a form to publish.
+// A message is hostile input: all of it becomes text nodes.
+
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
+import { get, post, query } from "../lib/api.js";
+import { clock, count, inPath, quoted, short } from "../lib/format.js";
+import { usePoll, useStream } from "../lib/live.js";
+import { Badge, Choice, Copy, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
+import { topicCrumbs, topicTabs } from "./topic.js";
+
+const ROWS = 50;
+const FOLLOWED_MAX = 200;
+const SEARCH_BYTES = 8 * 1024 * 1024;
+const SHOWN_MAX = 20000;
+const VIEWS = ["text", "JSON", "hex", "columns"];
+
+const isBytes = (value) => value !== null && typeof value === "object" && Object.keys(value).join() === "base64";
+const preview = (value) => {
+  const text = value === null ? "null" : typeof value === "string" ? value : isBytes(value) ? `${value.base64.slice(0, 60)} (base64)` : JSON.stringify(value);
+  return text.length > 160 ? `${text.slice(0, 160)}…` : text;
+};
+const bytesOf = (value) => {
+  if (isBytes(value)) return Uint8Array.from(atob(value.base64), (each) => each.charCodeAt(0));
+  return new TextEncoder().encode(typeof value === "string" ? value : value === null ? "" : JSON.stringify(value));
+};
+const hex = (bytes) => {
+  const lines = [];
+  for (let at = 0; at < Math.min(bytes.length, SHOWN_MAX / 4); at += 16) {
+    const row = [...bytes.slice(at, at + 16)];
+    const digits = row.map((each) => each.toString(16).padStart(2, "0")).join(" ");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${digits.padEnd(47)}  ${row.map((each) => (each > 31 && each < 127 ? String.fromCharCode(each) : ".")).join("")}`);
+  }
+  return lines.join("\n");
+};
+const cut = (text) => (text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}\n… ${count(text.length - SHOWN_MAX)} more characters` : text);
+
+function shown(value, view) {
+  if (view === "hex") return hex(bytesOf(value)) || "(empty)";
+  if (view === "JSON") {
+    if (value !== null && typeof value === "object" && !isBytes(value)) return cut(JSON.stringify(value, null, 2));
+    try {
+      return cut(JSON.stringify(JSON.parse(value), null, 2));
+    } catch {
+      return "The value is not JSON.";
+    }
+  }
+  if (typeof value === "string") return cut(value) || "(empty)";
+  if (value === null) return "null: the message deletes its key";
+  return isBytes(value) ? "The value is not text; see hex." : cut(JSON.stringify(value));
+}
+
+function Message({ message, topic, close, again }) {
+  const typed = message.value !== null && typeof message.value === "object" && !isBytes(message.value);
+  const [view, setView] = useState(typed ? "columns" : isBytes(message.value) ? "hex" : "text");
+  const start = useRef(null);
+  useEffect(() => { start.current.focus(); }, [message]);
+  const headers = Object.entries(message.headers);
+  const name = short(message.topic);
+  return html`<${Panel} title=${`Message ${message.shard}/${count(message.entry)}`} actions=${html`
+      <button type="button" class="small" onClick=${again}>Publish again…</button><button type="button" class="small" onClick=${close}>Close</button>`}>
+    <dl class="facts" tabindex="-1" ref=${start}>
+      <dt>Key</dt><dd>${message.key === null ? html`<span class="muted">none</span>` : html`<code>${preview(message.key)}</code>`}</dd>
+      <dt>Id</dt><dd>${message.id ?? html`<span class="muted">none</span>`}</dd>
+      <dt>Sent</dt><dd>${clock(message.sent_at)}</dd><dt>Stored</dt><dd>${clock(message.stored_at)}</dd>
+      <dt>Identity</dt><dd><code>${message.identity}</code></dd>
+      ${headers.map(([header, text]) => html`<dt key=${header}>Header <code>${preview(header)}</code></dt><dd>${preview(text)}</dd>`)}
+    </dl>
+    <div class="tabs" role="group" aria-label="View of the value">${VIEWS.filter((each) => each !== "columns" || typed).map((each) => html`<button type="button" key=${each} aria-pressed=${each === view} onClick=${() => setView(each)}>${each}</button>`)}</div>
+    ${view === "columns" ? html`<${Table} label="Columns" rows=${Object.entries(message.value)} keyOf=${([column]) => column} columns=${[
+        ["Column", ([column]) => html`<code>${column}</code>`], ["Value", ([, each]) => (each === null ? html`<span class="muted">null</span>` : preview(each))]]} />`
+      : html`<pre class="value" tabindex="0" aria-label="Value">${shown(message.value, view)}</pre>`}
+    <div class="actions">
+      <${Copy} label="Copy value" text=${typeof message.value === "string" ? message.value : JSON.stringify(message.value)} />
+      <${Copy} label="Copy as headpond command" text=${`headpond consume ${quoted(name)} --subscription ${quoted(`look-${message.entry}`)} --start ${message.entry} --count 1 --json`} />
+      <${Copy} label="Copy as curl" text=${`curl -s '${location.origin}/v1/topics/${topic}/messages?shard=${message.shard}&entry=${message.entry}&count=1'`} />
+    </div>
+  </${Panel}>`;
+}
+
+const asText = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
+
+function Publish({ path, typed, from, close }) {
+  const [receipt, setReceipt] = useState(null);
+  const act = async (form) => {
+    const value = form.get("value");
+    const headers = Object.fromEntries(form.get("headers").split("\n").filter((line) => line.includes(":")).map((line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()]));
+    const body = { value: typed || from && isBytes(from.value) ? JSON.parse(value) : value, headers };
+    for (const name of ["key", "id"]) if (form.get(name)) body[name] = form.get(name);
+    const answer = await post(`${path}/messages`, body);
+    setReceipt(answer.receipts[0]);
+    return false;
+  };
+  return html`<${Dialog} title="Publish a message" verb="Publish" close=${close} act=${act}>
+    <p>The node stores it for every subscription of the topic; it cannot be taken back.</p>
+    <${Field} label="Value" hint=${typed ? "a JSON object of the topic’s columns" : null}><textarea name="value" rows="5" defaultValue=${asText(from?.value)}></textarea></${Field}>
+    <${Field} label="Key"><input name="key" autocomplete="off" defaultValue=${typeof from?.key === "string" ? from.key : ""} /></${Field}>
+    <${Field} label="Id" hint="the program’s own name for the message"><input name="id" autocomplete="off" /></${Field}>
+    <${Field} label="Headers" hint="one per line, name: text"><textarea name="headers" rows="2" defaultValue=${Object.entries(from?.headers || {}).map((pair) => pair.join(": ")).join("\n")}></textarea></${Field}>
+    ${receipt && html`<p class="ok" role="status">${receipt.outcome} as entry ${receipt.shard}/${count(receipt.entry)} (${receipt.durability})</p>`}
+  </${Dialog}>`;
+}
+
+export function Messages({ names: [name], asked }) {
+  const topic = inPath(name);
+  const path = `/topics/${topic}`;
+  const about = usePoll(path, 5000);
+  const [shard, setShard] = useState(Number(asked.get("shard") || 0));
+  const [found, setFound] = useState(null);
+  const [error, setError] = useState(null);
+  const [selected, setSelected] = useState(null);
+  const [searching, setSearching] = useState(null);
+  const [follow, setFollow] = useState(false);
+  const [again, setAgain] = useState(null);
+  const work = useRef(null);
+
+  // One reading: `at` is {entry} or {start}; with a filter it goes on until there is a page, or the end.
+  const read = async (at, filter = "", number = shard) => {
+    work.current?.abort();
+    const ending = (work.current = new AbortController());
+    setError(null);
+    setSelected(null);
+    const rows = [];
+    let where = at;
+    try {
+      for (;;) {
+        const part = await get(`${path}/messages${query({ shard: number, ...where, count: ROWS - rows.length, filter, bytes_max: filter ? SEARCH_BYTES : "" })}`, ending.signal);
+        rows.push(...part.messages);
+        const more = part.entry_next < part.entry_end;
+        setFound({ rows: [...rows], lost: part.lost, next: part.entry_next, end: part.entry_end, more, filter });
+        where = { entry: part.entry_next };
+        if (!filter || !more || rows.length >= ROWS) break;
+        setSearching({ at: part.entry_next, end: part.entry_end });
+      }
+    } catch (fault) {
+      if (!ending.signal.aborted) setError(fault);
+    }
+    if (work.current === ending) setSearching(null);
+  };
+  const readLast = async (number = shard) => {
+    try {
+      const { shards } = await get(`${path}/ends`);
+      const ends = shards[number];
+      await read({ entry: Math.max(ends.entry_first, ends.entry_next - ROWS) }, "", number);
+    } catch (fault) {
+      setError(fault);
+    }
+  };
+  useEffect(() => {
+    if (asked.has("entry")) read({ entry: Number(asked.get("entry")) });
+    else readLast();
+    return () => work.current?.abort();
+  }, []);
+  const followError = useStream(follow ? `${path}/events?start=latest` : null, (event, data) => event === "message" && setFound((old) => ({
+    ...old, rows: [data, ...(old?.live ? old.rows : [])].slice(0, FOLLOWED_MAX), live: true, more: false })));
+
+  const submit = (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const [by, text] = [form.get("by"), form.get("text").trim()];
+    setFollow(false);
+    if (by === "entry") read({ entry: Number(text.replaceAll(",", "")) || 0 });
+    else if (by === "time") read({ start: text });
+    else if (by === "key") read({ start: "earliest" }, `key = '${text.replaceAll("'", "''")}'`);
+    else read({ start: "earliest" }, text);
+  };
+  const first = found?.rows.length && !found.live ? found.rows[0].entry : null;
+  const actions = html`<${Opens} label="Publish" kind="primary" make=${(close) => html`<${Publish} path=${path} typed=${Boolean(about.data?.schema)} close=${close} />`} />
+    ${again && html`<${Publish} path=${path} typed=${Boolean(about.data?.schema)} from=${again} close=${() => setAgain(null)} />`}`;
+  return html`<${Page} title=${name.replaceAll(":", "/")} crumbs=${topicCrumbs} actions=${actions}>
+    ${topicTabs(name.replaceAll(":", "/"), "Messages")}
+    ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => setSelected(null)} again=${() => setAgain(selected)} />`}
+    <${Panel}>
+      <form class="bar" onSubmit=${submit}>
+        ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { const number = Number(event.target.value); setShard(number); readLast(number); }} /></label>`}
+        <label>By <${Choice} name="by" options=${["entry", "time", "key", "filter"]} /></label>
+        <input type="search" name="text" class="search" aria-label="Entry, time, key or filter" placeholder="17 · 2026-01-31T12:00:00Z · table-4 · key = 'a'" />
+        <button type="submit">Find</button>
+        <button type="button" onClick=${() => { setFollow(false); readLast(); }}>Newest</button>
+        <button type="button" aria-pressed=${follow} onClick=${() => setFollow(!follow)}>Follow</button>
+      </form>
+      <${Fault} error=${error || about.error || followError} />
+      ${searching && html`<p role="status">Searched up to entry ${count(searching.at)} of ${count(searching.end)}. <button type="button" class="small" onClick=${() => { work.current.abort(); setSearching(null); }}>Stop</button></p>`}
+      ${found?.lost?.length > 0 && html`<p class="warn">Not readable: ${found.lost.slice(0, 5).map((each) => `${count(each.first)} to ${count(each.end - 1)} (${each.reason})`).join(", ")}</p>`}
+      ${!found ? !error && html`<${Loading} />` : found.rows.length === 0
+        ? !searching && html`<${Empty} command=${found.filter ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? "No message fits." : "There is no message here. To send one:"}</${Empty}>`
+        : html`<${Table} label="Messages" rows=${found.rows} keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
+          ["Entry", (each) => html`<button type="button" class="link" onClick=${() => { setSelected(each); window.scrollTo(0, 0); }}>${count(each.entry)}</button>`, "num"],
+          ["Key", (each) => (each.key === null ? "" : html`<code>${preview(each.key)}</code>`), "clip"],
+          ["Value", (each) => html`<span class="mono">${preview(each.value)}</span>`, "clip grow"],
+          ["Headers", (each) => Object.keys(each.headers).length || "", "num wide"],
+          ["Stored", (each) => clock(each.stored_at), "wide"],
+        ]} />`}
+      ${found && !found.live && html`<div class="pager">
+        <button type="button" disabled=${!first || found.filter} onClick=${() => read({ entry: Math.max(0, first - ROWS) })}>Older</button>
+        <span class="muted">${found.rows.length ? `${count(first)} to ${count(found.rows[found.rows.length - 1].entry)} of ${count(found.end)}` : ""}</span>
+        <button type="button" disabled=${!found.more} onClick=${() => read({ entry: found.next }, found.filter)}>Newer</button>
+      </div>`}
+      ${follow && html`<p class="muted"><${Badge} tone="ok">live</${Badge}> New messages come first; the last ${FOLLOWED_MAX} are shown.</p>`}
+    </${Panel}>
+  </${Page}>`;
+}

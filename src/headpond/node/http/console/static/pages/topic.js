@@ -1,0 +1,85 @@
+// A topic: its rate and size, its shards, its settings with their origins, its columns, its subscriptions.
+
+import { patch, post, query, remove } from "../lib/api.js";
+import { bytes, clock, count, inPath, rate, short } from "../lib/format.js";
+import { rateOf, usePoll } from "../lib/live.js";
+import { Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table, Tabs } from "../lib/ui.js";
+import { subscriptionColumns } from "./subscriptions.js";
+import { entriesIn } from "./topics.js";
+
+export const topicTabs = (name, current) => html`<${Tabs} current=${current} items=${[
+  ["Topic", `#/topics/${inPath(name)}`], ["Messages", `#/topics/${inPath(name)}/messages`], ["Delivery", `#/topics/${inPath(name)}/delivery`],
+]} />`;
+export const topicCrumbs = html`<a href="#/topics">Topics</a>`;
+
+const SHARDS_SHOWN = 64;
+
+// A setting as a person types it: none, true, a number, or text such as 7d.
+const parsed = (text) => (text === "none" ? null : text === "true" ? true : text === "false" ? false : /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : text);
+
+const SetSetting = ({ path, name, value, done, close }) => html`<${Dialog} title=${`Set ${name}`} verb="Set" close=${close} act=${async (form) => {
+  await patch(`${path}/settings`, { set: { [name]: parsed(form.get("value")) } });
+  done();
+}}>
+  <p>The value holds from the next write on, for this topic alone; it overrides what the places above say.</p>
+  <${Field} label="Value" hint="none removes a limit; times as 30s, 12h, 7d; sizes as 10GiB"><input name="value" required autocomplete="off" value=${value == null ? "none" : String(value)} /></${Field}>
+</${Dialog}>`;
+
+const CreateSubscription = ({ path, done, close }) => html`<${Dialog} title="Create a subscription" verb="Create" close=${close} act=${async (form) => {
+  await post(`${path}/subscriptions`, { subscription: form.get("name"), kind: form.get("kind"), start: form.get("start") });
+  done();
+}}>
+  <p>The node keeps messages for it from its start on, until consumers settle them.</p>
+  <${Field} label="Name"><input name="name" required autocomplete="off" /></${Field}>
+  <${Field} label="Kind"><select name="kind"><option>unique</option><option>shared</option><option>failover</option><option>key_shared</option></select></${Field}>
+  <${Field} label="Start" hint="earliest, latest, an entry or a time"><input name="start" value="earliest" required /></${Field}>
+</${Dialog}>`;
+
+export function Topic({ names: [name] }) {
+  const path = `/topics/${inPath(name)}`;
+  const found = usePoll(path);
+  const subscriptions = usePoll(found.data ? `/subscriptions${query({ match: `${found.data.topic}/`, limit: 50 })}` : null);
+  const topic = found.data;
+  if (!topic) return html`<${Page} title=${name} crumbs=${topicCrumbs}>${found.error ? html`<${Fault} error=${found.error} />` : html`<${Loading} />`}</${Page}>`;
+  const actions = html`
+    <${Opens} label="Delete" kind="danger" make=${(close) => html`<${Dialog} title=${`Delete ${short(topic.topic)}`} verb="Delete the topic" tone="danger" type=${short(topic.topic)} close=${close}
+      act=${async () => { await remove(path); location.hash = "#/topics"; }}>
+      <p>The node deletes the topic, its <b>${count(topic.entries)}</b> stored messages (${bytes(topic.bytes)}) and its subscriptions with their positions. Producers and consumers get an error. This cannot be undone.</p>
+    </${Dialog}>`} />`;
+  const columns = topic.schema || [];
+  return html`<${Page} title=${short(topic.topic)} crumbs=${topicCrumbs} actions=${actions}>
+    ${topicTabs(topic.topic, "Topic")}
+    <${Fault} error=${found.error} />
+    <${Stats} items=${[
+      ["In", rate(rateOf(found, entriesIn)), "messages"], ["Stored", count(topic.entries)], ["Size", bytes(topic.bytes)],
+      ["Shards", count(topic.shards)], ["Durability", topic.durability], ["Created", clock(topic.created_at).slice(0, 16)],
+    ]} />
+    <${Panel} title="Subscriptions" actions=${html`<${Opens} label="Create" make=${(close) => html`<${CreateSubscription} path=${path} close=${close} done=${subscriptions.reload} />`} />`}>
+      <${Fault} error=${subscriptions.error} />
+      ${(subscriptions.data || []).length === 0 ? html`<${Empty} command=${`headpond consume ${short(topic.topic)} --subscription NAME`}>Nobody subscribes to it. A consumer makes a subscription:</${Empty}>`
+        : html`<${Table} label="Subscriptions" rows=${subscriptions.data} keyOf=${(each) => each.subscription} columns=${subscriptionColumns(subscriptions, false)} />`}
+    </${Panel}>
+    <${Panel} title="Shards" note=${topic.shards > SHARDS_SHOWN ? `the first ${SHARDS_SHOWN} of ${topic.shards}` : null}>
+      <${Table} label="Shards" rows=${topic.shard_list.slice(0, SHARDS_SHOWN)} keyOf=${(each) => each.shard} columns=${[
+        ["Shard", (each) => each.shard, "num"], ["First entry", (each) => count(each.entry_first), "num"], ["Next entry", (each) => count(each.entry_next), "num"],
+        ["Size", (each) => bytes(each.bytes), "num"], ["Damaged", (each) => html`<span class=${each.damaged.length ? "bad" : ""}>${each.damaged.length}</span>`, "num wide"],
+        ["Compacted", (each) => count(each.compacted), "num wide"],
+      ]} />
+    </${Panel}>
+    ${columns.length > 0 && html`<${Panel} title="Columns" note=${`version ${topic.schema_version}`}>
+      <${Table} label="Columns" rows=${columns} keyOf=${(each) => each.name} columns=${[
+        ["Name", (each) => html`<code>${each.name}</code>`], ["Type", (each) => html`<code>${each.type}</code>`], ["Null", (each) => (each.nullable ? "allowed" : "no")],
+      ]} /></${Panel}>`}
+    <${Panel} title="Settings">
+      <${Table} label="Settings" rows=${Object.entries(topic.settings)} keyOf=${([setting]) => setting} columns=${[
+        ["Setting", ([setting]) => html`<code>${setting}</code>`],
+        ["Value", ([, { value }]) => (value == null ? html`<span class="muted">none</span>` : String(value))],
+        ["From", ([, { origin, place }]) => html`${origin}${place && place !== topic.topic ? html` <span class="muted">${place}</span>` : ""}`, "wide"],
+        ["", ([setting, { value, origin }]) => html`<span class="actions">
+          <${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${setting} value=${value} close=${close} done=${found.reload} />`} />
+          ${origin === "topic" && html`<${Opens} label="Inherit" kind="small" make=${(close) => html`<${Dialog} title=${`Inherit ${setting}`} verb="Inherit" close=${close}
+            act=${async () => { await patch(`${path}/settings`, { unset: [setting] }); found.reload(); }}><p>The topic drops its own value, and takes the one of the places above it.</p></${Dialog}>`} />`}</span>`],
+      ]} />
+    </${Panel}>
+  </${Page}>`;
+}
