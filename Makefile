@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes torture fmt install clean retention cluster
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes torture fmt install clean retention cluster browser
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,17 @@ layers: $(READY) ## imports point downwards, machines do no IO
 	@echo "» layers"
 	@$(BIN)/lint-imports --no-logo
 
-pytest: $(READY) ## the tests alone
+browser: ## a Chromium for the tests of the console: the one that is there, or Debian's
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	sudo=; test "$$(id -u)" -eq 0 || sudo="sudo -n"; \
+	if command -v apt-get >/dev/null && $$sudo true 2>/dev/null; then \
+	  echo "» installing chromium"; { $$sudo apt-get update -q && $$sudo apt-get install -y -q chromium; } >/dev/null; \
+	else \
+	  echo "error: the tests of the console need a Chromium, and there is none on the PATH"; \
+	  echo "hint: install chromium, chromium-browser or google-chrome (Debian: apt-get install chromium)"; exit 1; \
+	fi
+
+pytest: $(READY) browser ## the tests alone
 	@echo "» tests (those on Spark beside the others; their output comes last)"
 	@$(BIN)/python -m compileall -q src  # hundreds of processes load it, and some machines let none of them keep what it compiled
 	@log=$$(mktemp); \

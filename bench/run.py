@@ -23,6 +23,7 @@ from rich.table import Table
 
 from bench import (
     busy_logs,
+    console,
     consume,
     crowd,
     growth,
@@ -66,6 +67,7 @@ PARTS: dict[str, Part] = {
     "unacked": unacked.measure,
     "opening": opening.measure,
     "typed": typed.measure,
+    "console": console.measure,
     "syncs": syncs.measure,
     "cluster": cluster,
     "wire": wire.measure,

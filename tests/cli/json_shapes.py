@@ -444,6 +444,7 @@ if TYPE_CHECKING:
     NodeTop = dict[str, Any]
     TopicTop = dict[str, Any]
     SubscriptionTop = dict[str, Any]
+    LinkTop = dict[str, Any]
 else:
     LogShape = joined("LogAccount", LogAccount, balance=str)
     ProducerAccountShape = joined("ProducerAccount", ProducerAccount, BalanceShape)
@@ -457,8 +458,11 @@ else:
         lost_ranges=list[LedgerRangeShape],
     )
     NodeTop = joined("NodeTop", TopNode, stored_s=Rate, delivered_s=Rate, cpu=Rate)
-    TopicTop = joined("TopicTop", TopTopic, messages_s=Rate, bytes_s=Rate)
-    SubscriptionTop = joined("SubscriptionTop", TopSubscription, delivered_s=Rate, settled_s=Rate)
+    TopicTop = joined("TopicTop", TopTopic, messages_s=Rate, bytes_s=Rate, r=Rate, ur=Rate)
+    SubscriptionTop = joined(
+        "SubscriptionTop", TopSubscription, delivered_s=Rate, settled_s=Rate, r=Rate, ur=Rate
+    )
+    LinkTop = joined("LinkTop", TopLink, r=Rate, ur=Rate)
 
 
 class LedgerShape(TypedDict):
@@ -487,7 +491,7 @@ class TopShape(TypedDict):
     """The furthest behind first."""
     topics_left_out: int
     subscriptions_left_out: int
-    links: list[TopLink]
+    links: list[LinkTop]
 
 
 # --- files and routes -------------------------------------------------------------------------------

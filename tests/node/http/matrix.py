@@ -64,6 +64,8 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("get", "/v1/access"): Route(GOOD),
     ("get", "/v1/node"): Route(NODE),
     ("get", "/v1/top"): Route(NODE, query={"interval": 0.1}),
+    ("get", "/v1/top/events"): Route(NODE),
+    ("get", "/v1/history"): Route(NODE),
     ("get", "/v1/cluster"): Route(NODE),
     ("get", "/v1/log"): Route(NODE),
     ("get", "/v1/peers"): Route(NODE),

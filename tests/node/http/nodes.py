@@ -26,6 +26,8 @@ class HttpNode(RealNode):
         assert self.process is not None and self.process.stdout is not None
         word, _, self.http = self.process.stdout.readline().decode().strip().partition(" ")
         assert word == "http"
+        config = self._config.read_text()  # the next start takes the same port
+        self._config.write_text(config.replace('"127.0.0.1:0"', f'"127.0.0.1:{self.port}"'))
         return self
 
     @property

@@ -23,7 +23,7 @@ export function bytes(value) {
 // A share below 1 must not read as 1.
 export function share(value) {
   if (value == null) return NONE;
-  if (value === 1) return "1";
+  if (value === 1 || value === 0) return String(value);
   return value > 0.9999 && value < 1 ? "0.9999+" : value.toFixed(4);
 }
 

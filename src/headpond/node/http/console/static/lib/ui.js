@@ -153,7 +153,7 @@ export function Plot({ title, at, series, format }) {
       series: [{ value: (_, at) => (at == null ? "" : new Date(at * 1000).toLocaleTimeString()) },
         ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), width: 1.5, points: { show: false }, value: (_, value) => format(value) }))],
     }, [at, ...series.map(([, values]) => values)], place.current);
-    const resize = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: 150 }));
+    const resize = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height: 150 }));
     resize.observe(place.current);
     return () => { resize.disconnect(); plot.current.destroy(); };
   }, [names, document.documentElement.dataset.theme]);

@@ -9,7 +9,7 @@ import { topicCrumbs, topicTabs } from "./topic.js";
 const ROWS = 50;
 const sum = (counts) => Object.values(counts).reduce((total, each) => total + each, 0);
 const reasons = (counts) => Object.entries(counts).map(([reason, each]) => `${reason} ${count(each)}`).join(", ");
-const Balance = ({ account }) => html`<${Badge} tone=${account.difference === 0 ? "ok" : "bad"}>${account.balance}</${Badge}>`;
+const Balance = ({ account }) => html`<${Badge} tone=${account.balance === "balances" ? "ok" : "bad"}>${account.balance}</${Badge}>`;
 
 // The rate of a total of one account between the last two answers.
 function speed(found, list, key, name, total) {

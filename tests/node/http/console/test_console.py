@@ -1,0 +1,284 @@
+"""The console in a real browser: every page and every action, at two widths, against a real node under load."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.node.http.console.browser import Watched, chromium
+from tests.node.http.nodes import HttpNode
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+PAGES = (
+    *("", "topics", "topics/orders", "topics/orders/messages", "topics/orders/delivery", "subscriptions"),
+    *("subscriptions/orders/billing", "producers", "delivery", "dead", "dead/orders/flaky", "spark", "links"),
+    *("tokens", "topics/empty/messages", "nowhere"),
+)
+EVIL = "<img src=x onerror=\"alert('value')\"><script>alert('script')</script>"
+
+
+def fill(http: httpx.Client) -> None:
+    """Topics, subscriptions, a producer, a link and three dead messages."""
+    for topic in ("orders", "empty"):
+        http.post("/v1/topics", json={"topic": topic}).raise_for_status()
+    columns = [{"name": "amount", "type": "int64"}]
+    http.post("/v1/topics", json={"topic": "typed", "schema": columns}).raise_for_status()
+    http.post("/v1/topics/typed/messages", json={"value": {"amount": 7}}).raise_for_status()
+    for name, policy in (("billing", {}), ("flaky", {"max_attempts": 1})):
+        body = {"subscription": name, "kind": "shared", "policy": policy}
+        http.post("/v1/topics/orders/subscriptions", json=body).raise_for_status()
+    http.post("/v1/topics/orders/producers", json={"producer": "till-1", "access": "single"}).raise_for_status()
+    http.post("/v1/peers", json={"url": "headpond://127.0.0.1:1", "topics": ["orders"]}).raise_for_status()
+    messages = [{"value": f'{{"order": {number}}}', "key": f"table-{number}"} for number in range(200)]
+    http.post("/v1/topics/orders/messages", json={"messages": messages}).raise_for_status()
+    flaky = "/v1/topics/orders/subscriptions/flaky"
+    held = http.post(f"{flaky}/fetch?count=3&wait=5").json()["messages"]
+    positions = {"positions": [each["position"] for each in held]}
+    http.post(f"{flaky}/nack", json=positions).raise_for_status()
+    http.delete(f"{flaky}/consumer").raise_for_status()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
+    """A node under load: a producer and a consumer never stop."""
+    with HttpNode(tmp_path_factory.mktemp("console") / "node") as running:
+        assert isinstance(running, HttpNode)
+        over = threading.Event()
+        with running.client() as http:
+            fill(http)
+            loader = threading.Thread(target=keep_busy, args=(running, over))
+            loader.start()
+            yield running
+            over.set()
+            loader.join()
+
+
+def keep_busy(node: HttpNode, over: threading.Event) -> None:
+    body = {"messages": [{"value": "busy"}] * 20}
+    path = "/v1/topics/busy"
+    while not over.wait(0.2):
+        try:
+            with node.client() as http:
+                http.post(f"{path}/messages?producer=loader", json=body)
+                http.post(f"{path}/subscriptions/reader/events?ack=sent", timeout=0.1)
+        except httpx.HTTPError:
+            continue  # the node restarts
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def watched(browser: Browser, node: HttpNode) -> Iterator[Watched]:
+    found = Watched(browser, node.http)
+    yield found
+    found.close()
+
+
+def press(page: Page, name: str, confirm: str = "") -> None:
+    """Presses a button, and then the one in the dialog that it opens."""
+    page.get_by_role("button", name=name, exact=True).first.click()
+    if confirm:
+        page.get_by_role("dialog").get_by_role("button", name=confirm, exact=True).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_every_page_shows_itself_without_a_fault(
+    browser: Browser, node: HttpNode, width: str, scheme: str
+) -> None:
+    watched = Watched(browser, node.http, width, scheme)
+    for path in PAGES:
+        page = watched.open(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= watched.width, path
+        assert page.locator(".fault").count() == 0, path
+        assert watched.check_access() == [], path
+    assert watched.faults == []
+    watched.close()
+
+
+def test_rates_and_the_ledger_are_live(watched: Watched) -> None:
+    page = watched.open("topics/busy/delivery")
+    expect(page.get_by_text("the ledger balances")).to_be_visible()
+    expect(page.locator(".from .edge.w1, .from .edge.w2, .from .edge.w3").first).to_be_visible()
+    page = watched.open()
+    expect(page.locator(".stats dd").first).to_contain_text("/s")
+    assert watched.faults == []
+
+
+def test_a_search_is_the_nodes(watched: Watched) -> None:
+    page = watched.open("topics")
+    page.get_by_label("Search topics").fill("typ")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("typed")
+
+
+def test_messages_are_found_by_entry_and_by_key_and_shown_in_every_form(watched: Watched) -> None:
+    page = watched.open("topics/orders/messages")
+    page.get_by_label("Entry, time, key or filter").fill("17")
+    press(page, "Find")
+    expect(page.locator("tbody tr").first).to_contain_text('{"order": 17}')
+    page.get_by_label("By", exact=True).select_option("key")
+    page.get_by_label("Entry, time, key or filter").fill("table-42")
+    press(page, "Find")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    press(page, "42")
+    expect(page.locator("pre.value")).to_have_text('{"order": 42}')
+    press(page, "JSON")
+    expect(page.locator("pre.value")).to_have_text('{\n  "order": 42\n}')
+    press(page, "hex")
+    expect(page.locator("pre.value")).to_contain_text("7b 22 6f")
+    press(page, "Copy as headpond command")
+    said = page.evaluate("navigator.clipboard.readText()")
+    assert said == "headpond consume orders --subscription look-42 --start 42 --count 1 --json"
+    page = watched.open("topics/typed/messages?entry=0")
+    press(page, "0")
+    expect(page.locator(".panel").first).to_contain_text("amount")
+    assert watched.faults == []
+
+
+def test_a_message_is_published_and_followed(watched: Watched) -> None:
+    page = watched.open("topics/empty/messages")
+    press(page, "Follow")
+    expect(page.get_by_text("New messages come first")).to_be_visible()
+    press(page, "Publish")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Value").fill("two teas")
+    dialog.get_by_label("Key").fill("table-4")
+    dialog.get_by_label("Headers").fill("room: garden")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("status")).to_contain_text("stored as entry 0/")
+    page.keyboard.press("Escape")
+    expect(page.locator("tbody tr").first).to_contain_text("two teas")
+    assert watched.faults == []
+
+
+def test_a_message_of_markup_and_script_is_text(watched: Watched, node: HttpNode) -> None:
+    with node.client() as http:
+        http.post("/v1/topics", json={"topic": "hostile", "exist_ok": True}).raise_for_status()
+        body = {"value": EVIL, "key": EVIL, "id": EVIL, "headers": {EVIL: EVIL, "__proto__": "x"}}
+        http.post("/v1/topics/hostile/messages", json=body).raise_for_status()
+    page = watched.open("topics/hostile/messages")
+    press(page, "0")
+    expect(page.locator("pre.value")).to_have_text(EVIL)
+    expect(page.locator(".facts")).to_contain_text(EVIL)
+    assert page.locator("main img, main script").count() == 0
+    press(page, "Publish again…")
+    assert page.get_by_role("dialog").get_by_label("Value").input_value() == EVIL
+    assert watched.faults == []
+
+
+def test_a_subscription_is_paused_resumed_moved_and_deleted_each_after_a_question(watched: Watched) -> None:
+    page = watched.open("topics/orders")
+    press(page, "Create")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("extra")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog).to_have_count(0)
+    page = watched.open("subscriptions/orders/extra")
+    press(page, "Pause")
+    expect(dialog).to_contain_text("delivers nothing")
+    dialog.get_by_role("button", name="Pause").click()
+    expect(page.locator(".badge.warn")).to_have_text("paused")
+    press(page, "Resume", "Resume")
+    expect(page.locator(".badge.warn")).to_have_count(0)
+    press(page, "Seek")
+    dialog.get_by_label("Position").fill("150")
+    dialog.get_by_role("button", name="Seek").click()
+    expect(page.locator(".stats")).to_contain_text("Backlog50")
+    press(page, "Delete")
+    confirm = dialog.get_by_role("button", name="Delete the subscription")
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("Type extra to confirm").fill("extra")
+    confirm.click()
+    expect(page.get_by_role("heading", name="Subscriptions")).to_be_visible()
+    assert watched.faults == []
+
+
+def test_dead_messages_say_why_and_are_redriven(watched: Watched) -> None:
+    page = watched.open("dead")
+    page.get_by_role("link", name="flaky").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_label("Choose 0/0").check()
+    press(page, "Redrive 1", "Redrive")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    assert watched.faults == []
+
+
+def test_a_topic_is_created_changed_and_deleted(watched: Watched) -> None:
+    page = watched.open("topics")
+    press(page, "Create topic")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("short-lived")
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="short-lived")).to_be_visible()
+    row = page.locator("tr", has_text="hard_ttl")
+    row.get_by_role("button", name="Set").click()
+    dialog.get_by_label("Value").fill("7d")
+    dialog.get_by_role("button", name="Set").click()
+    expect(row.get_by_role("button", name="Inherit")).to_be_visible()
+    press(page, "Delete")
+    dialog.get_by_label("Type short-lived to confirm").fill("short-lived")
+    dialog.get_by_role("button", name="Delete the topic").click()
+    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    assert watched.faults == []
+
+
+def test_the_keyboard_reaches_everything_and_the_theme_changes(watched: Watched) -> None:
+    page = watched.open("producers")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    press(page, "Theme: auto")
+    press(page, "Theme: light")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+
+
+def test_a_node_with_tokens_asks_for_one_and_the_console_has_its_rights(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with HttpNode(tmp_path / "node", guarded=True) as node:
+        assert isinstance(node, HttpNode) and node.token is not None
+        watched = Watched(browser, node.http)
+        page = watched.page
+        page.goto(node.http)
+        page.get_by_label("Token").fill("hpd_000000000000_nonsense")
+        press(page, "Sign in")
+        expect(page.get_by_role("alert")).to_be_visible()
+        page.get_by_label("Token").fill(node.token)
+        press(page, "Sign in")
+        expect(page.get_by_text("takes messages")).to_be_visible()
+        page = watched.open("tokens")
+        press(page, "Create token")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name").fill("reader")
+        dialog.get_by_label("consume").check()
+        dialog.get_by_role("button", name="Create").click()
+        secret = dialog.locator("code").inner_text()
+        press(page, "Done")
+        assert "secret" not in page.evaluate("JSON.stringify(localStorage)")
+        page.evaluate("secret => sessionStorage.setItem('headpond.token', secret)", secret)
+        page.reload()
+        expect(page.get_by_text("the token does not have the right to admin").first).to_be_visible()
+        watched.close()
+
+
+def test_a_node_that_restarts_is_followed_again(watched: Watched, node: HttpNode) -> None:
+    page = watched.open()
+    expect(page.locator(".stats").first).to_contain_text("Stored")
+    node.kill()
+    expect(page.get_by_text("The node does not answer").first).to_be_visible()
+    node.start()
+    expect(page.get_by_text("The node does not answer")).to_have_count(0)
+    expect(page.locator(".stats").first).to_contain_text("Stored")
