@@ -110,7 +110,10 @@ def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
     )
     command = [sys.executable, "-m", "headpond", "node", "--config", str(config), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
-        [*command, "--data", str(folder / "console")], stdout=subprocess.PIPE, text=True
+        [*command, "--data", str(folder / "console")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as node:
         assert node.stdout is not None
         try:

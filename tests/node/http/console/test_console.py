@@ -127,7 +127,7 @@ def test_messages_are_found_by_entry_and_by_key_and_shown_in_every_form(watched:
     page.get_by_label("Entry, time, key or filter").fill("17")
     press(page, "Find")
     expect(page.locator("tbody tr").first).to_contain_text('{"order": 17}')
-    page.get_by_label("By", exact=True).select_option("key")
+    page.get_by_label("Find by").select_option("key")
     page.get_by_label("Entry, time, key or filter").fill("table-42")
     press(page, "Find")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -173,7 +173,7 @@ def test_a_message_of_markup_and_script_is_text(watched: Watched, node: HttpNode
     expect(page.locator(".facts")).to_contain_text(EVIL)
     assert page.locator("main img, main script").count() == 0
     press(page, "Publish again…")
-    assert page.get_by_role("dialog").get_by_label("Value").input_value() == EVIL
+    assert page.get_by_role("textbox", name="Value", exact=True).input_value() == EVIL
     assert watched.faults == []
 
 

@@ -2,7 +2,7 @@
 
 In reading order::
 
-    site    Serves the files of ``static``: to anybody, without data; the page asks the API with a person's token
+    site    Serves the files of ``static`` to anybody; they hold no data, the page asks the API for it
 
 ``static`` is the page: ``index.html``, ``app.js`` (the frame around all pages), ``lib`` (requests, parts of
 pages), ``pages`` (one file per page), ``vendor`` (libraries with their licences). Browsers load these files as

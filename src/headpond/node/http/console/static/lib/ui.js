@@ -161,5 +161,5 @@ export function Plot({ title, at, series, format }) {
   return html`<figure class="plot"><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${title}></div></figure>`;
 }
 
-export const Choice = ({ name, options, value, onChange }) => html`<select name=${name} value=${value} onChange=${onChange}>${options.map(
+export const Choice = ({ name, label, options }) => html`<select name=${name} aria-label=${label}>${options.map(
   (each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`;

@@ -172,7 +172,7 @@ export function Messages({ names: [name], asked }) {
     <${Panel}>
       <form class="bar" onSubmit=${submit}>
         ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { const number = Number(event.target.value); setShard(number); readLast(number); }} /></label>`}
-        <label>By <${Choice} name="by" options=${["entry", "time", "key", "filter"]} /></label>
+        <${Choice} name="by" label="Find by" options=${["entry", "time", "key", "filter"]} />
         <input type="search" name="text" class="search" aria-label="Entry, time, key or filter" placeholder="17 · 2026-01-31T12:00:00Z · table-4 · key = 'a'" />
         <button type="submit">Find</button>
         <button type="button" onClick=${() => { setFollow(false); readLast(); }}>Newest</button>
