@@ -106,7 +106,9 @@ def while_watched_ms(url: str, seconds: float) -> list[float]:
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
     config = folder / "console.toml"
     config.write_text(
-        'http = "127.0.0.1:0"\n[limits]\ntopics = 20000\nsubscriptions = 40000\n[http_limits]\nidle_s = 120\n'
+        'http = "127.0.0.1:0"\n'
+        "[limits]\ntopics = 20000\nsubscriptions = 40000\n"
+        "[topics]\ntenant_topics = 20000\ntenant_subscriptions = 20000\ntenant_creates_s = 1000000\n"
     )
     command = [sys.executable, "-m", "headpond", "node", "--config", str(config), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(

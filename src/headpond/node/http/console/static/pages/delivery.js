@@ -35,7 +35,7 @@ export function Delivery() {
         <div class="from"><${Box} kind="producers" title=${sinks.length ? `with ${count(sinks.length)} Spark sinks` : "all"} /></div>
         <${Edge} speed=${topic.messages_s} r=${topic.r} ur=${topic.ur} />
         <${Box} kind="topic" title=${short(topic.topic)} href=${`#/topics/${inPath(topic.topic)}/delivery`} note=${`${count(topic.stored)} stored`} />
-        <div class="to">${readers.length === 0 ? html`<p class="muted">no subscription among the furthest behind</p>` : readers.map((each) => html`<div class="branch" key=${each.subscription}>
+        <div class="to">${readers.length === 0 ? html`<p class="muted">${top.subscriptions_left_out ? "no subscription among the furthest behind" : "no subscription"}</p>` : readers.map((each) => html`<div class="branch" key=${each.subscription}>
           <${Edge} speed=${each.delivered_s} r=${each.r} ur=${each.ur} note=${each.lag ? `${count(each.lag)} behind` : null} />
           <${Box} kind="subscription" title=${each.subscription} href=${subscriptionHref(each)} tone=${each.dead ? "bad" : ""} note=${each.dead ? `${count(each.dead)} dead` : each.paused ? "paused" : `${count(each.consumers)} consumers`} /></div>`)}
         </div></div>`;

@@ -13,6 +13,7 @@ export const topicTabs = (name, current) => html`<${Tabs} current=${current} ite
 export const topicCrumbs = html`<a href="#/topics">Topics</a>`;
 
 const SHARDS_SHOWN = 64;
+const QUOTA = /^(tenant|connection)_/;  // set at a tenant, not at a topic
 
 // A setting as a person types it: none, true, a number, or text such as 7d.
 const parsed = (text) => (text === "none" ? null : text === "true" ? true : text === "false" ? false : /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : text);
@@ -52,7 +53,7 @@ export function Topic({ names: [name] }) {
     <${Fault} error=${found.error} />
     <${Stats} items=${[
       ["In", rate(rateOf(found, entriesIn)), "messages"], ["Stored", count(topic.entries)], ["Size", bytes(topic.bytes)],
-      ["Shards", count(topic.shards)], ["Durability", topic.durability], ["Created", clock(topic.created_at).slice(0, 16)],
+      ["Shards", count(topic.shards)], ["Durability", topic.durability], ["Created", clock(topic.created_at).slice(0, 10)],
     ]} />
     <${Panel} title="Subscriptions" actions=${html`<${Opens} label="Create" make=${(close) => html`<${CreateSubscription} path=${path} close=${close} done=${subscriptions.reload} />`} />`}>
       <${Fault} error=${subscriptions.error} />
@@ -76,7 +77,7 @@ export function Topic({ names: [name] }) {
         ["Value", ([, { value }]) => (value == null ? html`<span class="muted">none</span>` : String(value))],
         ["From", ([, { origin, place }]) => html`${origin}${place && place !== topic.topic ? html` <span class="muted">${place}</span>` : ""}`, "wide"],
         ["", ([setting, { value, origin }]) => html`<span class="actions">
-          <${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${setting} value=${value} close=${close} done=${found.reload} />`} />
+          ${!QUOTA.test(setting) && html`<${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${setting} value=${value} close=${close} done=${found.reload} />`} />`}
           ${origin === "topic" && html`<${Opens} label="Inherit" kind="small" make=${(close) => html`<${Dialog} title=${`Inherit ${setting}`} verb="Inherit" close=${close}
             act=${async () => { await patch(`${path}/settings`, { unset: [setting] }); found.reload(); }}><p>The topic drops its own value, and takes the one of the places above it.</p></${Dialog}>`} />`}</span>`],
       ]} />
