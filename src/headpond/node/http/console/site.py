@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from litestar import Request, Response, get
+from litestar.params import FromPath
 
 from headpond.model.errors import NoRoute
 
@@ -63,7 +64,7 @@ async def index(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 @get("/console/{path:path}", include_in_schema=False)
-async def file(request: Request[Any, Any, Any], path: str) -> Response[bytes]:
+async def file(request: Request[Any, Any, Any], path: FromPath[str]) -> Response[bytes]:
     return _answer(request, path.removeprefix("/"))
 
 
