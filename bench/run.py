@@ -33,6 +33,7 @@ from bench import (
     opening,
     pipes,
     publish,
+    segments,
     syncs,
     typed,
     unacked,
@@ -60,6 +61,7 @@ def cluster(folder: Path, found: limits.Limits, seconds: float) -> list[Figure]:
 PARTS: dict[str, Part] = {
     "publish": publish.measure,
     "consume": consume.measure,
+    "segments": segments.measure,
     "idle": idle.measure,
     "busy_logs": busy_logs.measure,
     "crowd": crowd.measure,

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import uvloop
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+import headpond
 import headpond.spark
 import headpond.sync
+from bench import segments
 from bench.figure import Figure, quantile
 from bench.limits import Limits
 from bench.node import running_node
@@ -134,7 +137,33 @@ def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
         Figure(f"Spark read, {SIZE} B", rates["headpond"], "rows/s", text, rates[way])
         for way, text in limits.items()
     ]
-    return figures + _micro_batches(spark, url, folder)
+    return figures + _by_segment(spark, url) + _micro_batches(spark, url, folder)
+
+
+def _by_segment(spark: SparkSession, url: str) -> list[Figure]:
+    """The same rows in segments of different sizes; a message that is sent by itself is a segment."""
+    frames: dict[int, DataFrame] = {}
+    for rows_each in segments.ROWS_EACH:
+        uvloop.run(_fill_segments(url, rows_each))
+        options = {"url": url, "topic": segments.topic_of(rows_each)}
+        frames[rows_each] = spark.read.format("headpond").options(**options).load()
+    taken: dict[int, list[float]] = {rows_each: [] for rows_each in frames}
+    for _ in range(WARM_UP + TURNS):
+        for rows_each, frame in frames.items():
+            taken[rows_each].append(_seconds(frame))
+    rates = {each: segments.ROWS / quantile(times[WARM_UP:], 0.5) for each, times in taken.items()}
+    most = segments.ROWS_EACH[0]
+    return [
+        Figure(
+            f"Spark read, {each:,} rows per segment", rate, "rows/s", f"{most:,} rows per segment", rates[most]
+        )
+        for each, rate in rates.items()
+    ]
+
+
+async def _fill_segments(url: str, rows_each: int) -> None:
+    async with headpond.connect(url) as client:
+        await segments.fill(client, segments.topic_of(rows_each), rows_each)
 
 
 def _fill(url: str) -> int:

@@ -104,7 +104,7 @@ def test_a_reader_follows(tmp_path: Path) -> None:
                 (end,) = await reader.ends()
                 part = await reader.fetch(0, 0, end.entry_next)
                 assert [message.value for batch in part.batches for message in batch.messages()] == [b"1"]
-                assert part.batches[0].origin.node == "west" * 8
+                assert part.batches[0].node == "west" * 8
 
     with_two_groups(tmp_path, scenario)
 

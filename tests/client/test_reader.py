@@ -278,8 +278,8 @@ def test_chosen_columns_alone_travel_and_producers_have_names(shared_url: str, t
                 (batch,) = part.batches
                 assert batch.nbytes < 1000 and batch.column("value") is batch.column("headers") is None
                 assert [each.key for each in batch.messages()] == [each.key for each in whole.messages()]
-                assert (batch.origin, batch.messages()[3].sent_at) == (
-                    whole.origin,
+                assert (batch.origins, batch.messages()[3].sent_at) == (
+                    whole.origins,
                     whole.messages()[3].sent_at,
                 )
                 part = await reader.fetch(0, 0, columns=[], filter="key = '7'")

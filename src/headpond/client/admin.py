@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from headpond.client.arguments import checked_methods
-from headpond.client.consume.batch import Batch, read_record
+from headpond.client.consume.batch import Batch, RecordReader
 from headpond.client.consume.intake import STATE_TIMEOUT_S
 from headpond.client.link.link import Link
 from headpond.client.reader import read_ends
@@ -140,7 +140,7 @@ class Admin:
         """The messages that a topic holds now, from an entry on, without a subscription; it settles nothing."""
         link, info = await self._link.at_group(partial(_show_topic, topic))
         node = link.welcome.node if link.welcome is not None else ""
-        schemas = SchemaVersions(info.schemas) if info.schemas else None
+        reader = RecordReader(info.topic, node, SchemaVersions(info.schemas) if info.schemas else None)
         for each in range(info.shards) if shard is None else [shard]:
             at, end = entry, None
             while end is None or at < end:
@@ -151,7 +151,7 @@ class Admin:
                 for record in found.records:
                     if (frame := decode_at(record, 0, FILE_BODY_BYTES_MAX)) is None:
                         raise BadFrame("a record ends too early")
-                    if (batch := read_record(frame, deliver, info.topic, node, schemas)) is not None:
+                    if (batch := reader.read([frame], deliver)) is not None:
                         yield batch
                 if found.entry_next <= at:
                     break

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headpond.client.arguments import checked_methods
-from headpond.client.consume.batch import Batch, read_record, runs
+from headpond.client.consume.batch import Batch, RecordReader, in_runs, runs
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
 from headpond.client.scope import AsyncScope
 from headpond.model.bounds import Span
 from headpond.model.entry_set import EntrySet
-from headpond.model.errors import BadFrame, BadRequest, Closed, TopicMismatch, TopicNotFound
+from headpond.model.errors import BadFrame, BadRequest, Closed, HeadpondError, TopicMismatch, TopicNotFound
 from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
@@ -246,40 +246,57 @@ class Reader(AsyncScope):
     ) -> Part:
         """Decodes an answer, without the rows outside of the requested range."""
         node = self._link.welcome.node if self._link.welcome is not None else ""
-        where = (self.topic, node, self._schemas)
+        reader = RecordReader(self.topic, node, self._schemas)
         end = 2**63 if ask.end is None else ask.end
-        masks: Sequence[bytes | None] = [None] * len(frames) if fetched.masks is None else fetched.masks
-        if len(masks) != len(frames):
-            raise BadFrame(f"{len(frames)} records with {len(masks)} masks")
+        if fetched.masks is not None and len(fetched.masks) != len(frames):
+            raise BadFrame(f"{len(frames)} records with {len(fetched.masks)} masks")
         gone = RangeSet((start, stop) for start, stop, _ in fetched.lost)
         compacted = EntrySet.decode(fetched.compacted) if fetched.compacted else None
         batches: list[Batch] = []
         entry_next, size = fetched.entry_next, 0
-        for number, (frame, mask) in enumerate(zip(frames, masks, strict=True), 1):
-            meant = [span for each in _meant(frame, mask, ask.entry, end) for span in gone.missing(*each)]
+        # A batch has no gap inside, and the sizes of rows are those of single records.
+        plain = self._schemas is None and not fetched.lost and rows_bytes_max is None
+        number = 0
+        for run in in_runs(frames, plain=plain):
+            meant = [(ask.entry, end)]
+            if fetched.masks is not None:
+                meant = _masked(run, fetched.masks[number : number + len(run)], ask.entry, end)
+            meant = [span for each in meant for span in gone.missing(*each)]
             if compacted is not None:
                 meant = [span for each in meant for span in compacted.missing(*each)]
-            batch = read_record(frame, Deliver(0, ask.shard, 1, 1, meant), *where)
-            if batch is not None:
+            number += len(run)
+            for batch in _read(reader, run, Deliver(0, ask.shard, 1, 1, meant)):
                 batches.append(batch)
-                size += batch.nbytes
+                if rows_bytes_max is not None:
+                    size += batch.nbytes
             if rows_bytes_max is not None and size >= rows_bytes_max and number < len(frames):
-                entry_next = min(entry_next, decode_record_header(frame.body).end_entry)
+                entry_next = min(entry_next, decode_record_header(run[-1].body).end_entry)
                 break
         lost = [LostSpan(ask.shard, *span) for span in fetched.lost if span[0] < entry_next]
         return Part(batches, lost, entry_next, fetched.entry_end, fetched.producers, fetched.incarnation)
 
 
-def _meant(frame: Frame, mask: bytes | None, start: int, end: int) -> list[Span]:
-    """The entries of a record that are meant: those of the range, or of the rows that a mask sets."""
-    if mask is None:
-        return [(start, end)]
-    header = decode_record_header(frame.body)
-    if len(mask) != (header.count + 7) // 8:
-        raise BadFrame(f"a mask of {len(mask)} bytes for {header.count} rows")
-    rows = pa.BooleanArray.from_buffers(pa.bool_(), header.count, [None, pa.py_buffer(mask)])
-    spans = runs([header.first_entry + row for row in pc.indices_nonzero(rows).to_pylist()])
-    return [(max(a, start), min(b, end)) for a, b in spans if a < end and b > start]
+def _read(reader: RecordReader, run: Sequence[Frame], deliver: Deliver) -> list[Batch]:
+    """The rows of a run that are meant; if it cannot be read as one, of each record that has some of them."""
+    try:
+        found = [reader.read(run, deliver)]
+    except HeadpondError:
+        if len(run) == 1:
+            raise
+        found = [reader.read([frame], deliver) for frame in run]
+    return [batch for batch in found if batch is not None]
+
+
+def _masked(run: Sequence[Frame], masks: Sequence[bytes], start: int, end: int) -> list[Span]:
+    """The entries in a range whose rows the masks of their records set."""
+    entries: list[int] = []
+    for frame, mask in zip(run, masks, strict=True):
+        header = decode_record_header(frame.body)
+        if len(mask) != (header.count + 7) // 8:
+            raise BadFrame(f"a mask of {len(mask)} bytes for {header.count} rows")
+        rows = pa.BooleanArray.from_buffers(pa.bool_(), header.count, [None, pa.py_buffer(mask)])
+        entries += [header.first_entry + row for row in pc.indices_nonzero(rows).to_pylist()]
+    return [(max(a, start), min(b, end)) for a, b in runs(entries) if a < end and b > start]
 
 
 def _beyond(topic: str, shard: int, end: int, there: int) -> BadRequest:

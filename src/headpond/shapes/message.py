@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -33,32 +33,13 @@ class Row(msgspec.Struct, gc=False):
 
 
 def batch_rows(batch: Batch, rows: int | None = None) -> Iterator[Row]:
-    """The first ``rows`` of a batch; values that all of them share are computed once."""
-    origin = batch.origin
-    identity = f"{origin.block.hex()}/{origin.shard}/{origin.segment}/"
-    stored_at = from_micros(origin.stored_at_us)
-    sent_at = cache(from_micros)
-    return (
-        Row(
-            origin.topic,
-            origin.shard,
-            message.entry,
-            message.id,
-            readable(message.key),
-            readable(message.value),
-            message.headers,
-            sent_at(message.sent_at_us),
-            stored_at,
-            origin.node,
-            f"{identity}{message.entry - origin.first_entry}",
-            message.attempt,
-        )
-        for message in batch.messages()[:rows]
-    )
+    """The first ``rows`` of a batch; a time that many of them share is computed once."""
+    when = cache(from_micros)
+    return (message_row(message, when) for message in batch.messages()[:rows])
 
 
-def message_row(message: Message) -> Row:
-    """One message."""
+def message_row(message: Message, when: Callable[[int], datetime] = from_micros) -> Row:
+    """One message; ``when`` makes a datetime of microseconds."""
     return Row(
         message.topic,
         message.shard,
@@ -67,8 +48,8 @@ def message_row(message: Message) -> Row:
         readable(message.key),
         readable(message.value),
         message.headers,
-        message.sent_at,
-        message.stored_at,
+        when(message.sent_at_us),
+        when(message.origin.stored_at_us),
         message.node,
         str(message.identity),
         message.attempt,

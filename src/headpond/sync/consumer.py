@@ -73,7 +73,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
             self._shelf.begin(batch)
 
     def batches(self) -> Iterator[Batch]:
-        """One batch after the other: the rows of a stored segment, as columns."""
+        """One batch after the other: rows of one or more stored segments of a shard, as columns."""
         while (batch := self._shelf.rest() or self._next_batch()) is not None:
             yield batch
 
@@ -131,9 +131,12 @@ class Consumer(ScopeTwin[AsyncConsumer]):
         if type(core) is not NodeIntake or core.gate.strict or core.gate.repeats:  # the order is the loop's
             self._background.run(consumer.ack(what, rows=rows))
             return
-        plain = type(what) is Message and rows is None and what.origin.topic == consumer.topic
-        if plain and what.origin.life == core.life:
-            assert type(what) is Message
+        if (
+            isinstance(what, Message)
+            and rows is None
+            and what.origin.topic == consumer.topic
+            and what.origin.life == core.life
+        ):
             core.settler.ack(what.origin.shard, what.entry, what.entry + 1)
         else:
             consumer.record(core.settler.ack, what, rows)

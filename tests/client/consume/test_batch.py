@@ -15,7 +15,7 @@ from headpond.wire.plain.columns import rows_to_batch
 
 def batch_of(count: int) -> Batch:
     rows = rows_to_batch([b"x"] * count, None, None, None, [1] * count)
-    return Batch(rows, Origin("t", 0, 100, b"b" * 16, 0, 0, "n"), [(100, 102), (110, 110 + count - 2)], 1)
+    return Batch(rows, [Origin("t", 0, 100, b"b" * 16, 0, 0, "n")], [(100, 102), (110, 110 + count - 2)], 1)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_only_the_rows_that_are_meant_are_handed_out() -> None:
             assert first.arrow.schema.names == ["value", "key", "id", "headers", "sent_at"]
             assert [message.value for message in second.messages()] == [b"0", b"1"]
             assert [message.identity.row for message in second.messages()] == [0, 1]
-            assert (first.attempt, first.shard, len(first), second.origin.segment) == (3, 0, 5, 1)
+            assert (first.attempt, first.shard, len(first), second.origins[0].segment) == (3, 0, 5, 1)
 
     asyncio.run(scenario())
 

@@ -13,7 +13,7 @@ def batch(first: int, end: int, *, shard: int = 0, node: str = "a") -> Batch:
     origin = Origin("t", shard, first, b"b" * 16, 0, 0, node, end - first)
     sent_at = pa.array([0] * (end - first), pa.timestamp("us", "UTC"))
     rows = pa.record_batch({"value": [b"%d" % entry for entry in range(first, end)], "sent_at": sent_at})
-    return Batch(rows, origin, [(first, end)], 1)
+    return Batch(rows, [origin], [(first, end)], 1)
 
 
 def filled() -> Shelf:

@@ -1,7 +1,10 @@
-"""A batch: the rows of one stored segment that a node delivered, as Arrow columns and as messages."""
+"""A batch: rows of stored segments that a node delivered together, as Arrow columns and as messages."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, pairwise, repeat
 from operator import index
 from typing import Any, NamedTuple
 
@@ -15,12 +18,15 @@ from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
+from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE
+from headpond.wire.plain.many import TOGETHER_MIN, decode_records
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from headpond.wire.typed.record import fill_messages, stored_rows
 from headpond.wire.typed.schema import fit_messages
 from headpond.wire.typed.values import python_values
 from headpond.wire.typed.versions import SchemaVersions
 
+_BARE = bytes((FORM_BARE,))
 _BOOLEANS = ("bool", "bool_")
 """Python's and NumPy's."""
 
@@ -35,22 +41,25 @@ class NodeEntries(NamedTuple):
 
 
 class Batch:
-    """Rows of one stored segment, in order. It makes columns and messages when a program asks for them."""
+    """Rows of one or more stored segments of a shard, in order.
 
-    __slots__ = ("_rows", "_schema", "attempt", "origin", "spans")
+    It makes columns and messages when a program asks for them.
+    """
+
+    __slots__ = ("_rows", "_schema", "attempt", "origins", "spans")
 
     def __init__(
         self,
         rows: pa.RecordBatch,
-        origin: Origin,
+        origins: Sequence[Origin],
         spans: list[Span],
         attempt: int,
         schema: pa.Schema = PLAIN_SCHEMA,
     ) -> None:
         self._rows = rows
         self._schema = schema
-        self.origin = origin
-        """Where the segment came from, and its position."""
+        self.origins = origins
+        """Where the segments came from, and their positions, in order; ``counts`` has the rows of each."""
         self.spans = spans
         """The entries of the rows, as ranges ``start <= entry < end``."""
         self.attempt = attempt
@@ -62,8 +71,30 @@ class Batch:
         return f"<Batch of {len(self)} rows, shard {self.shard}, entries {self.spans}>"
 
     @property
+    def topic(self) -> str:
+        return self.origins[0].topic
+
+    @property
     def shard(self) -> int:
-        return self.origin.shard
+        return self.origins[0].shard
+
+    @property
+    def node(self) -> str:
+        """The id of the node that it was read from."""
+        return self.origins[0].node
+
+    @property
+    def life(self) -> int:
+        return self.origins[0].life
+
+    @property
+    def counts(self) -> list[int]:
+        """How many of the rows are of each segment."""
+        if len(self.origins) == 1:
+            return [len(self)]
+        entries = self._entry_list()
+        starts = [bisect_left(entries, origin.first_entry) for origin in self.origins]
+        return [end - start for start, end in pairwise((*starts, len(entries)))]
 
     @property
     def nbytes(self) -> int:
@@ -94,6 +125,12 @@ class Batch:
         """The entry of each row."""
         return pa.array(self._entry_list(), pa.int64())
 
+    @property
+    def stored_at(self) -> pa.TimestampArray:
+        """The time when the node stored each row."""
+        times = chain.from_iterable(map(repeat, (each.stored_at_us for each in self.origins), self.counts))
+        return pa.array(times, pa.int64(), size=len(self)).view(PLAIN_SCHEMA.field("sent_at").type)
+
     def messages(self) -> list[Message]:
         """The rows as messages."""
         rows = self._rows
@@ -104,13 +141,30 @@ class Batch:
         keys, ids, headers = (
             columns[name].to_pylist() if name in columns else nothing for name in ("key", "id", "headers")
         )
-        attempt, origin = self.attempt, self.origin
+        attempt = self.attempt
+        origins = chain.from_iterable(map(repeat, self.origins, self.counts))
         return [
             Message(value, key, own_id, entry, attempt, origin, sent_at_us, items)
-            for value, key, own_id, entry, sent_at_us, items in zip(
-                values, keys, ids, self._entry_list(), _micros(columns["sent_at"]), headers, strict=True
+            for value, key, own_id, entry, origin, sent_at_us, items in zip(
+                values,
+                keys,
+                ids,
+                self._entry_list(),
+                origins,
+                _micros(columns["sent_at"]),
+                headers,
+                strict=True,
             )
         ]
+
+    def by_segment(self) -> Iterator[tuple[Origin, list[Span]]]:
+        """The entries of the rows of each segment."""
+        at = 0
+        entries = self._entry_list()
+        for origin, count in zip(self.origins, self.counts, strict=True):
+            if count:
+                yield origin, self.spans if count == len(entries) else runs(entries[at : at + count])
+            at += count
 
     def select(self, rows: Any) -> list[Span]:
         """The entries of chosen rows as ranges: ``rows`` is a boolean mask of all rows, or row numbers.
@@ -135,49 +189,82 @@ class Batch:
             raise BadRequest(f"rows {chosen!r:.80} are not all in a batch of {len(entries)} rows")
         return runs([entries[number] for number in numbers])
 
-    def _entry_list(self) -> list[int]:
+    def _entry_list(self) -> Sequence[int]:
         if len(self.spans) == 1:
-            return list(range(*self.spans[0]))
+            return range(*self.spans[0])
         return [entry for start, end in self.spans for entry in range(start, end)]
 
 
-def read_record(
-    frame: Frame,
-    deliver: Deliver,
-    topic: str,
-    node: str,
-    schemas: SchemaVersions | None = None,
-    life: int = 0,
-) -> Batch | None:
-    """The rows of a delivered record that are meant; None if there are none. Faults are ``HeadpondError``s.
+class RecordReader(NamedTuple):
+    """Reads the records of a topic at a node. Faults are ``HeadpondError``s.
 
     ``schemas`` are those of a typed topic; its rows come in the newest one.
     """
-    header = decode_record_header(frame.body)
-    spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
-    if not spans:
-        return None
-    rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], schemas, header.stored_at_us)
-    if rows.num_rows != header.count:
-        raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
-    stored_at_us, count = header.stored_at_us, header.count
-    origin = Origin(
-        topic, deliver.shard, header.first_entry, header.block, frame.segment, stored_at_us, node, count, life
-    )
-    rows = _rows_of(rows, [(start - header.first_entry, end - header.first_entry) for start, end in spans])
-    if schemas is None:
-        return Batch(rows, origin, spans, deliver.attempt)
-    rows = fit_messages(rows, schemas.newest)
-    return Batch(rows, origin, spans, deliver.attempt, schemas.messages(schemas.version))
 
+    topic: str
+    node: str
+    schemas: SchemaVersions | None = None
+    life: int = 0
 
-def meant_spans(frame: Frame, deliver: Deliver) -> list[Span]:
-    """The entries of a delivery in one record; all of the delivery's if its header cannot be read."""
-    try:
+    def read(self, frames: Sequence[Frame], deliver: Deliver) -> Batch | None:
+        """The rows of a record, or of a run, that are meant; None if there are none."""
+        return self._read_one(frames[0], deliver) if len(frames) == 1 else self._read_run(frames, deliver)
+
+    def _read_one(self, frame: Frame, deliver: Deliver) -> Batch | None:
         header = decode_record_header(frame.body)
-        return _overlap(deliver.spans, header.first_entry, header.end_entry)
+        spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
+        if not spans:
+            return None
+        rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], self.schemas, header.stored_at_us)
+        if rows.num_rows != header.count:
+            raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
+        fields = (header.first_entry, header.block, frame.segment, header.stored_at_us)
+        origin = Origin(self.topic, deliver.shard, *fields, self.node, header.count, self.life)
+        rows = _rows_of(rows, [(start - header.first_entry, end - header.first_entry) for start, end in spans])
+        if self.schemas is None:
+            return Batch(rows, [origin], spans, deliver.attempt)
+        rows = fit_messages(rows, self.schemas.newest)
+        return Batch(rows, [origin], spans, deliver.attempt, self.schemas.messages(self.schemas.version))
+
+    def _read_run(self, frames: Sequence[Frame], deliver: Deliver) -> Batch | None:
+        found = decode_records([frame.body for frame in frames])
+        topic, node, life, shard = self.topic, self.node, self.life, deliver.shard
+        origins = [
+            Origin(topic, shard, first, block, frame.segment, stored_at_us, node, count, life)
+            for first, count, block, stored_at_us, frame in zip(*found[1:], frames, strict=True)
+        ]
+        first_entry, end_entry = found.first_entries[0], found.end_entry
+        if end_entry - first_entry == found.rows.num_rows:
+            spans = [(first_entry, end_entry)]
+        else:
+            spans = list(RangeSet((each.first_entry, each.first_entry + each.count) for each in origins))
+        return only(Batch(found.rows, origins, spans, deliver.attempt), deliver.spans)
+
+
+def in_runs(frames: Sequence[Frame], *, plain: bool) -> list[Sequence[Frame]]:
+    """Records in order, those to be read together as one run: many small ones of a plain topic."""
+    if not plain or len(frames) < TOGETHER_MIN:
+        return [[frame] for frame in frames]
+    found: list[Sequence[Frame]] = []
+    for small, group in groupby(frames, _is_small):
+        run = list(group)
+        found += [run] if small and len(run) >= TOGETHER_MIN else [[frame] for frame in run]
+    return found
+
+
+def _is_small(frame: Frame) -> bool:
+    """Whether it is as small in memory as it is stored: a few compressed bytes may unfold to many."""
+    return len(frame.body) <= BARE_BYTES_MAX and frame.body.startswith(_BARE, RECORD_HEADER_BYTES)
+
+
+def meant_spans(run: Sequence[Frame], deliver: Deliver) -> list[Span]:
+    """The entries of a delivery in records; all of the delivery's if a header cannot be read."""
+    try:
+        headers = [decode_record_header(frame.body) for frame in run]
     except BadFrame:
         return deliver.spans
+    held = RangeSet((header.first_entry, header.end_entry) for header in headers)
+    return [span for each in held for span in _overlap(deliver.spans, *each)]
 
 
 def without(batch: Batch, drop: list[Span]) -> Batch | None:
@@ -202,7 +289,13 @@ def only(batch: Batch, spans: list[Span], attempt: int | None = None) -> Batch |
     if not entries:
         return None
     attempt = batch.attempt if attempt is None else attempt
-    return Batch(_rows_of(batch._rows, rows), batch.origin, entries, attempt, batch._schema)
+    low = bisect_right(batch.origins, entries[0][0], key=_first_entry) - 1
+    high = bisect_left(batch.origins, entries[-1][1], key=_first_entry)
+    return Batch(_rows_of(batch._rows, rows), batch.origins[low:high], entries, attempt, batch._schema)
+
+
+def _first_entry(origin: Origin) -> int:
+    return origin.first_entry
 
 
 def last_of(batch: Batch, count: int) -> Batch | None:
@@ -230,7 +323,7 @@ def _micros(column: pa.Array) -> list[int]:
     return memoryview(column.buffers()[1]).cast("q")[start : start + len(column)].tolist()
 
 
-def runs(entries: list[int]) -> list[Span]:
+def runs(entries: Iterable[int]) -> list[Span]:
     """Ascending entries as ranges."""
     runs: list[Span] = []
     for entry in entries:

@@ -280,7 +280,7 @@ class Consumer(AsyncScope):
         return None
 
     def batches(self) -> AsyncIterator[Batch]:
-        """One batch after the other: the rows of a stored segment, as columns.
+        """One batch after the other: rows of one or more stored segments of a shard, as columns.
 
         In a resilient subscription (unique, failover, shared) a batch is one message.
         """
@@ -326,9 +326,13 @@ class Consumer(AsyncScope):
         core = self.core
         if core.stopped is not None:
             raise core.stopped.again()
-        plain = type(what) is Message and rows is None and what.origin.topic == self.topic
-        if plain and type(core) is NodeIntake and what.origin.life == core.life:
-            assert type(what) is Message
+        if (
+            isinstance(what, Message)
+            and rows is None
+            and type(core) is NodeIntake
+            and what.origin.topic == self.topic
+            and what.origin.life == core.life
+        ):
             entry, shard, gate = what.entry, what.origin.shard, self._gate
             pending = core.settler.ack(shard, entry, entry + 1)
             if gate.in_hand is what:
@@ -413,7 +417,7 @@ class Consumer(AsyncScope):
         """The entries that are meant; none if an old copy of the topic was restored since they came."""
         if not isinstance(what, Message | Batch):
             raise BadRequest(f"a message or a batch can be settled, not {type(what).__name__}")
-        origin = what.origin
+        origin = what.origins[0] if isinstance(what, Batch) else what.origin
         if origin.topic != self.topic:
             raise BadRequest(f"this message is of {origin.topic}, and this consumer of {self.topic}")
         if origin.life != self.core.life:

@@ -1,5 +1,8 @@
 """Deliveries: what a node sent and nobody took yet. Records wait undecoded until they are taken as batches.
 
+Small records of one delivery are one run, and make one batch. If something in a run cannot be read, its records
+are read one by one.
+
 In a strict subscription the refused message comes again apart from the others. Where messages come one at a
 time, or one per key, the rows of a record follow in deliveries without it, so each shard's last record stays.
 """
@@ -7,11 +10,11 @@ time, or one per key, the rows of a record follow in deliveries without it, so e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from headpond.client.consume.batch import Batch, meant_spans, only
+from headpond.client.consume.batch import Batch, in_runs, meant_spans, only
 from headpond.client.consume.gate import InHand, OrderGate, covers
 from headpond.client.consume.shelf import Places
 from headpond.model.bounds import Span
@@ -23,12 +26,12 @@ from headpond.wire.frame import OVERHEAD_BYTES, Frame
 
 ALL = [(0, 2**63)]
 
-Delivery = tuple[Deliver, Frame, int]
-"""The entries that are meant, the record that holds them, and the credit that it used."""
+Delivery = tuple[Deliver, Sequence[Frame], int]
+"""The entries that are meant, the record or the run of records that holds them, and the credit that it used."""
 
 
 class Deliveries:
-    """``read`` decodes the rows of a record that are meant, ``owe`` returns credit to the node, and
+    """``read`` decodes the rows of records that are meant, ``owe`` returns credit to the node, and
     ``on_unreadable`` gets the entries of a record that cannot be read, and why."""
 
     def __init__(
@@ -36,7 +39,7 @@ class Deliveries:
         gate: OrderGate,
         in_hand: InHand,
         *,
-        read: Callable[[Frame, Deliver], Batch | None],
+        read: Callable[[Sequence[Frame], Deliver], Batch | None],
         owe: Callable[[int], None],
         on_unreadable: Callable[[int, list[Span], str], None],
     ) -> None:
@@ -72,21 +75,22 @@ class Deliveries:
             for span in deliver.spans:
                 self._repeated.setdefault(deliver.shard, RangeSet()).add(*span)
         if frames:
-            arrived = [(deliver, frame, OVERHEAD_BYTES + len(frame.body)) for frame in frames]
+            plain = info is not None and not info.schemas
+            arrived = [(deliver, run, _bytes_of(run)) for run in in_runs(frames, plain=plain)]
             if len(frames) == 1 and _rows_may_follow(info):
                 self._records[deliver.shard] = frames[0]
                 self._rows.pop(deliver.shard, None)
         else:
             last = self._records.get(deliver.shard)
-            arrived = [(deliver, last, 0)] if last is not None else []
+            arrived = [(deliver, [last], 0)] if last is not None else []
         if self._gate.strict and (place := self._comes_again(deliver)) is not None:
             span, rest = (place[1], place[1] + 1), RangeSet(deliver.spans)
             rest.discard(*span)
             again = msgspec.structs.replace(deliver, spans=[span])
-            self._again.extend([(again, frame, 0) for _, frame, _ in arrived])
+            self._again.extend([(again, run, 0) for _, run, _ in arrived])
             self._gate.knock()
             others = msgspec.structs.replace(deliver, spans=list(rest))
-            arrived = [(others, frame, size) for _, frame, size in arrived]
+            arrived = [(others, run, size) for _, run, size in arrived]
         self._waiting.extend(arrived)
 
     def _comes_again(self, deliver: Deliver) -> tuple[int, int] | None:
@@ -109,28 +113,31 @@ class Deliveries:
 
     def _take(self, deliveries: deque[Delivery]) -> Batch | None:
         while deliveries:
-            deliver, frame, size = deliveries.popleft()
+            deliver, run, size = deliveries.popleft()
             self._owe(size)
             try:
-                batch = self._read_rows(frame, deliver)
+                batch = self._read_rows(run, deliver)
             except HeadpondError as error:
-                spans = meant_spans(frame, deliver)
+                if len(run) > 1:
+                    deliveries.extendleft((deliver, [frame], 0) for frame in reversed(run))
+                    continue
+                spans = meant_spans(run, deliver)
                 self._on_unreadable(deliver.shard, spans, f"cannot be read: {error.message}")
                 continue
             if batch is not None:
                 last = self.last.get(batch.shard)
-                if last is None or last.first_entry <= batch.origin.first_entry:
-                    self.last[batch.shard] = batch.origin
+                if last is None or last.first_entry <= batch.origins[-1].first_entry:
+                    self.last[batch.shard] = batch.origins[-1]
                 if (batch := self._in_hand.hand(batch)) is not None:
                     return batch
         return None
 
-    def _read_rows(self, frame: Frame, deliver: Deliver) -> Batch | None:
+    def _read_rows(self, run: Sequence[Frame], deliver: Deliver) -> Batch | None:
         shard = deliver.shard
-        if self._records.get(shard) is not frame:
-            return self._read(frame, deliver)
+        if self._records.get(shard) is not run[0]:
+            return self._read(run, deliver)
         if shard not in self._rows:
-            batch = self._read(frame, msgspec.structs.replace(deliver, spans=ALL))
+            batch = self._read(run, msgspec.structs.replace(deliver, spans=ALL))
             if batch is None:
                 return None
             self._rows[shard] = batch
@@ -141,7 +148,7 @@ class Deliveries:
     def queued(self) -> Places:
         """The entries that wait."""
         return [
-            (deliver.shard, span) for deliver, frame, _ in self._waiting for span in meant_spans(frame, deliver)
+            (deliver.shard, span) for deliver, run, _ in self._waiting for span in meant_spans(run, deliver)
         ]
 
     def drop(self) -> Places:
@@ -159,12 +166,12 @@ class Deliveries:
     def withdraw(self, shard: int, spans: list[Span]) -> None:
         """Entries must not be handed out."""
         for queue in (self._waiting, self._again):
-            for at, (deliver, frame, size) in enumerate(queue):
+            for at, (deliver, run, size) in enumerate(queue):
                 if deliver.shard == shard:
                     left = RangeSet(deliver.spans)
                     for start, end in spans:
                         left.discard(start, end)
-                    queue[at] = msgspec.structs.replace(deliver, spans=list(left)), frame, size
+                    queue[at] = msgspec.structs.replace(deliver, spans=list(left)), run, size
 
     def note_repeats(self, unread: Places) -> None:
         """Tells the gate whether repeated messages still wait, here or among the ``unread``."""
@@ -184,6 +191,10 @@ class Deliveries:
         """No further rows of the last records will follow."""
         self._records.clear()
         self._rows.clear()
+
+
+def _bytes_of(run: Sequence[Frame]) -> int:
+    return sum(OVERHEAD_BYTES + len(frame.body) for frame in run)
 
 
 def _rows_may_follow(info: Subscribed | None) -> bool:

@@ -22,14 +22,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
 import msgspec
 
-from headpond.client.consume.batch import Batch, NodeEntries, read_record
+from headpond.client.consume.batch import Batch, NodeEntries, RecordReader
 from headpond.client.consume.deliveries import Deliveries
 from headpond.client.consume.gate import IN_HAND_MAX, InHand, OrderGate
 from headpond.client.consume.settler import Settler
@@ -423,9 +423,9 @@ class NodeIntake:
         """The refused message, if it has come again."""
         return self._deliveries.take_again()
 
-    def _read(self, frame: Frame, deliver: Deliver) -> Batch | None:
+    def _read(self, run: Sequence[Frame], deliver: Deliver) -> Batch | None:
         node = self.link.welcome.node if self.link.welcome else ""
-        return read_record(frame, deliver, self._ask.topic, node, self._schemas, self.life)
+        return RecordReader(self._ask.topic, node, self._schemas, self.life).read(run, deliver)
 
     def _report_lost(self, shard: int, spans: list[Span], reason: str) -> None:
         for start, end in spans:

@@ -37,7 +37,6 @@ class Shelf:
         self.drops = 0
         """How often ``take_unread`` removed messages from it."""
         self._messages: list[Message] = []
-        self._batch_bytes = 0
         self._unread_elsewhere: Callable[[], Places] = list
         self._take_elsewhere: Callable[[], Places] = list
         self._withdraw_elsewhere: Callable[[int, list[Span]], None] = lambda shard, spans: None
@@ -55,7 +54,7 @@ class Shelf:
 
     def begin(self, batch: Batch) -> None:
         """Makes a batch the current one, as messages."""
-        self.batch, self._batch_bytes = batch, batch.nbytes
+        self.batch = batch
         self._messages = batch.messages()
         self.current = iter(self._messages)
 
@@ -66,13 +65,14 @@ class Shelf:
 
     @property
     def bytes(self) -> int:
-        return self._batch_bytes + sum(batch.nbytes for batch in self.batches.copy())
+        current = 0 if self.batch is None else self.batch.nbytes
+        return current + sum(batch.nbytes for batch in self.batches.copy())
 
     def unread(self, node: str | None = None) -> Places:
         """The entries on it."""
         left = length_hint(self.current)
         rest = self._messages[len(self._messages) - left :] if left else []
-        batches = [batch for batch in self.batches.copy() if node in (None, batch.origin.node)]
+        batches = [batch for batch in self.batches.copy() if node in (None, batch.node)]
         whole = [(batch.shard, span) for batch in batches for span in batch.spans]
         return _places(rest, node) + whole + self._unread_elsewhere()
 
@@ -80,13 +80,13 @@ class Shelf:
         """The same, and removes them."""
         self.drops += 1
         taken: Places = []
-        if node is None or (self.batch is not None and self.batch.origin.node == node):
+        if node is None or (self.batch is not None and self.batch.node == node):
             taken = _places(list(self.current), None)
         others: list[Batch] = []
         with suppress(IndexError):
             while True:
                 batch = self.batches.popleft()
-                if node in (None, batch.origin.node):
+                if node in (None, batch.node):
                     taken += [(batch.shard, span) for span in batch.spans]
                 else:
                     others.append(batch)
@@ -110,7 +110,7 @@ class Shelf:
         if (rest := self.rest()) is not None:
             waiting.appendleft(rest)
         for batch in waiting:
-            meant = batch.shard == shard and node in (None, batch.origin.node)
+            meant = batch.shard == shard and node in (None, batch.node)
             if (left := without(batch, spans) if meant else batch) is not None:
                 self.batches.append(left)
 

@@ -246,7 +246,7 @@ class Spread:
             raise failures[0]
 
     def _put_back(self, batch: Batch) -> None:
-        self.release(NodeEntries(batch.origin.node, batch.shard, batch.spans))
+        self.release(NodeEntries(batch.node, batch.shard, batch.spans))
 
     def _put_back_unread(self) -> None:
         for node, intake in self._intakes.items():
@@ -361,17 +361,21 @@ class Spread:
         """The rows of a batch to hand out."""
         if self._tracker is None:
             return batch
-        arrival = self._tracker.arrive(batch.origin, batch.spans, monotonic())
-        if arrival.settled:
-            intake.settle(NodeEntries(batch.origin.node, batch.shard, arrival.settled))
+        now_s = monotonic()
+        passed: list[Span] = []
+        settled: list[Span] = []
+        for origin, spans in batch.by_segment():
+            arrival = self._tracker.arrive(origin, spans, now_s)
+            passed += arrival.passed
+            settled += arrival.settled
+        if settled:
+            intake.settle(NodeEntries(batch.node, batch.shard, settled))
         if self._tracker.forgotten and not self._warned:
             self._warned = True
-            log.warning(
-                "%s: too much is unsettled or too many blocks: repeats are possible", batch.origin.topic
-            )
-        if arrival.passed == batch.spans:
+            log.warning("%s: too much is unsettled or too many blocks: repeats are possible", batch.topic)
+        if sum(end - start for start, end in passed) == len(batch):
             return batch
-        return only(batch, arrival.passed) if arrival.passed else None
+        return only(batch, passed) if passed else None
 
     # --- what intakes delivered and the program does not have ---------------------------------------
 
@@ -382,14 +386,14 @@ class Spread:
 
     def _waited(self, node: str | None) -> Places:
         batches = [source.waited for source in self.sources]
-        here = [each for each in batches if each is not None and each.origin.node == node]
+        here = [each for each in batches if each is not None and each.node == node]
         return [(batch.shard, span) for batch in here for span in batch.spans]
 
     def take_unread(self, node: str | None) -> Places:
         """Takes it away; every node that has a copy is asked to offer it again."""
         taken = self._waited(node)
         for source in self.sources:
-            if (batch := source.waited) is not None and batch.origin.node == node:
+            if (batch := source.waited) is not None and batch.node == node:
                 source.waiting = None
         taken += self._shelf.take_unread(node)
         if self._tracker is None:

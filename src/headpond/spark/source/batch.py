@@ -20,6 +20,7 @@ from headpond.client.consume.batch import Batch
 from headpond.client.options import LostSpan
 from headpond.client.reader import Part
 from headpond.model.errors import BadRequest, EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
+from headpond.model.message import Origin
 from headpond.model.names import TopicName
 from headpond.spark.connection import errors_with_hints
 from headpond.spark.options import SourceOptions, read_source_options
@@ -43,8 +44,6 @@ BYTES_TARGET = 8 * 1024 * 1024
 """A batch for Spark has about so many rows or bytes, whichever comes first."""
 GAP_REASON, GAP_END = "gap.reason", "gap.end"
 """Headers of the row that reports missing entries."""
-
-_MICROS = pa.timestamp("us", tz="UTC")
 
 
 def connect(options: SourceOptions, *, patient: bool = True) -> headpond.sync.Client:
@@ -201,13 +200,13 @@ class RowBatcher:
         self._names: dict[bytes, str] = {}
         """Names of producers, by block."""
         self._makers: dict[str, Callable[[list[Batch]], pa.Array]] = {
-            "topic": lambda batches: _each([batch.origin.topic for batch in batches], batches),
+            "topic": lambda batches: _each([batch.topic for batch in batches], _lengths(batches)),
             "shard": _shards,
             "entry": lambda batches: pa.array(_entries(batches)),
-            "stored_at": _stored_at,
-            "node": lambda batches: _each([batch.origin.node for batch in batches], batches),
+            "stored_at": lambda batches: pa.concat_arrays([batch.stored_at for batch in batches]),
+            "node": lambda batches: _each([batch.node for batch in batches], _lengths(batches)),
             "identity": _identities,
-            "producer": lambda batches: _each([self._producer(batch) for batch in batches], batches),
+            "producer": lambda batches: _each(list(map(self._producer, _origins(batches))), _counts(batches)),
         }
 
     def add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -222,9 +221,9 @@ class RowBatcher:
         """Adds names of producers whose batches follow."""
         self._names |= producers
 
-    def _producer(self, batch: Batch) -> str:
+    def _producer(self, origin: Origin) -> str:
         """The producer's name, or its block if it has none."""
-        return self._names.get(batch.origin.block) or batch.origin.block.hex()
+        return self._names.get(origin.block) or origin.block.hex()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yields all gathered rows."""
@@ -239,7 +238,7 @@ class RowBatcher:
             maker = self._makers.get(field.name)
             column = maker(batches) if maker is not None else _whole(batches, field)
             columns.append(
-                pa.nulls(sum(_counts(batches)), field.type) if column is None else fit(column, field.type)
+                pa.nulls(sum(_lengths(batches)), field.type) if column is None else fit(column, field.type)
             )
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -277,30 +276,37 @@ def _entries(batches: list[Batch]) -> np.ndarray:
     return np.concatenate([np.arange(*span, dtype=np.int64) for batch in batches for span in batch.spans])
 
 
-def _counts(batches: list[Batch]) -> list[int]:
+def _lengths(batches: list[Batch]) -> list[int]:
     return [len(batch) for batch in batches]
 
 
-def _each(texts: list[str], batches: list[Batch]) -> pa.Array:
-    """A text for each batch, repeated for its rows."""
+def _origins(batches: list[Batch]) -> list[Origin]:
+    """The segments of all batches."""
+    return [origin for batch in batches for origin in batch.origins]
+
+
+def _counts(batches: list[Batch]) -> list[int]:
+    """The rows of each of these segments."""
+    return [count for batch in batches for count in batch.counts]
+
+
+def _each(texts: list[str], counts: list[int]) -> pa.Array:
+    """Texts, each repeated as often as its count says."""
     if len(set(texts)) == 1:
-        return pa.repeat(pa.scalar(texts[0]), sum(_counts(batches)))
-    indices = np.repeat(np.arange(len(batches), dtype=np.int32), _counts(batches))
+        return pa.repeat(pa.scalar(texts[0]), sum(counts))
+    indices = np.repeat(np.arange(len(texts), dtype=np.int32), counts)
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode()
 
 
 def _shards(batches: list[Batch]) -> pa.Array:
-    return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _counts(batches)))
-
-
-def _stored_at(batches: list[Batch]) -> pa.Array:
-    times = np.array([batch.origin.stored_at_us for batch in batches], dtype=np.int64)
-    return pa.array(np.repeat(times, _counts(batches))).view(_MICROS)
+    return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _lengths(batches)))
 
 
 def _identities(batches: list[Batch]) -> pa.Array:
-    origins = [batch.origin for batch in batches]
-    before = _each([f"{each.block.hex()}/{each.shard}/{each.segment}/" for each in origins], batches)
-    firsts = np.array([each.first_entry for each in origins], dtype=np.int64)
-    numbers = pa.array(_entries(batches) - np.repeat(firsts, _counts(batches)))
-    return pc.binary_join_element_wise(before, numbers.cast(pa.string()), "")
+    origins, counts = _origins(batches), _counts(batches)
+    blocks = _each([each.block.hex() for each in origins], counts)
+    shards = _shards(batches).cast(pa.string())
+    numbers = np.array([(each.segment, each.first_entry) for each in origins], dtype=np.int64)
+    segments, firsts = (np.repeat(column, counts) for column in numbers.T)
+    rows = (pa.array(column).cast(pa.string()) for column in (segments, _entries(batches) - firsts))
+    return pc.binary_join_element_wise(blocks, shards, *rows, "/")

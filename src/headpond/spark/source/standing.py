@@ -94,7 +94,7 @@ def _position_now(reader: headpond.sync.Reader, shard: int, entry: int, stored_u
     """Where a stream continues that was at ``entry`` and had read all entries stored up to a time."""
     for part in reader.read(shard, entry - 1, entry, columns=()):
         # The last entry read mostly settles it, and the search below goes through every shard.
-        if any(batch.origin.stored_at_us <= stored_us for batch in part.batches):
+        if any(batch.origins[0].stored_at_us <= stored_us for batch in part.batches):
             return entry
     since = reader.entries_at(from_micros(stored_us + 1))[shard]
     return _first_since(reader, shard, since, entry, stored_us) if since < entry else entry
@@ -107,8 +107,9 @@ def _first_since(reader: headpond.sync.Reader, shard: int, start: int, end: int,
     """
     for part in reader.read(shard, start, end, columns=()):
         for batch in part.batches:
-            if batch.origin.stored_at_us > stored_us:
-                return batch.spans[0][0]
+            for origin, spans in batch.by_segment():
+                if origin.stored_at_us > stored_us:
+                    return spans[0][0]
     return end
 
 

@@ -26,7 +26,7 @@ from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
-from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
+from headpond.wire.record import FORM_STUB, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
 
 INDEXES_MAX = 32
 HINTS_MAX = 512
@@ -37,6 +37,8 @@ _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 _SEGMENT = int(FrameType.SEGMENT)
 _LEAD = struct.Struct("<BHIIQI")
 """The header of a frame, and the first entry and count of its record."""
+_WHOLE_LEAD = struct.Struct("<BHIIQI16sqI")
+"""The headers of a frame and of its record."""
 _RECORD_BYTES_MIN = OVERHEAD_BYTES + RECORD_HEADER_BYTES
 
 
@@ -67,13 +69,13 @@ def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> It
         for offset, raw in frames_from(file, at, end, chunk_bytes=chunk_bytes):
             at = offset + len(raw)
             if raw[0] == _SEGMENT and len(raw) >= _RECORD_BYTES_MIN:
-                header = RecordHeader._make(RECORD_HEADER.unpack_from(raw, HEADER_BYTES))
-                first, count = header[0], header[1]
+                _, _, segment, _, first, count, block, stored_at_us, origin_crc = _WHOLE_LEAD.unpack_from(raw)
                 if first >= limit and (count or first > limit):
                     return
                 if first >= expected:
                     expected = first + count
-                    yield FramedRecord(offset, header, int.from_bytes(raw[3:7], "little"), raw)
+                    header = RecordHeader(first, count, block, stored_at_us, origin_crc)
+                    yield FramedRecord(offset, header, segment, raw)
         if at < end:
             following = following_frame(file, at, end, shard=shard, accept=_follower(file, end, expected))
             if following is None:
@@ -333,20 +335,20 @@ class LogReader:
         file_id, limit = view.files[number].id, view.end_entry(number)
         bounds = self._bounds(view, number, file, at)
         expected = bounds.expected
-        for item in walk(file, bounds, self.shard, max(room, READ_BYTES_MIN)):
-            header = item.header
-            if header.first_entry > expected:
-                lost.append((expected, header.first_entry))
-            expected = header.end_entry
-            if header.end_entry <= at or header.count == 0 or is_stub(item.raw[_LEAD_BYTES : _LEAD_BYTES + 8]):
+        for offset, header, segment, raw in walk(file, bounds, self.shard, max(room, READ_BYTES_MIN)):
+            first_entry, count = header[0], header[1]
+            if first_entry > expected:
+                lost.append((expected, first_entry))
+            expected = first_entry + count
+            if expected <= at or count == 0 or (raw[_LEAD_BYTES] == FORM_STUB and is_stub(raw[_LEAD_BYTES:])):
                 continue
-            if len(item.raw) > room and (records or not first):
-                self._hint(header.first_entry, file_id, item.offset)
-                return ReadResult(records, header.first_entry, lost)
-            records.append(StoredRecord(header, item.segment, [item.raw]))
-            room -= len(item.raw)
+            if len(raw) > room and (records or not first):
+                self._hint(first_entry, file_id, offset)
+                return ReadResult(records, first_entry, lost)
+            records.append(StoredRecord(header, segment, [raw]))
+            room -= len(raw)
             if room <= 0:
-                self._hint(expected, file_id, item.offset + len(item.raw))
+                self._hint(expected, file_id, offset + len(raw))
                 return ReadResult(records, expected, lost)
         if expected < limit:
             lost.append((expected, limit))

@@ -6,4 +6,5 @@ In reading order::
     ipc       checks of an Arrow IPC message's metadata, before its body is read
     few_rows  a few rows, such as a message that is sent by itself, without Arrow
     segment   encoding and decoding
+    many      many small segments decoded at once
 """

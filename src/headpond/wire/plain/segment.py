@@ -54,15 +54,15 @@ which may add a bitmap to a column."""
 TAKEN_BYTES_MAX = SEGMENT_BYTES_MAX + 4096
 """The rows of a segment that a node accepts, with Arrow's padding between buffers."""
 
-_HEADERS, _SENT_AT = 3, 4
-_COLUMNS: Final = [[index for index in range(_SENT_AT) if mask >> index & 1] for mask in range(32)]
+HEADERS, SENT_AT = 3, 4
+COLUMNS: Final = [[index for index in range(SENT_AT) if mask >> index & 1] for mask in range(32)]
 """The columns with offsets, for each choice of columns."""
 _TEXT: Final = pa.string()
-_ENTRY: Final = pa.struct([TYPES[_HEADERS].key_field, TYPES[_HEADERS].item_field])
+_ENTRY: Final = pa.struct([TYPES[HEADERS].key_field, TYPES[HEADERS].item_field])
 _BEGINNINGS: Final = [bytes(schema.serialize()) for schema in SCHEMAS]
 """The beginning of an Arrow stream, for each choice of columns."""
 _FIRST = struct.Struct("<i")
-_ARROW_FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct.error)
+FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct.error)
 
 
 # --- encoding ---------------------------------------------------------------------------------------
@@ -108,9 +108,9 @@ def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
             raise SchemaMismatch(f"column {field.name!r} is {field.type}; it must be one {TYPES[index]}")
         if column.null_count < len(column):
             found[index] = column
-    if _SENT_AT not in found or found[_SENT_AT].null_count:
+    if SENT_AT not in found or found[SENT_AT].null_count:
         raise SchemaMismatch("column 'sent_at' is missing or has nulls")
-    if _HEADERS in found and found[_HEADERS].items.null_count:
+    if HEADERS in found and found[HEADERS].items.null_count:
         raise SchemaMismatch("column 'headers' has a header without text")
     return dict(sorted(found.items()))
 
@@ -153,10 +153,10 @@ def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
         if column.null_count:
             nulls |= 1 << index
             bitmaps.append(buffers[0][: (rows + 7) // 8])
-        if index == _SENT_AT:
+        if index == SENT_AT:
             offsets.insert(0, buffers[1][: 8 * rows])
             continue
-        parts = _bare_headers(column, buffers, rows) if index == _HEADERS else _bare_bytes(buffers[1:], rows)
+        parts = _bare_headers(column, buffers, rows) if index == HEADERS else _bare_bytes(buffers[1:], rows)
         if parts is None:
             return None
         offsets += parts[0]
@@ -205,7 +205,7 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
     form, mask, nulls, zero, rows = HEADER.unpack_from(data)
     if rows == 0:
         raise BadSegment("a segment without rows")
-    if mask >= len(SCHEMAS) or not mask >> _SENT_AT & 1 or nulls & ~mask or nulls >> _SENT_AT or zero:
+    if mask >= len(SCHEMAS) or not mask >> SENT_AT & 1 or nulls & ~mask or nulls >> SENT_AT or zero:
         raise BadSegment(f"a segment with columns {mask:#x} and nulls {nulls:#x}")
     if 8 * rows > (UNFOLDED_BYTES_MAX if form == FORM_FOLDED else len(data) - HEADER_BYTES):
         raise BadSegment(f"a segment of {len(data):,} bytes cannot hold {rows:,} rows")
@@ -216,15 +216,27 @@ def decode_plain(data: bytes) -> pa.RecordBatch:
             batch = _decode_ipc(data, mask, rows, folded=form == FORM_FOLDED)
         else:
             raise BadSegment(f"a segment of form {form}")
-        batch.validate(full=True)
-        check_sent_at(batch.column(batch.num_columns - 1))
-        if mask >> _HEADERS & 1:
-            headers = batch.column(batch.num_columns - 2)
-            if headers.items.null_count or headers.keys.null_count:
-                raise BadSegment("a header without name or text")
-    except _ARROW_FAULTS as error:
+        check_rows(batch)
+    except FAULTS as error:
         raise BadSegment(f"a segment that cannot be read: {error}") from error
     return batch
+
+
+def check_rows(batch: pa.RecordBatch) -> None:
+    """Refuses rows that are invalid, or that no reader could show; an error of Arrow's is one of ``FAULTS``."""
+    batch.validate(full=True)
+    check_sent_at(batch.column("sent_at"))
+    if "headers" in batch.schema.names:
+        headers = batch.column("headers")
+        if headers.items.null_count or headers.keys.null_count:
+            raise BadSegment("a header without name or text")
+
+
+def headers_of(rows: int, buffers: list[Any], names: pa.StringArray, texts: pa.StringArray) -> pa.MapArray:
+    """The column ``headers``: a map of all names and texts, from its bitmap and offsets."""
+    entry = pa.Array.from_buffers(_ENTRY, len(names), [None], 0, children=[names, texts])
+    unknown = 0 if buffers[0] is None else -1
+    return pa.Array.from_buffers(TYPES[HEADERS], rows, buffers, unknown, children=[entry])
 
 
 def check_state_rows(data: bytes, *, state: bool, message_bytes_max: int | None = None) -> int:
@@ -308,22 +320,21 @@ class _Cursor:
 def _decode_bare(data: bytes, mask: int, nulls: int, rows: int) -> pa.RecordBatch:
     cursor = _Cursor(data)
     from_buffers = pa.Array.from_buffers
-    sent_at = from_buffers(TYPES[_SENT_AT], rows, [None, cursor.take(8 * rows)], 0)
-    offsets = [cursor.take_offsets(rows) for _ in _COLUMNS[mask]]
-    entries = offsets[-1][1] if mask >> _HEADERS & 1 else 0
-    inside = [cursor.take_offsets(entries) for _ in ("names", "texts")] if mask >> _HEADERS & 1 else []
+    sent_at = from_buffers(TYPES[SENT_AT], rows, [None, cursor.take(8 * rows)], 0)
+    offsets = [cursor.take_offsets(rows) for _ in COLUMNS[mask]]
+    entries = offsets[-1][1] if mask >> HEADERS & 1 else 0
+    inside = [cursor.take_offsets(entries) for _ in ("names", "texts")] if mask >> HEADERS & 1 else []
     bitmaps: dict[int, pa.Buffer] = {}
-    for index in _COLUMNS[nulls]:
+    for index in COLUMNS[nulls]:
         bitmaps[index] = cursor.take((rows + 7) // 8)
     arrays: list[Any] = []
-    for index, (starts, end) in zip(_COLUMNS[mask], offsets, strict=True):
+    for index, (starts, end) in zip(COLUMNS[mask], offsets, strict=True):
         bitmap = bitmaps.get(index)
-        unknown = -1 if bitmap is not None else 0
-        if index == _HEADERS:
+        if index == HEADERS:
             inner = [from_buffers(_TEXT, entries, [None, at, cursor.take(size)], 0) for at, size in inside]
-            entry = from_buffers(_ENTRY, entries, [None], 0, children=inner)
-            arrays.append(from_buffers(TYPES[index], rows, [bitmap, starts], unknown, children=[entry]))
+            arrays.append(headers_of(rows, [bitmap, starts], *inner))
         else:
+            unknown = 0 if bitmap is None else -1
             arrays.append(from_buffers(TYPES[index], rows, [bitmap, starts, cursor.take(end)], unknown))
     if cursor.at != cursor.size:
         raise BadSegment(f"a segment with {cursor.size - cursor.at:,} bytes behind its end")

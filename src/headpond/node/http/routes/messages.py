@@ -239,8 +239,7 @@ def _arrow(part: Part, count: int) -> Response[Any]:
     batches, entry_next = _first_rows(part, count)
     for batch, wanted in batches:
         rows = batch.arrow
-        stored_at = pa.scalar(batch.origin.stored_at_us, ADDED.field("stored_at").type)
-        added = [batch.entries, pa.repeat(stored_at, len(batch)), pa.repeat(batch.origin.node, len(batch))]
+        added = [batch.entries, batch.stored_at, pa.repeat(batch.node, len(batch))]
         table = pa.RecordBatch.from_arrays([*added, *rows.columns], names=[*ADDED.names, *rows.schema.names])
         writer = writer or pa.ipc.new_stream(sink, table.schema)
         writer.write_batch(table.slice(0, wanted))

@@ -1,0 +1,110 @@
+"""What small segments cost those who read them: the same rows, stored as segments of 1, 40 and 4,000 rows.
+
+A program that sends one message at a time stores segments of one row. Each figure stands beside that of the
+largest segments, by the same reader in the same run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from itertools import cycle, islice
+from pathlib import Path
+
+import uvloop
+
+import headpond
+from bench.figure import Figure
+from bench.limits import Limits
+from bench.node import Node, running_node
+from bench.values import values_of
+from headpond.client.connect import Client
+
+SIZE = 100
+ROWS = 200_000
+ROWS_EACH = (4000, 40, 1)
+"""Rows of a segment; the first is the limit for the others."""
+POSTED_MAX = 4000
+"""Messages that are posted before the next wait for the node."""
+
+
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+        return uvloop.run(_measure(node))
+
+
+async def _measure(node: Node) -> list[Figure]:
+    figures: list[Figure] = []
+    async with headpond.connect(node.url) as client:
+        for rows_each in ROWS_EACH:
+            await fill(client, topic_of(rows_each), rows_each)
+        for name, run in WAYS.items():
+            limit = 0.0
+            for rows_each in ROWS_EACH:
+                rate = await _rate(client, node, run, topic_of(rows_each))
+                limit = limit or rate
+                text = f"{name}, {SIZE} B, {rows_each:,} rows per segment"
+                figures.append(Figure(text, rate, "rows/s", f"{ROWS_EACH[0]:,} rows per segment", limit))
+    return figures
+
+
+def topic_of(rows_each: int) -> str:
+    return f"bench.segments.{rows_each}"
+
+
+async def fill(client: Client, topic: str, rows_each: int) -> None:
+    values = cycle(values_of(SIZE))
+    async with client.producer(topic, batch_rows=rows_each) as producer:
+        for _ in range(0, ROWS, POSTED_MAX):
+            for value in islice(values, POSTED_MAX):
+                producer.post(value)
+            await producer.flush()
+
+
+async def _rate(client: Client, node: Node, run: Callable[[Client, str], Awaitable[None]], topic: str) -> float:
+    """Rows in a second of a processor, of this process or the node, whichever used more of it.
+
+    They work at the same time; on a machine that does something else besides, the clock says less.
+    """
+    began, node_began = time.process_time(), node.cpu_s()
+    await run(client, topic)
+    return ROWS / max(time.process_time() - began, node.cpu_s() - node_began)
+
+
+async def _by_reader(client: Client, topic: str) -> None:
+    count = 0
+    async with client.reader(topic) as reader:
+        for shard, ends in enumerate(await reader.ends()):
+            async for part in reader.read(shard, 0, ends.entry_next):
+                count += sum(map(len, part.batches))
+    assert count == ROWS, count
+
+
+async def _by_message(client: Client, topic: str) -> None:
+    left = ROWS
+    async with client.consumer(topic, subscription="messages") as consumer:
+        async for message in consumer:
+            await consumer.ack(message)
+            left -= 1
+            if not left:
+                break
+        await consumer.flush()
+
+
+async def _by_batch(client: Client, topic: str) -> None:
+    left = ROWS
+    async with client.consumer(topic, subscription="batches") as consumer:
+        async for batch in consumer.batches():
+            await consumer.ack(batch)
+            left -= len(batch)
+            if not left:
+                break
+        await consumer.flush()
+
+
+WAYS: dict[str, Callable[[Client, str], Awaitable[None]]] = {
+    "reader": _by_reader,
+    "consume with individual acks": _by_message,
+    "consume with batch acks": _by_batch,
+}
