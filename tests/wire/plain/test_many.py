@@ -97,8 +97,8 @@ def test_bytes_that_one_segment_alone_could_not_have_are_refused_among_others() 
 @pytest.mark.parametrize("columns", [0b10001, 0b10011, 0b10111, 0b11111])
 def test_offsets_that_run_backwards_or_beyond_their_segment_are_refused(columns: int) -> None:
     cells: list[Any] = [[b"value"], [b"key"], ["id"], [{"name": "text"}]]
-    value, key, own_id, headers = (each if columns >> index & 1 else None for index, each in enumerate(cells))
-    whole = encode_plain(rows_to_batch(value, key, own_id, headers, [1]))
+    cells = [each if columns >> index & 1 else None for index, each in enumerate(cells)]
+    whole = encode_plain(rows_to_batch(cells[0], cells[1], cells[2], cells[3], [1]))
     refused = 0
     for at in range(16, len(whole) - 3):
         for number in (-1, 2**31 - 1):

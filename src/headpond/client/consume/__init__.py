@@ -2,7 +2,7 @@
 
 In reading order::
 
-    batch         the rows of one stored segment, as Arrow columns and as messages; entries at a node
+    batch         rows of stored segments, as Arrow columns and as messages; entries at a node
     shelf         batches whose messages the program does not have yet
     gate          whether the next message may be handed out, and which ones the program has
     deliveries    what a node sent and nobody took yet

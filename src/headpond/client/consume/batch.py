@@ -90,8 +90,9 @@ class Batch:
     @property
     def counts(self) -> list[int]:
         """How many of the rows are of each segment."""
-        if len(self.origins) == 1:
-            return [len(self)]
+        whole = [origin.count for origin in self.origins]
+        if sum(whole) == len(self):
+            return whole
         entries = self._entry_list()
         starts = [bisect_left(entries, origin.first_entry) for origin in self.origins]
         return [end - start for start, end in pairwise((*starts, len(entries)))]

@@ -478,7 +478,8 @@ class Link:
         if isinstance(deliver, Fetched) and self._delivery_bytes > FETCHED_BYTES_MAX:
             self._distrust("more than was asked for")
             return
-        self._deliver_if_whole()
+        if len(frames) == deliver.records:
+            self._deliver_if_whole()
 
     def _deliver_if_whole(self) -> None:
         assert self._delivery is not None

@@ -305,8 +305,7 @@ def _shards(batches: list[Batch]) -> pa.Array:
 def _identities(batches: list[Batch]) -> pa.Array:
     origins, counts = _origins(batches), _counts(batches)
     blocks = _each([each.block.hex() for each in origins], counts)
-    shards = _shards(batches).cast(pa.string())
-    numbers = np.array([(each.segment, each.first_entry) for each in origins], dtype=np.int64)
-    segments, firsts = (np.repeat(column, counts) for column in numbers.T)
-    rows = (pa.array(column).cast(pa.string()) for column in (segments, _entries(batches) - firsts))
-    return pc.binary_join_element_wise(blocks, shards, *rows, "/")
+    segments = np.repeat(np.fromiter((each.segment for each in origins), np.int64), counts)
+    firsts = np.repeat(np.fromiter((each.first_entry for each in origins), np.int64), counts)
+    numbers = (_shards(batches), pa.array(segments), pa.array(_entries(batches) - firsts))
+    return pc.binary_join_element_wise(blocks, *(each.cast(pa.string()) for each in numbers), "/")
