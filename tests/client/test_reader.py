@@ -28,8 +28,8 @@ from tests.fire.stored_topic import TOPIC, flip, log_files, records
 from tests.fire.stored_topic import fill as fill_topic
 
 
-async def fill(client: headpond.Client, topic: str, count: int, first: int = 0) -> None:
-    async with client.producer(topic, batch_rows=10) as producer:
+async def fill(client: headpond.Client, topic: str, count: int, first: int = 0, batch_rows: int = 10) -> None:
+    async with client.producer(topic, batch_rows=batch_rows) as producer:
         for number in range(first, first + count):
             producer.post(b"%d" % number)
         await producer.flush()
@@ -41,6 +41,27 @@ async def values(reader: Reader, start: int, end: int, **options: Any) -> list[b
         assert part.lost == []
         found += [message.value for batch in part.batches for message in batch.messages()]
     return found
+
+
+def test_many_segments_of_one_row_are_one_batch_of_the_rows_that_were_asked_for(
+    shared_url: str, topic: str
+) -> None:
+    async def scenario() -> None:
+        async with headpond.connect(shared_url) as client:
+            await fill(client, topic, 100, batch_rows=1)
+            async with client.reader(topic) as reader:
+                (batch,) = (await reader.fetch(0, 5, 95)).batches
+                messages = batch.messages()
+                assert [message.value for message in messages] == [b"%d" % number for number in range(5, 95)]
+                assert [(each.identity.segment, each.identity.row) for each in messages] == [
+                    (number, 0) for number in range(5, 95)
+                ]
+                chosen = await values(reader, 5, 95, filter="entry < 8 or entry > 92")
+                assert chosen == [b"5", b"6", b"7", b"93", b"94"]
+                singles = await reader.fetch(0, 0, rows_bytes_max=1)
+                assert (singles.entry_next, len(singles.batches)) == (1, 1)
+
+    asyncio.run(scenario())
 
 
 def test_any_range_is_read_exactly_also_from_the_middle_of_a_segment(shared_url: str, topic: str) -> None:

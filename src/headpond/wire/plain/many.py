@@ -210,7 +210,7 @@ class _Offsets:
             _numbers(pc.binary_slice(pieces, 0, -4), _I32).cast(_I64),
         )
         self.count = len(lengths)
-        if self.count and pc.min(lengths).as_py() < 0:
+        if self.count and pc.min(lengths).as_py() < 0:  # a piece of less than nothing would reach anywhere
             raise BadSegment("a segment whose offsets run backwards")
         self.totals = _numbers(pc.binary_slice(pieces, -4, _END), _I32).cast(_I64)
         self.buffer = pa.concat_arrays([_ZERO, pc.cumulative_sum(lengths)]).cast(_I32).buffers()[1]
