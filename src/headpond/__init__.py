@@ -4,8 +4,8 @@ This module names the public surface; ``headpond.sync`` is its blocking twin. A 
 first uses it, so that the command line starts without loading Arrow.
 
 In reading order: model, wire, storage, broker, node (a message at rest), cluster (on several machines);
-producer, client, sync (on its way); pipes (delivery as machines); sim (all of it under faults); shapes, cli,
-spark (for people and for Spark); errors (the catalogue).
+producer, client, sync, app (on its way); pipes (delivery as machines); sim (all of it under faults); shapes,
+cli, spark (for people and for Spark); errors (the catalogue).
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what a type checker reads; the interpreter reads `_PLACES`
     from headpond import errors as errors
     from headpond import sync as sync
+    from headpond.app.application import App as App
+    from headpond.app.verdicts import DeadLetter as DeadLetter
+    from headpond.app.verdicts import Retry as Retry
+    from headpond.app.verdicts import Skip as Skip
+    from headpond.client.codecs import Codec as Codec
     from headpond.client.connect import Client as Client
     from headpond.client.connect import connect as connect
     from headpond.client.consume.batch import Batch as Batch
@@ -39,6 +44,9 @@ if TYPE_CHECKING:  # what a type checker reads; the interpreter reads `_PLACES`
 __version__ = "0.1.0"
 
 _PLACES = {
+    "app.application": "App",
+    "app.verdicts": "DeadLetter Retry Skip",
+    "client.codecs": "Codec",
     "client.connect": "Client connect",
     "client.consume.batch": "Batch",
     "client.consume.consumer": "Consumer",

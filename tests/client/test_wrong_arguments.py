@@ -68,7 +68,6 @@ INSIDE = {
     "parcel_ended",
     "parcel_freed",
     "record",
-    "record_nack",
     "next_batches",
 }
 """Names that only the package itself calls."""

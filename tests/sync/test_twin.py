@@ -25,7 +25,7 @@ PLUMBING = {
     headpond.Client: {"add", "add_consumer", "link", "links", "open", "shown"},
     headpond.Consumer: {
         *("ahead_bytes", "dropped", "drops", "life", "repeats", "shown", "stopped", "strict"),
-        *("keep_unread", "next_batches", "open", "put_back", "record", "record_nack", "send_settlements"),
+        *("keep_unread", "next_batches", "open", "put_back", "record", "send_settlements"),
     },
     Reader: {"open", "shown"},
     headpond.Writer: {"open", "shown", "on_ack", "on_down", "on_error", "on_up", "on_writable"},

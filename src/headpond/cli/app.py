@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "node": Entry("operate.node:node", "Run a node."),
         "produce": Entry("data.produce:produce", "Send each line of stdin as a message."),
         "consume": Entry("data.consume:consume", "Print messages, and acknowledge them."),
+        "run": Entry("operate.run:run_app", "Run the handlers of a Python program."),
     },
     "Topics and their users": {
         "topic": Entry("resources.topic:topic_app", "Create, list, change and delete topics."),

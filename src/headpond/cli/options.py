@@ -33,18 +33,16 @@ def _url(context: typer.Context, value: str) -> str:
     if said(context, "url"):
         return value
     from headpond.cli.output import EXIT_ERROR, print_error
-    from headpond.client.contexts import TLS_NAMES, Contexts
+    from headpond.client.contexts import TLS_NAMES, service_in_use
     from headpond.model.errors import HeadpondError
 
     try:
-        active = Contexts().active()
+        active = service_in_use()
     except HeadpondError as error:
         if context.resilient_parsing:  # for completion: print nothing
             return value
         print_error(error, as_json="--json" in sys.argv)
         raise typer.Exit(EXIT_ERROR) from None
-    if active is None:
-        return value
     context.meta[_CONTEXT] = active
     for name, variable in TLS_NAMES.items():
         if (path := getattr(active, name)) is not None:

@@ -7,6 +7,7 @@ In reading order::
     arguments  checks of the arguments of public calls against their annotations
     options    the options of producers and consumers
     contexts   the file of contexts: nodes by name, with URL, token and certificates
+    codecs     how values become bytes, and bytes values
     scope      ``async with`` for everything that opens and closes
     connect    the client: a connection to one service, and what uses it
     reader     any range of a topic by position, without a subscription

@@ -13,7 +13,18 @@ import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import cache, wraps
-from typing import Annotated, Any, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from headpond.model.errors import BadRequest
 
@@ -106,6 +117,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return value is None
     if origin is Annotated:
         return _fits(value, args[0])
+    if origin is Literal:
+        return isinstance(value, str) and value in args
     if origin in (Union, types.UnionType):
         return any(_fits(value, each) for each in args)
     if hint is int:
@@ -158,6 +171,8 @@ def _words(hint: Any) -> str:
         return _words(type(None))
     if origin is Annotated:
         return _words(args[0])
+    if origin is Literal:
+        return f"one of {', '.join(args)}"
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(map(_words, args)))
     if origin is not None and issubclass(origin, Mapping):

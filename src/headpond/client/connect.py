@@ -7,18 +7,31 @@ import os
 import socket
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from headpond.client.admin import Admin
 from headpond.client.arguments import checked
-from headpond.client.consume.consumer import Consumer, consumer_of
+from headpond.client.codecs import Codec, codec_of
+from headpond.client.consume.consumer import Consumer
+from headpond.client.consume.decoding import DecodingConsumer
 from headpond.client.consume.settler import Settler
+from headpond.client.contexts import service_in_use
 from headpond.client.link.dialling import REDIRECTS, Backoff
 from headpond.client.link.group_links import GroupLinks
 from headpond.client.link.link import REQUEST_TIMEOUT_S, Link, LinkOptions
 from headpond.client.link.tls import TlsOptions
-from headpond.client.options import ConsumerOptions, LostSpan, ProducerKeywords, ProducerOptions
+from headpond.client.options import (
+    ConsumerKeywords,
+    ConsumerOptions,
+    LostSpan,
+    ProducerKeywords,
+    ProducerOptions,
+    SubscriptionKind,
+    SubscriptionMode,
+)
+from headpond.client.produce.batcher import Batcher
+from headpond.client.produce.encoding import EncodingProducer
 from headpond.client.produce.producer import Producer
 from headpond.client.reader import Reader
 from headpond.client.scope import AsyncScope
@@ -27,7 +40,8 @@ from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Closed
 from headpond.model.policy import Policy
 
-Member = TypeVar("Member", Producer, Consumer, Writer)
+Item = TypeVar("Item")
+Member = TypeVar("Member", Producer[Any], Consumer[Any], Writer)
 Tokens = str | Mapping[str, str] | None
 """One token for all services, or one per URL: a token belongs to one node, so copies have others."""
 
@@ -53,7 +67,7 @@ class Client(AsyncScope):
         self._copies: dict[str, Link] = {}
         """Links to further destinations, by service."""
         self._groups = GroupLinks(self._new_group_link, options.redirects)
-        self._members: WeakSet[Producer | Consumer | Writer] = WeakSet()
+        self._members: WeakSet[Producer[Any] | Consumer[Any] | Writer] = WeakSet()
 
     async def open(self) -> Self:
         """Connects, or raises ``Unavailable`` with the answer of each address; ``async with`` does this."""
@@ -137,11 +151,56 @@ class Client(AsyncScope):
         """How often the client reconnected: what it knew of the node before may no longer hold."""
         return 0 if self._link is None else self._link.reconnects
 
+    @overload
+    def producer(
+        self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]
+    ) -> Producer: ...
+
+    @overload
+    def producer(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        value: type[Item] | Codec[Item],
+        **options: Unpack[ProducerKeywords],
+    ) -> Producer[Item]: ...
+
     @checked
-    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``."""
-        settings = ProducerOptions(**options)
-        return self.add(Producer(self.links(settings.copies), topic, name, settings))
+    def producer(
+        self, topic: str, name: str | None = None, *, value: Any = bytes, **options: Unpack[ProducerKeywords]
+    ) -> Producer[Any]:
+        """A producer of ``topic``, to be opened with ``async with``; see ``ProducerOptions``.
+
+        With ``value``, a type or a ``Codec``, it sends values of that type.
+        """
+        return self.add_producer(topic, name, value, ProducerOptions(**options))
+
+    def add_producer(
+        self,
+        topic: str,
+        name: str | None,
+        value: Any,
+        options: ProducerOptions,
+        make_batcher: Callable[..., Batcher] = Batcher,
+    ) -> Producer[Any]:
+        """A producer to this service and its copies, to be opened; ``make_batcher`` is the twin's."""
+        codec = codec_of(value)
+        given = (self.links(options.copies), topic, name, options, make_batcher)
+        return self.add(Producer(*given) if codec is None else EncodingProducer(codec, *given))
+
+    @overload
+    def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerKeywords]) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        value: type[Item] | Codec[Item],
+        **options: Unpack[ConsumerKeywords],
+    ) -> Consumer[Item]: ...
 
     @checked
     def consumer(
@@ -149,8 +208,9 @@ class Client(AsyncScope):
         topic: str,
         subscription: str,
         *,
-        kind: str = "unique",
-        mode: str = "non_resilient",
+        value: Any = bytes,
+        kind: SubscriptionKind = "unique",
+        mode: SubscriptionMode = "non_resilient",
         start: str | int | datetime = "earliest",
         credit_bytes: int = 8 * 1024 * 1024,
         create: bool = True,
@@ -160,8 +220,12 @@ class Client(AsyncScope):
         policy: Policy | None = None,
         copies: Sequence[str] = (),
         dedup: bool = True,
-    ) -> Consumer:
-        """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``."""
+    ) -> Consumer[Any]:
+        """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``.
+
+        With ``value``, a type or a ``Codec``, messages have values of that type; one that does not decode is a
+        ``BadValue``.
+        """
         options = ConsumerOptions(
             kind=kind,
             mode=mode,
@@ -174,19 +238,21 @@ class Client(AsyncScope):
             copies=copies,
             dedup=dedup,
         )
-        return self.add_consumer(topic, subscription, name, options)
+        return self.add_consumer(topic, subscription, name, value, options)
 
     def add_consumer(
         self,
         topic: str,
         subscription: str,
         name: str | None,
+        value: Any,
         options: ConsumerOptions,
         make_settler: Callable[[int, int], Settler] = Settler,
-    ) -> Consumer:
+    ) -> Consumer[Any]:
         """A consumer of this service and its copies, to be opened; ``make_settler`` is the twin's."""
-        links = self.links(options.copies)
-        return self.add(consumer_of(links, topic, subscription, name, options, make_settler))
+        codec = codec_of(value)
+        given = (self.links(options.copies), topic, subscription, name, options, make_settler)
+        return self.add(Consumer(*given) if codec is None else DecodingConsumer(codec, *given))
 
     @checked
     def reader(
@@ -227,7 +293,7 @@ class Client(AsyncScope):
 
 @checked
 def connect(
-    url: str | Sequence[str],
+    url: str | Sequence[str] | None = None,
     token: Tokens = None,
     *,
     ca: str | None = None,
@@ -243,6 +309,9 @@ def connect(
     redirects: str = "listed",
 ) -> Client:
     """A client of the service at ``url``: ``headpond://HOST:PORT``, several separated by commas, or a list.
+
+    Without ``url`` it is the service of HEADPOND_URL, with HEADPOND_TOKEN, else of the context in use
+    (``headpond context``), else headpond://127.0.0.1:7411.
 
     Use it as ``async with headpond.connect(url) as client``. The client tries several addresses in order, and
     reconnects after a loss for as long as it is open. With ``wait=False`` a node that is away now is treated
@@ -260,6 +329,10 @@ def connect(
     """
     if redirects not in REDIRECTS:
         raise BadRequest(f"redirects is {redirects!r}", hint=f"It is one of {', '.join(REDIRECTS)}.")
+    if url is None:
+        service = service_in_use()
+        url, token = service.url, service.token if token is None else token
+        ca, cert, key = ca or service.ca, cert or service.cert, key or service.key
     options = LinkOptions(
         connect_timeout_s=connect_timeout,
         ping_after_s=ping_after,

@@ -14,6 +14,7 @@ import stat
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadContext
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -122,6 +123,17 @@ class Contexts:
     def tokens(self) -> dict[str, str]:
         """By URL."""
         return {context.url: context.token for context in self.all.values() if context.token is not None}
+
+
+def service_in_use() -> NodeContext:
+    """The service of a program that names none: HEADPOND_URL, else the active context, else this machine's.
+
+    HEADPOND_TOKEN, HEADPOND_CA, HEADPOND_CERT and HEADPOND_KEY override what the context has.
+    """
+    url = os.environ.get("HEADPOND_URL")
+    found = (None if url else Contexts().active()) or NodeContext(url or DEFAULT_URL)
+    files = {name: os.environ.get(variable) or getattr(found, name) for name, variable in TLS_NAMES.items()}
+    return NodeContext(found.url, os.environ.get("HEADPOND_TOKEN") or found.token, **files)
 
 
 def default_path() -> Path:

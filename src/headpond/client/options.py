@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
-from typing import NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from headpond.client.arguments import check_options
 from headpond.model.errors import BadRequest, HeadpondError, NotAcrossNodes
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.policy import Policy
+
+SubscriptionKind = Literal["unique", "shared", "failover", "key_shared"]
+SubscriptionMode = Literal["non_resilient", "resilient"]
 
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
 """The most that a node grants; with more, each side would wait for the other."""
@@ -169,6 +172,22 @@ class ProducerOptions:
         return block
 
 
+class ConsumerKeywords(TypedDict, total=False):
+    """The fields of ``ConsumerOptions``, and the consumer's name, as keywords."""
+
+    name: str | None
+    kind: SubscriptionKind
+    mode: SubscriptionMode
+    start: str | int | datetime
+    credit_bytes: int
+    create: bool
+    close_timeout: float
+    on_lost: Callable[[LostSpan], None] | None
+    policy: Policy | None
+    copies: Sequence[str]
+    dedup: bool
+
+
 def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
     if word not in allowed:
         raise BadRequest(f"{name} is {word!r}", hint=f"It is one of {', '.join(allowed)}.")
@@ -178,8 +197,8 @@ def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
 class ConsumerOptions:
     """How a consumer subscribes and reads."""
 
-    kind: str = "unique"
-    mode: str = "non_resilient"
+    kind: SubscriptionKind = "unique"
+    mode: SubscriptionMode = "non_resilient"
     start: str | int | datetime = "earliest"
     """Where a new subscription starts: ``earliest``, ``latest``, an entry or a time."""
     credit_bytes: int = 8 * 1024 * 1024

@@ -11,7 +11,14 @@ from headpond.model.errors import HeadpondError
 log = logging.getLogger("headpond.client")
 
 
-class AsyncScope:
+class PublicNames:
+    """Completion offers no private names."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_") or name.startswith("__")]
+
+
+class AsyncScope(PublicNames):
     """Opens on the way in and closes on the way out; an error of the body hides one of closing."""
 
     @property

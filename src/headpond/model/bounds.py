@@ -25,6 +25,8 @@ SEGMENT_BYTES_MAX = 8 * 1024 * 1024
 """The largest segment, as its producer encoded it."""
 TOPIC_LENGTH_MAX = 1024
 NAME_LENGTH_MAX = 256
+REASON_LENGTH_MAX = 512
+"""Characters of the reason for a refusal; clients cut a longer one."""
 EPOCH_MAX = 2**53
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no value of a type."""
@@ -61,6 +63,7 @@ Start = (
     ]
 )
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Reason = Annotated[str, msgspec.Meta(max_length=REASON_LENGTH_MAX)]
 Uuid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Block = Annotated[bytes, msgspec.Meta(min_length=BLOCK_BYTES, max_length=BLOCK_BYTES)]
 SchemaBytes = Annotated[

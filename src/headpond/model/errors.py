@@ -12,6 +12,9 @@ import re
 from copy import copy
 from typing import Any, ClassVar, Self
 
+PUBLIC_MODULE = "headpond.errors"
+"""Where programs import the errors from; tracebacks name it."""
+
 
 class HeadpondError(Exception):
     """An operation failed for a reason that has no other entry in the catalogue."""
@@ -22,7 +25,11 @@ class HeadpondError(Exception):
     receipt: Any = None
     """The ``Receipt`` of the message that the node rejected, if the error is about one."""
 
+    __module__ = PUBLIC_MODULE
+
     def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.__module__ = PUBLIC_MODULE
         if "code" not in vars(cls):
             cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
 
@@ -30,6 +37,7 @@ class HeadpondError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint or self.default_hint
+        self.add_note(f"hint: {self.hint}")
 
     def __str__(self) -> str:
         return self.message
@@ -46,6 +54,17 @@ class BadRequest(HeadpondError):
     """An argument is missing, has the wrong type or is out of range."""
 
     default_hint = "Correct the argument named in the message."
+
+
+class BadValue(BadRequest):
+    """A value is not of the type that the producer or consumer was opened with, or does not decode as one."""
+
+    default_hint = (
+        "Compare the type given as value= with what is sent; `consumer.dead_letter(error.raw)` puts a message "
+        "that cannot be read aside."
+    )
+    raw: Any = None
+    """The message that cannot be read, with its bytes."""
 
 
 class BadURL(BadRequest):

@@ -7,11 +7,15 @@ thousands of messages per second, so both are msgspec structs, and properties co
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Generic
 
 import msgspec
+from typing_extensions import TypeVar
 
 from headpond.model.identity import Identity
+
+ValueT = TypeVar("ValueT", default=bytes)
+"""The type of a message's value, as the program named it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,13 +46,13 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     """How many incarnations of the topic its consumer had met before it."""
 
 
-class Message(msgspec.Struct, gc=False):
+class Message(msgspec.Struct, Generic[ValueT], gc=False):
     """One message: ``value``, ``key``, ``id``, ``headers`` from the producer, the rest from the node.
 
     ``attempt`` is 1 if no program got the message before, as far as its node knows, and 2 or more otherwise.
     """
 
-    value: Any
+    value: ValueT
     key: bytes | None
     id: str | None
     entry: int

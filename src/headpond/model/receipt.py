@@ -67,6 +67,14 @@ class Receipt:
     reason: HeadpondError | None = field(default=None, compare=False)
     """For ``spilled``: why the destination did not store it in time, such as ``disk-full``."""
 
+    def __str__(self) -> str:
+        """One line."""
+        where = f"{self.topic} shard {self.shard}" + ("" if self.entry is None else f" entry {self.entry}")
+        durability = "" if self.durability is None else f" ({self.durability})"
+        cause = self.error or self.reason
+        why = "" if cause is None else f": {cause.code}: {cause.message}"
+        return f"{self.outcome}{durability}: {where} at {self.destination}{why}"
+
     @property
     def shard(self) -> int:
         return self.identity.shard

@@ -261,6 +261,7 @@ class UnackedShape(TypedDict):
     waits_for: str
     due_at: str | None
     bound: int | None
+    reason: str | None
 
 
 class SkippedShape(TypedDict):
@@ -294,7 +295,7 @@ def subscription_object(info: SubscriptionInfo) -> SubscriptionShape:
 
 
 def unacked_object(entry: UnackedEntry) -> UnackedShape:
-    return derive(UnackedShape, entry, bound=entry.bound or None)
+    return derive(UnackedShape, entry, bound=entry.bound or None, reason=entry.reason or None)
 
 
 def skipped_object(skipped: tuple[int, int, int]) -> SkippedShape:

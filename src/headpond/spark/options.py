@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from headpond.client.contexts import TLS_NAMES, Contexts, NodeContext
+from headpond.client.contexts import TLS_NAMES, NodeContext, service_in_use
 from headpond.model.address import DEFAULT_URL, parse_addresses
 from headpond.model.bounds import ENTRY_MAX, NUMBER_MAX, SECONDS_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest, BadSetting, HeadpondError
@@ -108,11 +108,10 @@ CONNECTION_OPTIONS = (
 
 def read_connection(values: Mapping[str, str]) -> NodeConnection:
     """The connection that the options in ``values`` ask for."""
-    url = values.get("url") or os.environ.get("HEADPOND_URL")
-    context = None if url else Contexts().active()
-    context = context or NodeContext(url or DEFAULT_URL)
+    url = values.get("url")
+    context = NodeContext(url, os.environ.get("HEADPOND_TOKEN")) if url else service_in_use()
     parse_addresses(context.url)
-    token = values.get("token") or os.environ.get("HEADPOND_TOKEN") or context.token
+    token = values.get("token") or context.token
     return NodeConnection(
         context.url,
         token if token != NO_TOKEN else None,

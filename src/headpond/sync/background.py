@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import uvloop
 
-from headpond.client.scope import AsyncScope
+from headpond.client.scope import AsyncScope, PublicNames
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -158,7 +158,7 @@ class Background:
             self._thread.join()
 
 
-class Twin(Generic[Twinned]):
+class Twin(PublicNames, Generic[Twinned]):
     """The blocking twin of an async object that lives on the background's loop."""
 
     def __init__(self, twin: Twinned, background: Background) -> None:

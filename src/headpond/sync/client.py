@@ -6,31 +6,33 @@ import atexit
 import logging
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from headpond.client import connect as aio
 from headpond.client.arguments import checked
+from headpond.client.codecs import Codec, codec_of
 from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import REQUEST_TIMEOUT_S
-from headpond.client.options import ConsumerOptions, ProducerKeywords, ProducerOptions
-from headpond.client.produce.producer import Producer as AsyncProducer
+from headpond.client.options import ConsumerKeywords, ConsumerOptions, ProducerKeywords, ProducerOptions
 from headpond.client.reader import Part
 from headpond.client.reader import Reader as AsyncReader
 from headpond.client.writer import TIMEOUT_S
 from headpond.model.errors import HeadpondError
 from headpond.sync.admin import Admin
 from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
-from headpond.sync.consumer import Consumer, LockedSettler
-from headpond.sync.producer import LockedBatcher, Producer
+from headpond.sync.consumer import Consumer, DecodingConsumer, LockedSettler
+from headpond.sync.producer import EncodingProducer, LockedBatcher, Producer
 from headpond.sync.writer import Writer
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.typed.versions import SchemaVersions
 
 log = logging.getLogger("headpond.client")
 
+Item = TypeVar("Item")
+
 
 def connect(
-    url: str | Sequence[str],
+    url: str | Sequence[str] | None = None,
     token: aio.Tokens = None,
     *,
     ca: str | None = None,
@@ -109,22 +111,70 @@ class Client(ScopeTwin[aio.Client]):
     connected: Mirror[bool] = mirrored(aio.Client.connected)
     reconnects: Mirror[int] = mirrored(aio.Client.reconnects)
 
-    @checked
-    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """An open producer of ``topic``; the options are those of ``ProducerOptions``."""
-        settings = ProducerOptions(**options)
-        links = self._twin.links(settings.copies)
-        producer = AsyncProducer(links, topic, name, settings, LockedBatcher)
-        self._background.run(self._twin.add(producer).open())
-        return Producer(producer, self._background)
+    @overload
+    def producer(
+        self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]
+    ) -> Producer: ...
+
+    @overload
+    def producer(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        value: type[Item] | Codec[Item],
+        **options: Unpack[ProducerKeywords],
+    ) -> Producer[Item]: ...
 
     @checked
-    def consumer(self, topic: str, subscription: str, *, name: str | None = None, **options: Any) -> Consumer:
-        """An open consumer of a subscription; the options are those of ``ConsumerOptions``."""
-        settings = ConsumerOptions(**options)
-        consumer = self._twin.add_consumer(topic, subscription, name, settings, LockedSettler)
+    def producer(
+        self, topic: str, name: str | None = None, *, value: Any = bytes, **options: Unpack[ProducerKeywords]
+    ) -> Producer[Any]:
+        """An open producer of ``topic``; the options are those of ``ProducerOptions``.
+
+        With ``value``, a type or a ``Codec``, it sends values of that type.
+        """
+        producer = self._twin.add_producer(topic, name, value, ProducerOptions(**options), LockedBatcher)
+        self._background.run(producer.open())
+        codec = codec_of(value)
+        if codec is None:
+            return Producer(producer, self._background)
+        return EncodingProducer(codec, producer, self._background)
+
+    @overload
+    def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerKeywords]) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        value: type[Item] | Codec[Item],
+        **options: Unpack[ConsumerKeywords],
+    ) -> Consumer[Item]: ...
+
+    @checked
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        value: Any = bytes,
+        name: str | None = None,
+        **options: Any,
+    ) -> Consumer[Any]:
+        """An open consumer of a subscription; the options are those of ``ConsumerOptions``.
+
+        With ``value``, a type or a ``Codec``, messages have values of that type; one that does not decode is a
+        ``BadValue``.
+        """
+        settings, codec = ConsumerOptions(**options), codec_of(value)
+        consumer = self._twin.add_consumer(topic, subscription, name, bytes, settings, LockedSettler)
         self._background.run(consumer.open())
-        return Consumer(consumer, self._background)
+        if codec is None:
+            return Consumer(consumer, self._background)
+        return DecodingConsumer(codec, consumer, self._background)
 
     @checked
     def reader(

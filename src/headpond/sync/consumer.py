@@ -7,16 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic
 
 from headpond.client.arguments import check_argument
+from headpond.client.codecs import Codec
 from headpond.client.consume.batch import Batch
 from headpond.client.consume.consumer import Consumer as AsyncConsumer
 from headpond.client.consume.intake import NodeIntake
-from headpond.client.consume.settler import Settler
+from headpond.client.consume.settler import Nack, Settler
 from headpond.client.consume.shelf import Places, Shelf
 from headpond.client.options import LostSpan, NodeState
-from headpond.model.message import Message
+from headpond.model.message import Message, ValueT
 from headpond.model.policy import Policy
 from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.wire.control.consuming import Settle
@@ -40,9 +41,9 @@ class LockedSettler(Settler):
         with self._lock:
             return super().skip(shard, start, end)
 
-    def nack(self, shard: int, entry: int, delay_s: float | None) -> int:
+    def nack(self, shard: int, entry: int, nack: Nack) -> int:
         with self._lock:
-            return super().nack(shard, entry, delay_s)
+            return super().nack(shard, entry, nack)
 
     def ack_upto(self, shard: int, end: int) -> int:
         with self._lock:
@@ -53,10 +54,10 @@ class LockedSettler(Settler):
             return super().take()
 
 
-class Consumer(ScopeTwin[AsyncConsumer]):
+class Consumer(ScopeTwin[AsyncConsumer[Any]], Generic[ValueT]):
     """Reads one subscription, from one thread at a time."""
 
-    def __init__(self, consumer: AsyncConsumer, background: Background) -> None:
+    def __init__(self, consumer: AsyncConsumer[Any], background: Background) -> None:
         super().__init__(consumer, background)
         self._shelf = Shelf(self)
         self._sending = False
@@ -65,7 +66,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     # --- reading ------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[ValueT]]:
         while True:
             yield from self._shelf.current
             if (batch := self._next_batch()) is None:
@@ -77,7 +78,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
         while (batch := self._shelf.rest() or self._next_batch()) is not None:
             yield batch
 
-    def receive(self, timeout: float | None = None) -> Message | None:
+    def receive(self, timeout: float | None = None) -> Message[ValueT] | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
         if timeout is not None:
             check_argument("timeout", timeout, float | None)
@@ -123,7 +124,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
 
     # --- settling -----------------------------------------------------------------------------------
 
-    def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
+    def ack(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
         """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers."""
         consumer, core = self._twin, self._twin.core
         if core.stopped is not None:
@@ -155,6 +156,7 @@ class Consumer(ScopeTwin[AsyncConsumer]):
     skip = blocking(AsyncConsumer.skip)
     skip_range = blocking(AsyncConsumer.skip_range)
     nack = blocking(AsyncConsumer.nack)
+    dead_letter = blocking(AsyncConsumer.dead_letter)
     extend = blocking(AsyncConsumer.extend)
     flush = blocking(AsyncConsumer.flush)
 
@@ -169,3 +171,23 @@ class Consumer(ScopeTwin[AsyncConsumer]):
             super().__exit__(kind, error, trace)
         finally:
             self._shelf.take_unread()
+
+
+class DecodingConsumer(Consumer[ValueT]):
+    """A consumer of values of one type. After a ``BadValue`` a new loop continues with the next message."""
+
+    def __init__(self, codec: Codec[Any], consumer: AsyncConsumer[Any], background: Background) -> None:
+        super().__init__(consumer, background)
+        self._codec = codec
+
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        for message in super().__iter__():
+            self._codec.read(message)
+            yield message
+
+    def receive(self, timeout: float | None = None) -> Message[ValueT] | None:
+        """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
+        message = super().receive(timeout)
+        if message is not None:
+            self._codec.read(message)
+        return message

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic
 
 from headpond.client.arguments import checked
-from headpond.client.produce.batcher import Batcher, Value
+from headpond.client.codecs import Codec
+from headpond.client.produce.batcher import Batcher, SentT
 from headpond.client.produce.producer import Producer as AsyncProducer
 from headpond.client.produce.producer import ProducerStats
 from headpond.client.produce.promise import Promise as AsyncPromise
@@ -66,7 +67,7 @@ class LockedBatcher(Batcher):
         self._ended: HeadpondError | None = None
 
     def add(
-        self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None
+        self, value: Any, key: bytes | str | None, id: str | None, headers: Mapping[str, str] | None
     ) -> AsyncPromise:
         with self._lock:
             if self._ended is not None:
@@ -88,10 +89,10 @@ class LockedBatcher(Batcher):
             super().seal_all()
 
 
-class Producer(ScopeTwin[AsyncProducer]):
+class Producer(ScopeTwin[AsyncProducer[Any]], Generic[SentT]):
     """Sends messages to one topic, from any thread."""
 
-    def __init__(self, producer: AsyncProducer, background: Background) -> None:
+    def __init__(self, producer: AsyncProducer[Any], background: Background) -> None:
         super().__init__(producer, background)
         self._linger_s = producer.linger_s
         self._kicked = False
@@ -99,16 +100,16 @@ class Producer(ScopeTwin[AsyncProducer]):
 
     def post(
         self,
-        value: Value,
+        value: SentT | None,
         *,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> Promise:
         """Takes a message and returns at once; ``promise.result()`` waits for its receipt.
 
-        Raises ``BufferFull`` when ``memory_max`` is reached.
+        Raises ``BufferFull`` when ``memory_max`` is reached; ``post_when_room`` waits instead.
         """
         producer = self._twin
         producer.check_room()
@@ -139,11 +140,27 @@ class Producer(ScopeTwin[AsyncProducer]):
         self._hurried = False
         self._twin.ship_sealed()
 
+    def post_when_room(
+        self,
+        value: SentT | None,
+        *,
+        key: bytes | str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Promise:
+        """The same, once there is room for the message; see ``on_full`` and ``timeout``."""
+        while True:
+            try:
+                return self.post(value, key=key, id=id, headers=headers, ttl=ttl)
+            except BufferFull:
+                self._background.run(self._twin.wait_room())
+
     def send(
         self,
-        value: Value,
+        value: SentT | None,
         *,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,
@@ -151,13 +168,31 @@ class Producer(ScopeTwin[AsyncProducer]):
         """Sends a message; returns its receipt once it is stored or spilled, or raises the refusal."""
         if not self._background.shared:
             return self._background.run(self._twin.send(value, key=key, id=id, headers=headers, ttl=ttl))
-        while True:  # rows of several threads share segments
-            try:
-                return self.post(value, key=key, id=id, headers=headers, ttl=ttl).result()
-            except BufferFull:
-                self._background.run(self._twin.wait_room())
+        # Rows of several threads share segments.
+        return self.post_when_room(value, key=key, id=id, headers=headers, ttl=ttl).result()
 
     send_batch = blocking(AsyncProducer.send_batch)
     flush = blocking(AsyncProducer.flush)
     close = blocking(AsyncProducer.close)
     stats: Mirror[ProducerStats] = mirrored(AsyncProducer.stats)
+
+
+class EncodingProducer(Producer[SentT]):
+    """A producer of values of one type; its twin encodes what it sends itself."""
+
+    def __init__(self, codec: Codec[Any], producer: AsyncProducer[Any], background: Background) -> None:
+        super().__init__(producer, background)
+        self._codec = codec
+
+    def post(
+        self,
+        value: SentT | None,
+        *,
+        key: bytes | str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Promise:
+        """Takes a message and returns at once; ``promise.result()`` waits for its receipt."""
+        data: Any = None if value is None else self._codec.to_bytes(value)
+        return super().post(data, key=key, id=id, headers=headers, ttl=ttl)

@@ -18,10 +18,12 @@ from headpond.wire.control.consuming import (
     Browse,
     Browsed,
     CreateSubscription,
+    ListUnacked,
     Redrive,
     ShowSubscription,
     Subscribe,
     SubscriptionInfo,
+    UnackedPage,
 )
 from headpond.wire.frame import decode_at
 from headpond.wire.plain.segment import decode_plain
@@ -283,3 +285,58 @@ def test_a_typed_message_of_any_columns_gets_a_copy() -> None:
         "ratio": None,
         "raw": {"base64": "/w=="},
     }
+
+
+def test_the_reason_of_the_last_refusal_is_listed_and_is_in_the_dead_letter() -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it)
+    reader.settle(nacked=[(0, 3600.0), (1, 0.0)], reasons=[(0, "the bank is closed"), (1, "no stock")])
+    page = read_result(it.connect().request(ListUnacked("orders", "s")), UnackedPage)
+    assert [(each.entry, each.reason) for each in page.entries] == [(0, "the bank is closed"), (1, "no stock")]
+    it.wait(100_000)
+    it.work_all()
+    reader.settle(nacked=[(1, 0.0)], reasons=[(1, "still no stock")])
+    (copy,) = copies(it)
+    assert dict(copy["headers"])["dead.reason"] == "still no stock"
+
+
+@pytest.mark.parametrize("mode", ["non_resilient", "resilient"])
+def test_a_message_that_is_refused_for_good_dies_at_once_and_the_next_one_comes(mode: str) -> None:
+    it = CoreShell(MemoryDisk(), seed=1, settings=PLAIN)
+    Writer(it).write(2)
+    reader = Trier(it, Policy(), mode)
+    reader.settle(nacked=[(0, 0.0)], dead=[0])
+    it.work_all()
+    reader.settle(acked=[(1, 2)])
+    info = shown(it)
+    assert (info.dead_entries, info.unsettled, info.acked) == ([(0, 0, 1)], 0, 1)
+    (copy,) = copies(it)
+    headers = dict(copy["headers"])
+    assert (headers["dead.reason"], headers["dead.attempts"]) == ("refused", "1")
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["records", "snapshot"])
+def test_a_crash_before_the_copy_forgets_neither_that_a_message_is_dying_nor_why(compacted: bool) -> None:
+    disk = MemoryDisk()
+    it = CoreShell(disk, seed=1, settings=PLAIN)
+    Writer(it).write(3)
+    reader = Trier(it, Policy())
+    (subscription,) = it.core.stores.subscriptions.all()
+    subscription.bury_again_us = 2**62  # the dead-letter topic takes no copies
+    why = [(0, "no such customer"), (1, "later")]
+    reader.settle(nacked=[(0, 0.0), (1, 3600.0)], dead=[0], reasons=why)
+    if compacted:
+        changes = list(it.core.stores.subscriptions.snapshot())
+        for change in changes:
+            it.core.stores.settlements.stage(change)
+        it.work_all()
+    disk.crash(keep="none")
+    again = CoreShell(disk, seed=2, settings=PLAIN)
+    Trier(again, Policy())
+    again.work_all()
+    assert shown(again).dead_entries == [(0, 0, 1)]
+    (copy,) = copies(again)
+    assert dict(copy["headers"])["dead.reason"] == "no such customer"
+    page = read_result(again.connect().request(ListUnacked("orders", "s")), UnackedPage)
+    assert [(each.entry, each.reason) for each in page.entries] == [(1, "later")]

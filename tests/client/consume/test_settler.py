@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headpond.client.consume.settler import SPANS_MAX, Settler
+from headpond.client.consume.settler import SPANS_MAX, Nack, Settler
 from headpond.wire.control.codec import encode_control
 from headpond.wire.control.consuming import Settle
 
@@ -38,7 +38,7 @@ def test_drop_counts_unconfirmed_settlements_and_not_confirmed_ones() -> None:
     settler.ack(0, 10, 15)
     settler.take()
     settler.skip(1, 0, 3)
-    settler.nack(1, 7, None)
+    settler.nack(1, 7, Nack())
     assert settler.drop() == 9
     assert (settler.pending, list(settler.unconfirmed), settler.take(), settler.drop()) == (0, [], [], 0)
 
@@ -47,8 +47,8 @@ def test_the_refusal_of_a_message_that_came_again_is_not_sent_again() -> None:
     settler = Settler(1, 2)
     settler.ack(0, 3, 4)
     for entry in (7, 8):
-        settler.nack(0, entry, 1.5)
-    settler.nack(1, 7, None)
+        settler.nack(0, entry, Nack(1.5))
+    settler.nack(1, 7, Nack())
     settler.take()
     settler.came_again(0, [(5, 8)])
     here, there = settler.unconfirmed
@@ -60,7 +60,7 @@ def test_many_ranges_are_cut_into_frames_that_fit() -> None:
     settler = Settler(1, 1)
     for entry in range(0, 2 * (SPANS_MAX + 5), 2):
         settler.ack(0, entry, entry + 1)
-        settler.nack(0, entry + 1, 1.5)
+        settler.nack(0, entry + 1, Nack(1.5))
     frames = settler.take()
     assert len(frames) == 2
     assert sum(len(frame.acked) for frame in frames) == SPANS_MAX + 5

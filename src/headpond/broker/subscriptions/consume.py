@@ -536,6 +536,8 @@ class Consuming(TopicListener):
             self._journal.append(encode_change(settlement))
             self._counters["settlements"] += 1
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
+        if ask.reasons:
+            cost += sum(len(reason) for _, reason in ask.reasons)
         self._confirm(session, attachment, ask.number, late, cost)
         if subscription.consequences is not None:
             self.apply(subscription)

@@ -7,7 +7,7 @@ Every entry of the shard is in exactly one state::
     ready     to be redelivered now
     refused   in the unacked log: to be redelivered when its time and the backlog allow it (unacked_log.py)
     parked    passed over for now: a consumer has its key, or an earlier entry of its key waits (key_shared)
-    dying     reached ``max_attempts``: settled when the dead-letter topic has a copy
+    dying     reached ``max_attempts``, or refused for good: settled when the dead-letter topic has a copy
     new       at or behind ``offered``, and none of the above
 
 A cursor costs a few bitmaps, whatever the order in which entries are settled.
@@ -20,6 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from headpond.broker.subscriptions.records import COMPACTED, NO_COPIES, Returned, ReturnedSet, ShardTally
+from headpond.broker.subscriptions.refusal_reasons import RefusalReasons
 from headpond.broker.subscriptions.unacked_log import Keyed, UnackedLog, bound_step_up
 from headpond.model.entry_set import EntrySet, Span
 
@@ -124,6 +125,7 @@ class ShardCursor:
         self.held = EntrySet()
         self.ready = EntrySet()
         self.unacked_log = UnackedLog()
+        self.reasons = RefusalReasons()
         self.parked = EntrySet()
         self.unsure = EntrySet()
         """Not settled; a consumer that lost its connection may have had them, or they were dead once."""
@@ -277,6 +279,8 @@ class ShardCursor:
             entries.discard(start, end)
         if self.unacked_log.entries.bits:
             self.unacked_log.discard(start, end)
+        if self.reasons:
+            self.reasons.discard(start, end)
         if start > self.cursor:
             settled.add(start, end)
         elif not settled.bits:
@@ -287,11 +291,13 @@ class ShardCursor:
         self.offered = max(self.offered, self.cursor)
         return end - start - settled_before
 
-    def nack(self, entry: int, due_us: int, bound: int, *, repeated: bool = False) -> int | None:
+    def nack(
+        self, entry: int, due_us: int, bound: int, *, repeated: bool = False, final: bool = False
+    ) -> int | None:
         """Refuses an entry; returns how often it was delivered, None if it was not delivered.
 
         It is redelivered from ``due_us`` on and, unless ``bound`` is 0, when everything before that is settled.
-        A ``repeated`` refusal was counted when it came first.
+        A ``repeated`` refusal was counted when it came first. After a ``final`` one the entry is dying.
         """
         one = EntrySet.of([(entry, entry + 1)])
         held = entry in self.held
@@ -302,7 +308,7 @@ class ShardCursor:
         # If no consumer holds it, the one that refuses it lost its connection for a moment.
         counted = self.delivered.of(entry) if repeated or not held else 0
         deliveries = counted or self.delivered.shift(one, 1)[0][0]
-        if self.may_be_tried_after(deliveries):
+        if self.may_be_tried_after(deliveries) and not final:
             self._refuse(one, due_us, bound)
         else:
             self.dying.include(one)
@@ -420,6 +426,15 @@ class ShardCursor:
         """The journal has refused entries; settled ones stay settled."""
         bounds = [(bound and bound_step_up(bound, bound - self.cursor), each) for bound, each in by_bound]
         self.unacked_log.put(self._unsettled(by_due_us), self._unsettled(bounds))
+
+    def restore_dying(self, entries: EntrySet) -> None:
+        """The journal has entries that were refused for good; settled ones stay settled."""
+        self.dying.include(self._not_settled(entries))
+
+    def restore_reasons(self, reasons: Iterable[tuple[int, str]]) -> None:
+        for entry, reason in reasons:
+            if entry >= self.cursor and entry not in self.settled:
+                self.reasons.add(entry, reason)
 
     def _unsettled(self, sets: Iterable[Keyed]) -> list[Keyed]:
         return [(key, rest) for key, entries in sets if (rest := self._not_settled(entries))]
@@ -553,6 +568,7 @@ class ShardCursor:
             others.exclude(fresh)
         self.delivered.exclude(fresh)
         self.unacked_log.exclude(fresh)
+        self.reasons.exclude(fresh)
         end = self.settled.run_end(self.cursor)
         self.settled.discard(self.cursor, end)
         self.cursor = end

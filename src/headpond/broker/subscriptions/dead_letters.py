@@ -1,4 +1,5 @@
-"""Dead letters: a message that reached ``max_attempts`` is copied to the dead-letter topic, and then settled.
+"""Dead letters: a message that reached ``max_attempts``, or that a consumer refused for good, is copied to the
+dead-letter topic, and then settled.
 
 A copy's identity is made from the subscription and the entry: block = hash of (topic, subscription, shard,
 number of redrives), segment = the entry. So a copy that a crash interrupts is made again and is a duplicate.
@@ -45,7 +46,8 @@ COPIES_MAX = 256
 """Made in one step, so that many of them do not delay other work."""
 AGAIN_US = 1_000_000
 """How long to wait after a failure."""
-REASON = "max-attempts"
+MAX_ATTEMPTS, REFUSED = "max-attempts", "refused"
+"""The reason of a copy whose consumers gave none."""
 DEAD_LETTERS = "(dead letters)"
 """The producer of the copies, as the ledger shows it."""
 
@@ -153,9 +155,12 @@ class DeadLetters:
     def _headers(
         self, subscription: Subscription, topic: Topic, shard: int, entry: int, origin: Identity
     ) -> dict[str, str]:
+        cursor = subscription.cursors[shard]
+        attempts = cursor.delivered.of(entry)
+        word = REFUSED if cursor.may_be_tried_after(attempts) else MAX_ATTEMPTS
         return {
-            "dead.reason": REASON,
-            "dead.attempts": str(subscription.cursors[shard].delivered.of(entry)),
+            "dead.reason": cursor.reasons.of(entry) or word,
+            "dead.attempts": str(attempts),
             "dead.topic": topic.name,
             "dead.subscription": subscription.name,
             "dead.shard": str(shard),

@@ -192,6 +192,8 @@ class Subscriptions(TableState):
             entries = EntrySet.of(span)
             self._refuse(cursor, [(due_us, entries)], [(bound, entries)], change.at_us)
             subscription.counts.nacked += end - start
+        cursor.restore_dying(EntrySet.of(change.dying))
+        cursor.restore_reasons(change.reasons)
         if change.copies is not None:
             cursor.tally.restore_copies(before, change.copies)
             cursor.journaled_copies = change.copies
@@ -314,8 +316,8 @@ def _snapshot(subscription: Subscription, now_us: int, clock_us: int) -> Iterato
     for shard, floor in subscription.copy.floors.items():
         yield CopyPlace(topic, name, shard, floor)
     for shard, cursor in enumerate(subscription.cursors):
-        sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode())
-        yield ShardState(topic, name, shard, cursor.cursor, *sets)
+        sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode(), cursor.dying.encode())
+        yield ShardState(topic, name, shard, cursor.cursor, *sets, cursor.reasons.items())
         yield from came_back(topic, name, shard, cursor.delivered.sets.items())
         log = cursor.unacked_log
         for part in log.entries.parts(UNACKED_MAX):
@@ -339,6 +341,9 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     cursor.settled = EntrySet.decode(state.settled)
     cursor.dead = EntrySet.decode(state.dead)
     cursor.skipped = EntrySet.decode(state.skipped)
+    if state.dying:
+        cursor.restore_dying(EntrySet.decode(state.dying))
+    cursor.restore_reasons(state.reasons)
     # The ``Tallied`` record that follows says of what kind they are.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
     return cursor

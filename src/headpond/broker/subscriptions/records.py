@@ -203,6 +203,10 @@ class Settlement(ShardRecord, frozen=True, tag=2):
     """The shard's totals at this time, for the ledger."""
     at_us: int = 0
     """Where entries were refused: the time of day then."""
+    dying: list[Span] = []
+    """Those of the refused entries that are not to be delivered again."""
+    reasons: list[tuple[int, str]] = []
+    """Refused entries, and why."""
 
 
 class Removed(SubscriptionRecord, frozen=True, tag=3):
@@ -216,6 +220,9 @@ class ShardState(ShardRecord, frozen=True, tag=4):
     settled: bytes
     dead: bytes
     skipped: bytes
+    dying: bytes = b""
+    reasons: list[tuple[int, str]] = []
+    """Refused entries, and why."""
 
 
 class Totals(SubscriptionRecord, frozen=True, tag=5):

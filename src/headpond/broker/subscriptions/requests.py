@@ -157,7 +157,7 @@ class SubscriptionRequests:
                     return UnackedPage(found, (shard, entry))
                 us = due_us.get(entry, 0)
                 times = (cursor.delivered.of(entry), us and us + clock_to_day_us, bounds.get(entry, 0))
-                found.append(UnackedEntry(shard, entry, *times))
+                found.append(UnackedEntry(shard, entry, *times, cursor.reasons.of(entry)))
         return UnackedPage(found)
 
     def list_skipped(self, session: Session, ask: ListSkipped) -> SkippedPage:

@@ -48,6 +48,7 @@ PRESUMED_MAX = 5000
 """So many of the entries that a lost consumer held may have been delivered; a segment has as many rows."""
 PRESUMED_RESILIENT_MAX = 257
 """In resilient mode: one window of acknowledgements, and the message in hand."""
+_Refused = list[tuple[int, int, int, int, int]]
 LOST_MAX = 1000
 """Consumers that lost their connection and may come back."""
 
@@ -571,13 +572,47 @@ class Subscription(ABC):
         repeated = ask.number <= by.repeats_to
         if ask.number > by.settle_number:
             by.settle_number = ask.number
-        refused: list[tuple[int, int, int, int, int]] = []
+        refused, dying, reasons = _Refused(), list[Span](), list[tuple[int, str]]()
+        if ask.nacked:
+            refused, dying, reasons = self._refuse(ask, by, end, clock_us, now_us, repeated=repeated)
+            late += len(ask.nacked) - sum(last - first for first, last, *_ in refused)
+        cursor = self.cursors[shard]
+        cursor.journaled_copies = copies = cursor.tally.copies
+        settlement = Settlement(
+            self.topic_uuid,
+            self.name,
+            shard,
+            acked,
+            skipped,
+            [],
+            refused,
+            upto=ask.upto,
+            copies=copies,
+            at_us=now_us if refused else 0,
+            dying=dying,
+            reasons=reasons,
+        )
+        return settlement, late
+
+    def _refuse(
+        self, ask: Settle, by: Attachment, end: int, clock_us: int, now_us: int, *, repeated: bool
+    ) -> tuple[_Refused, list[Span], list[tuple[int, str]]]:
+        """Applies the refusals of a settlement; returns them, the dying among them and the reasons, as the
+        journal has them."""
+        shard, cursor = ask.shard, self.cursors[ask.shard]
+        final, given = frozenset(ask.dead), dict(ask.reasons)
+        refused, dying, reasons = _Refused(), list[Span](), list[tuple[int, str]]()
         for entry, delay_s in ask.nacked:
-            refusal = self.nack(shard, entry, delay_s, clock_us, end, by, repeated=repeated)
+            dies = entry in final
+            refusal = self.nack(shard, entry, delay_s, clock_us, end, by, repeated=repeated, final=dies)
             if refusal is None:
-                late += 1
                 self._result().overtaken.append((by, shard, entry, entry + 1))
                 continue
+            if dies:
+                dying.append((entry, entry + 1))
+            if reason := given.get(entry):
+                cursor.reasons.add(entry, reason)
+                reasons.append((entry, reason))
             why = (refusal.deliveries, refusal.due_us + now_us - clock_us, refusal.bound)
             if refused and refused[-1][1:] == (entry, *why):
                 refused[-1] = (refused[-1][0], entry + 1, *why)
@@ -585,11 +620,7 @@ class Subscription(ABC):
                 refused.append((entry, entry + 1, *why))
         if refused and not repeated:  # only now: a consumer that steps back loses the rest, uncounted
             self.failed(by, shard, [(first, last) for first, last, *_ in refused])
-        cursor = self.cursors[shard]
-        cursor.journaled_copies = copies = cursor.tally.copies
-        names = (self.topic_uuid, self.name, shard)
-        at_us = now_us if refused else 0
-        return Settlement(*names, acked, skipped, [], refused, upto=ask.upto, copies=copies, at_us=at_us), late
+        return refused, dying, reasons
 
     def ack(self, shard: int, start: int, end: int, by: Attachment | None = None) -> int:
         """Returns how many of the entries had been settled before."""
@@ -668,10 +699,11 @@ class Subscription(ABC):
         by: Attachment,
         *,
         repeated: bool = False,
+        final: bool = False,
     ) -> Refusal | None:
         """The shard's log is at ``end``. None where this consumer cannot refuse the entry: it does not hold it.
 
-        A ``repeated`` refusal was counted when it came first.
+        A ``repeated`` refusal was counted when it came first. After a ``final`` one the entry is dying.
         """
         cursor = self.cursors[shard]
         mine = by.let_go(shard, entry, entry + 1)
@@ -682,7 +714,7 @@ class Subscription(ABC):
         deliveries = None
         before = by.held_before.get(shard)
         if mine or (before is not None and entry in before and entry not in cursor.held):
-            deliveries = cursor.nack(entry, due_us, bound, repeated=repeated)
+            deliveries = cursor.nack(entry, due_us, bound, repeated=repeated, final=final)
         else:
             cursor.flag(EntrySet.of([(entry, entry + 1)]))
         if deliveries is None:

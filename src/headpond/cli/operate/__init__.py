@@ -3,6 +3,7 @@
 In reading order::
 
     node     ``headpond node``: runs a node until SIGTERM or Ctrl-C
+    run      ``headpond run``: the handlers of a program, with a restart when its files change
     cluster  ``headpond cluster show|switch|groups|place|up|reseed``: groups of nodes over NATS
     doctor   ``headpond doctor``: checks every address of a node
     top      ``headpond top``: throughput and lag, live on a terminal, or one JSON object per sample

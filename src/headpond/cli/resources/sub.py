@@ -173,7 +173,7 @@ def unacked(
         found = admin.unacked(topic, subscription, start=place, limit=limit + 1)
         return [unacked_object(entry) async for entry in found]
 
-    _print_page(node, page, limit, "shard entry attempts waits_for due_at bound")
+    _print_page(node, page, limit, "shard entry attempts waits_for due_at bound reason")
 
 
 @command(sub_app)

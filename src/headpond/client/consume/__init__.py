@@ -11,4 +11,5 @@ In reading order::
     copy_tracker  which messages of several nodes to hand out, hold and settle
     spread        several nodes' part: the intakes at each of them, joined by the tracker
     consumer      the program's part: messages and batches in order, and what a settlement means
+    decoding      a consumer of values of one type
 """

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from headpond.client.arguments import check_argument, checked
 from headpond.client.consume.batch import Batch, NodeEntries, only
 from headpond.client.consume.gate import OrderGate
 from headpond.client.consume.intake import NodeIntake
-from headpond.client.consume.settler import DELAY_MAX_S, Settler
+from headpond.client.consume.settler import DELAY_MAX_S, Nack, Settler, fit_reason
 from headpond.client.consume.shelf import Shelf
 from headpond.client.consume.spread import Spread
 from headpond.client.link.link import Link
@@ -24,7 +24,7 @@ from headpond.client.options import ConsumerOptions, LostSpan, NodeState
 from headpond.client.scope import AsyncScope
 from headpond.model.bounds import Span
 from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.message import Message
+from headpond.model.message import Message, ValueT
 from headpond.model.names import TopicName
 from headpond.model.policy import Policy
 
@@ -32,12 +32,12 @@ TOGETHER_BYTES = 8 * 1024 * 1024
 """Rows that ``next_batches`` takes at once: the credit counts them compressed, and they may be much more."""
 
 
-class Consumer(AsyncScope):
+class Consumer(AsyncScope, Generic[ValueT]):
     """Reads one subscription. Open it with ``async with client.consumer(topic, subscription) as consumer``."""
 
     def __init__(
         self,
-        link: Link,
+        links: Sequence[Link],
         topic: str,
         subscription: str,
         name: str | None,
@@ -55,7 +55,7 @@ class Consumer(AsyncScope):
         self._shelf: Shelf
         self.core: NodeIntake | Spread
         """The part that talks to the nodes."""
-        self._connect([link])
+        self._connect(links)
 
     def _connect(self, links: Sequence[Link]) -> None:
         """Prepares to read these services, whatever was read before."""
@@ -204,7 +204,7 @@ class Consumer(AsyncScope):
         """
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[ValueT]:
         gate = self._gate
         if (
             message := self._at_hand() if gate.shut or gate.strict else next(self._shelf.current, None)
@@ -214,7 +214,7 @@ class Consumer(AsyncScope):
             raise StopAsyncIteration
         return message
 
-    async def receive(self, timeout: float | None = None) -> Message | None:
+    async def receive(self, timeout: float | None = None) -> Message[ValueT] | None:
         """The next message; None if none comes within ``timeout`` seconds, or the consumer was closed."""
         if timeout is not None:
             check_argument("timeout", timeout, float | None)
@@ -228,7 +228,7 @@ class Consumer(AsyncScope):
         except TimeoutError:
             return None
 
-    def _at_hand(self) -> Message | None:
+    def _at_hand(self) -> Message[Any] | None:
         """The next message of the current batch, if the order allows it, without waiting."""
         gate = self._gate
         if gate.shut or monotonic() >= gate.check_at:
@@ -238,7 +238,7 @@ class Consumer(AsyncScope):
             gate.in_hand, gate.shut = message, True
         return message
 
-    async def _next_message(self) -> Message | None:
+    async def _next_message(self) -> Message[Any] | None:
         gate, shelf, core = self._gate, self._shelf, self.core
         self._again = None
         if not core.is_open:
@@ -265,7 +265,7 @@ class Consumer(AsyncScope):
             gate.hand(message)
         return message
 
-    async def _pass(self) -> Message | None:
+    async def _pass(self) -> Message[Any] | None:
         """Waits until something may be handed out; returns the refused message, if that comes first."""
         gate, core = self._gate, self.core
         while not core.over:
@@ -312,13 +312,13 @@ class Consumer(AsyncScope):
             return rest
         return shelf.batches.popleft() if shelf.batches else await self.core.next_batch()
 
-    def put_back(self, what: Message | Batch, *, rows: Any = None) -> None:
+    def put_back(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
         """The program did not look at these messages: closing does not count them as an attempt."""
         self.core.release(self._entries(what, rows))
 
     # --- settling: recorded at once, and on the node's disk when `flush` returns --------------------
 
-    async def ack(self, what: Message | Batch, *, rows: Any = None) -> None:
+    async def ack(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
         """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers.
 
         Returns when the client has recorded it; ``flush()`` when it is on the node's disk.
@@ -351,14 +351,14 @@ class Consumer(AsyncScope):
         self.core.settle_range(shard, first, last, skip=False)
 
     @checked
-    async def ack_upto(self, message: Message) -> None:
+    async def ack_upto(self, message: Message[Any]) -> None:
         """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
         self._check_open()
         entries = self._entries(message, None)
         if entries.spans:
             self.core.ack_upto(entries)
 
-    async def skip(self, what: Message | Batch, *, rows: Any = None) -> None:
+    async def skip(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
         """Not wanted: settled like an acknowledgement, and counted apart."""
         self._check_open()
         self.core.settle(self._entries(what, rows), skip=True)
@@ -370,16 +370,27 @@ class Consumer(AsyncScope):
         self.core.settle_range(shard, first, last, skip=True)
 
     @checked
-    async def nack(self, what: Message | Batch, delay: float | None = None, *, rows: Any = None) -> None:
+    async def nack(
+        self, what: Message[Any] | Batch, delay: float | None = None, *, reason: str = "", rows: Any = None
+    ) -> None:
         """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff.
 
-        In a resilient subscription nothing else comes before it.
+        In a resilient subscription nothing else comes before it. The node lists ``reason`` with the message
+        until it is settled, and puts it into its dead letter; 512 characters at most.
         """
         self._check_open()
-        self.record_nack(what, delay, rows)
+        if delay is not None and not 0 <= delay <= DELAY_MAX_S:
+            raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")
+        self.core.refuse(self._entries(what, rows), Nack(delay, fit_reason(reason)))
 
     @checked
-    async def extend(self, what: Message | Batch, seconds: float | None = None) -> None:
+    async def dead_letter(self, what: Message[Any] | Batch, *, reason: str = "", rows: Any = None) -> None:
+        """Failed for good: the node copies it to the dead-letter topic, with ``reason``, and settles it."""
+        self._check_open()
+        self.core.refuse(self._entries(what, rows), Nack(0.0, fit_reason(reason), dead=True))
+
+    @checked
+    async def extend(self, what: Message[Any] | Batch, seconds: float | None = None) -> None:
         """More time: moves the deadline of messages in hand to ``seconds`` from now (None: the policy's)."""
         self._check_open()
         if seconds is not None and not 0 <= seconds <= DELAY_MAX_S:
@@ -399,7 +410,7 @@ class Consumer(AsyncScope):
         """Sends every settlement recorded so far."""
         self.core.send_settlements()
 
-    def record(self, settle: Callable[[int, int, int], int], what: Message | Batch, rows: Any) -> int:
+    def record(self, settle: Callable[[int, int, int], int], what: Message[Any] | Batch, rows: Any) -> int:
         """Records entries with a method of the settler, without sending; returns how many settlements wait."""
         _, shard, spans = self._entries(what, rows)
         pending = 0
@@ -407,13 +418,7 @@ class Consumer(AsyncScope):
             pending = settle(shard, start, end)
         return pending
 
-    def record_nack(self, what: Message | Batch, delay: float | None, rows: Any) -> None:
-        """Records entries as refused."""
-        if delay is not None and not 0 <= delay <= DELAY_MAX_S:
-            raise BadRequest(f"a delay of {delay} s; it must be between 0 and {DELAY_MAX_S:.0f}")
-        self.core.refuse(self._entries(what, rows), delay)
-
-    def _entries(self, what: Message | Batch, rows: Any) -> NodeEntries:
+    def _entries(self, what: Message[Any] | Batch, rows: Any) -> NodeEntries:
         """The entries that are meant; none if an old copy of the topic was restored since they came."""
         if not isinstance(what, Message | Batch):
             raise BadRequest(f"a message or a batch can be settled, not {type(what).__name__}")
@@ -449,21 +454,6 @@ class Batches:
         if (batch := await self._next_batch()) is None:
             raise StopAsyncIteration
         return batch
-
-
-def consumer_of(
-    links: Sequence[Link],
-    topic: str,
-    subscription: str,
-    name: str | None,
-    options: ConsumerOptions,
-    make_settler: Callable[[int, int], Settler],
-) -> Consumer:
-    """The consumer of one service, or of several whose nodes hold the same messages."""
-    consumer = Consumer(links[0], topic, subscription, name, options, make_settler)
-    if len(links) > 1:
-        consumer._connect(links)
-    return consumer
 
 
 def _span(entry: int) -> Span:

@@ -32,7 +32,7 @@ import msgspec
 from headpond.client.consume.batch import Batch, NodeEntries, RecordReader
 from headpond.client.consume.deliveries import Deliveries
 from headpond.client.consume.gate import IN_HAND_MAX, InHand, OrderGate
-from headpond.client.consume.settler import Settler
+from headpond.client.consume.settler import Nack, Settler
 from headpond.client.consume.shelf import Places
 from headpond.client.link.link import Link
 from headpond.client.options import ConsumerOptions, LostSpan, NodeState
@@ -516,8 +516,8 @@ class NodeIntake:
         self.settled(shard, 0, end)
         self.recorded(pending)
 
-    def refuse(self, entries: NodeEntries, delay: float | None) -> None:
-        """Records entries as refused: the node delivers them again.
+    def refuse(self, entries: NodeEntries, nack: Nack) -> None:
+        """Records entries as refused: the node delivers them again, unless they are dead.
 
         It does so in any case with those that it took back when the connection was lost. They may be on their
         way already, and a refusal would then count for that delivery.
@@ -532,7 +532,7 @@ class NodeIntake:
             self._withdraw(shard, list(refused))
         for start, end in refused:
             for entry in range(start, end):
-                self.settler.nack(shard, entry, delay)
+                self.settler.nack(shard, entry, nack)
         self.recorded(0)
 
     def extend(self, entries: NodeEntries, seconds: float | None) -> None:

@@ -10,18 +10,36 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
-from headpond.model.bounds import Span
+from headpond.model.bounds import REASON_LENGTH_MAX, Span
 from headpond.model.errors import HeadpondError
 from headpond.model.ranges import RangeSet
 from headpond.wire.control.consuming import Settle
 
 SPANS_MAX = 8192
 """Ranges in one SETTLE, so that its frame stays well under a control frame's limit."""
+REASONED_MAX = 256
+"""Refusals in one SETTLE if they have reasons, for the same purpose."""
 DELAY_MAX_S = 366 * 86400.0
 """The longest delay before a redelivery; a node takes no more."""
+
+
+class Nack(NamedTuple):
+    """How a program refuses a message."""
+
+    delay_s: float | None = None
+    """Before its redelivery; None: the policy's backoff."""
+    reason: str = ""
+    dead: bool = False
+    """Whether it is not to be delivered again."""
+
+
+def fit_reason(reason: str) -> str:
+    """The text as a node takes it: a longer one is cut."""
+    return reason if len(reason) <= REASON_LENGTH_MAX else f"{reason[: REASON_LENGTH_MAX - 1]}…"
 
 
 @dataclass(slots=True)
@@ -32,7 +50,7 @@ class _Unsent:
     end: int = 0
     acked: list[Span] = field(default_factory=list)
     skipped: list[Span] = field(default_factory=list)
-    nacked: dict[int, float | None] = field(default_factory=dict)
+    nacked: dict[int, Nack] = field(default_factory=dict)
     upto: int | None = None
 
 
@@ -66,8 +84,8 @@ class Settler:
         self.pending += end - start
         return self.pending
 
-    def nack(self, shard: int, entry: int, delay_s: float | None) -> int:
-        self._shards[shard].nacked[entry] = delay_s
+    def nack(self, shard: int, entry: int, nack: Nack) -> int:
+        self._shards[shard].nacked[entry] = nack
         self.pending += 1
         return self.pending
 
@@ -99,12 +117,23 @@ class Settler:
         skipped = list(RangeSet(unsent.skipped)) if unsent.skipped else []
         nacked = list(unsent.nacked.items())
         frames = []
-        for at in range(0, max(len(acked), len(skipped), len(nacked), 1), SPANS_MAX):
-            part = slice(at, at + SPANS_MAX)
+        step = REASONED_MAX if any(nack.reason for _, nack in nacked) else SPANS_MAX
+        for at in range(0, max(len(acked), len(skipped), len(nacked), 1), step):
+            part = slice(at, at + step)
             self.number += 1
-            upto = unsent.upto if at == 0 else None
+            refused = nacked[part]
             frames.append(
-                Settle(self._consumer, self.number, shard, acked[part], skipped[part], nacked[part], upto)
+                Settle(
+                    self._consumer,
+                    self.number,
+                    shard,
+                    acked[part],
+                    skipped[part],
+                    [(entry, nack.delay_s) for entry, nack in refused],
+                    unsent.upto if at == 0 else None,
+                    [(entry, nack.reason) for entry, nack in refused if nack.reason],
+                    [entry for entry, nack in refused if nack.dead],
+                )
             )
         return frames
 

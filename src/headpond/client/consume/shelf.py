@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
+from typing import Any
 
 from headpond.client.consume.batch import Batch, last_of, without
 from headpond.model.bounds import Span
@@ -33,7 +34,7 @@ class Shelf:
         """Whole batches, in order, behind the current one."""
         self.batch: Batch | None = None
         """The one that ``current`` hands out message by message."""
-        self.current: Iterator[Message] = iter(())
+        self.current: Iterator[Message[Any]] = iter(())
         self.drops = 0
         """How often ``take_unread`` removed messages from it."""
         self._messages: list[Message] = []

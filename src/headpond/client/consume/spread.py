@@ -17,6 +17,7 @@ from headpond.client.consume.batch import Batch, NodeEntries, only
 from headpond.client.consume.copy_tracker import CopyTracker
 from headpond.client.consume.gate import OrderGate
 from headpond.client.consume.intake import NodeIntake
+from headpond.client.consume.settler import Nack
 from headpond.client.consume.shelf import Places, Shelf
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan, NodeState
@@ -430,12 +431,12 @@ class Spread:
         if (intake := self.at(entries.place)) is not None:
             intake.ack_upto(entries)
 
-    def refuse(self, entries: NodeEntries, delay: float | None) -> None:
+    def refuse(self, entries: NodeEntries, nack: Nack) -> None:
         found = [entries]
         if self._tracker is not None:
             self.send_settlements()  # so that the tracker knows earlier settlements
             found = self._tracker.refuse(*entries) or found
-        self._ask_again(found, delay)
+        self._ask_again(found, nack)
 
     def extend(self, entries: NodeEntries, seconds: float | None) -> None:
         if (intake := self.at(entries.place)) is not None:
@@ -494,9 +495,9 @@ class Spread:
         for intake, entries in self._with_intakes(found):
             intake.settle(entries, skip=skip)
 
-    def _ask_again(self, found: list[NodeEntries], delay: float | None = None) -> None:
+    def _ask_again(self, found: list[NodeEntries], nack: Nack | None = None) -> None:
         for intake, entries in self._with_intakes(found):
-            intake.refuse(entries, delay)
+            intake.refuse(entries, nack or Nack())
 
     def _give_back(self, found: list[NodeEntries]) -> None:
         for intake, entries in self._with_intakes(found):

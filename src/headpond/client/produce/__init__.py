@@ -11,5 +11,6 @@ In reading order::
     destination   The link to a node, the topic at that node, and the writing of segments to it
     run           The shell around the keeper: feeds it inputs and carries out its effects
     producer      The producer: post, send, tables, flush, close
+    encoding      A producer of values of one type
     refill_send   Sends the files that producers left in a refill folder
 """

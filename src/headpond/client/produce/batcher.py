@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 from headpond.client.produce.promise import Parcel, Promise
 from headpond.client.produce.values import TypedValues
@@ -29,6 +30,9 @@ SEGMENT_SPARE_BYTES = 4096
 
 Value = bytes | bytearray | memoryview | Mapping[str, Any] | None
 """A message's value: bytes, or in a typed topic a mapping of its columns. None deletes a state topic's key."""
+
+SentT = TypeVar("SentT", default=Value, contravariant=True)
+"""What a producer sends: these, or values of the type that the program named."""
 
 _now_ns = time.time_ns
 
@@ -98,7 +102,9 @@ class Batcher:
         self._bytes_max = bytes_max
         self._row_bytes_max = row_bytes_max
 
-    def add(self, value: Any, key: bytes | None, id: str | None, headers: Mapping[str, str] | None) -> Promise:
+    def add(
+        self, value: Any, key: bytes | str | None, id: str | None, headers: Mapping[str, str] | None
+    ) -> Promise:
         """Puts one row behind the others of its shard."""
         if value is None:
             size = ROW_BYTES
@@ -115,7 +121,7 @@ class Batcher:
         bare = key is None and id is None and headers is None
         if not bare:
             if key is not None:
-                key = _as_bytes(key, "key")
+                key = key.encode() if isinstance(key, str) else _as_bytes(key, "key")
                 shard = self._sharder.of_key(key)
             if headers is not None:
                 headers = _as_headers(headers)
@@ -189,7 +195,7 @@ def _as_bytes(value: object, what: str) -> bytes:
         return bytes(value)
     raise BadRequest(
         f"a message's {what} is bytes, not {type(value).__name__}",
-        hint="Encode it first: text.encode(), json.dumps(...).encode(), msgspec.json.encode(...).",
+        hint="Encode it first: text.encode(), msgspec.json.encode(...), or open the producer with value=TYPE.",
     )
 
 

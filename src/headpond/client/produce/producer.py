@@ -14,11 +14,11 @@ from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
-from headpond.client.produce.batcher import Batcher, Value
+from headpond.client.produce.batcher import Batcher, SentT
 from headpond.client.produce.promise import BatchReceipt, Outstanding, Parcel, Part, Promise
 from headpond.client.produce.run import ProducerRun, open_run
 from headpond.client.produce.tables import cut_rows
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SEGMENTS_EAGER_MAX = 64
 """With this many segments unanswered, rows wait and share the next one."""
+ROWS_A_TURN = 256
+"""Rows that ``post_when_room`` takes before it lets the event loop run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class RoomQueue:
                 return
 
 
-class Producer(AsyncScope):
+class Producer(AsyncScope, Generic[SentT]):
     """Sends messages to one topic. Open it with ``async with client.producer(topic) as producer``."""
 
     def __init__(
@@ -220,16 +222,16 @@ class Producer(AsyncScope):
 
     def post(
         self,
-        value: Value,
+        value: SentT | None,
         *,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,
     ) -> Promise:
         """Takes a message and returns at once; ``await`` the promise for its receipt. None deletes a key.
 
-        Raises ``BufferFull`` when ``memory_max`` is reached: await promises or ``flush()`` now and then.
+        Raises ``BufferFull`` when ``memory_max`` is reached; ``post_when_room`` waits instead.
         ``ttl`` is for how many seconds after it was stored the message is worth delivering.
         """
         if self.stopped is not None:
@@ -251,11 +253,27 @@ class Producer(AsyncScope):
                 loop.call_soon(self.tick)
         return promise
 
+    async def post_when_room(
+        self,
+        value: SentT | None,
+        *,
+        key: bytes | str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Promise:
+        """The same, once there is room for the message; see ``on_full`` and ``timeout``."""
+        await self.wait_room()
+        promise = self.post(value, key=key, id=id, headers=headers, ttl=ttl)
+        if self.batcher.rows % ROWS_A_TURN == 0:
+            await asyncio.sleep(0)  # a loop that only posts lets answers in
+        return promise
+
     async def send(
         self,
-        value: Value,
+        value: SentT | None,
         *,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         ttl: float | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -333,7 +333,13 @@ class BatchReceipt:
     duplicate: int
     spilled: int
     rejected: int
-    parcels: tuple[Part, ...]
+    parcels: tuple[Part, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        """One line."""
+        counts = {outcome: getattr(self, outcome) for outcome in Outcome}
+        known = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items() if count)
+        return f"{self.rows:,} rows: {known or 'none'}"
 
     @property
     def errors(self) -> list[HeadpondError]:

@@ -19,6 +19,7 @@ from headpond.model.bounds import (
     Framed,
     Name,
     Number,
+    Reason,
     SchemaBytes,
     SchemaList,
     Seconds,
@@ -52,6 +53,8 @@ from headpond.wire.control.operation import (
 
 Refusals = Annotated[list[tuple[Entry, Seconds | None]], msgspec.Meta(max_length=SPANS_MAX)]
 """Entry, and the delay in seconds before its redelivery; None: the policy's backoff."""
+Reasons = Annotated[list[tuple[Entry, Reason]], msgspec.Meta(max_length=SPANS_MAX)]
+"""Entry, and why a consumer refused it."""
 
 # --- requests ---------------------------------------------------------------------------------------
 
@@ -197,6 +200,8 @@ class UnackedEntry(msgspec.Struct, frozen=True):
     """Not redelivered before this time of day; 0: due now."""
     bound: int
     """Redelivered when everything before this entry is settled; 0: it does not wait for that."""
+    reason: str = ""
+    """The last reason that a consumer gave for refusing it; empty if none is known."""
 
     @property
     def waits_for(self) -> str:
@@ -397,6 +402,10 @@ class Settle(Control, frozen=True):
     nacked: Refusals = msgspec.field(default_factory=list)
     upto: Entry | None = None
     """Acknowledges everything before this entry; not in shared and key_shared subscriptions."""
+    reasons: Reasons = msgspec.field(default_factory=list)
+    """Why entries in ``nacked`` were refused; not all of them need a reason."""
+    dead: Annotated[list[Entry], msgspec.Meta(max_length=SPANS_MAX)] = msgspec.field(default_factory=list)
+    """Those of ``nacked`` that are not to be delivered again: they go to the dead-letter topic."""
 
 
 class Settled(Control, frozen=True):

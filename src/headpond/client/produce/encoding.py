@@ -1,0 +1,40 @@
+"""A producer of values of one type: it encodes each value before it takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headpond.client.codecs import Codec
+from headpond.client.link.link import Link
+from headpond.client.options import ProducerOptions
+from headpond.client.produce.batcher import Batcher, SentT
+from headpond.client.produce.producer import Producer
+from headpond.client.produce.promise import Promise
+
+
+class EncodingProducer(Producer[SentT]):
+    def __init__(
+        self,
+        codec: Codec[Any],
+        links: Sequence[Link],
+        topic: str,
+        name: str | None,
+        options: ProducerOptions,
+        make_batcher: Callable[..., Batcher] = Batcher,
+    ) -> None:
+        super().__init__(links, topic, name, options, make_batcher)
+        self.codec = codec
+
+    def post(
+        self,
+        value: SentT | None,
+        *,
+        key: bytes | str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Promise:
+        """Takes a message and returns at once; ``await`` the promise for its receipt. None deletes a key."""
+        data: Any = None if value is None else self.codec.to_bytes(value)
+        return super().post(data, key=key, id=id, headers=headers, ttl=ttl)
