@@ -7,6 +7,7 @@ import tempfile
 import time
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import uvloop
@@ -112,7 +113,7 @@ async def _one_by_one(client: Client, trips_per_s: float) -> list[Figure]:
     ]
 
 
-async def _rate(client: Client, topic: str, kind: str, mode: str, count: int) -> float:
+async def _rate(client: Client, topic: str, kind: Any, mode: Any, count: int) -> float:
     name = f"{kind}-{mode}".replace("_", "-")
     async with client.consumer(topic, subscription=name, kind=kind, mode=mode) as consumer:
         began = time.perf_counter()

@@ -43,13 +43,13 @@ async def shown(url: str, topic: str) -> SubscriptionInfo:
 
 async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not reached():
+        while not reached():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def settled(url: str, topic: str, count: int) -> SubscriptionInfo:
     async with asyncio.timeout(WAIT_S):
-        while (info := await shown(url, topic)).acked + info.skipped + info.dead < count:
+        while (info := await shown(url, topic)).acked + info.skipped + info.dead < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return info
 
@@ -168,11 +168,13 @@ def test_middleware_surrounds_handlers_and_a_handler_publishes(shared_url: str, 
         await fill(shared_url, topic, b'{"count": 2}', b"{}")
         async with app:
             info = await settled(shared_url, topic, 2)
-        async with headpond.connect(shared_url) as client:
-            async with client.consumer(f"{topic}-bills", "b", value=Bill) as consumer:
-                message = await consumer.receive(WAIT_S)
-                assert message is not None
-                assert (message.value, message.key) == (Bill(6), b"k")
+        async with (
+            headpond.connect(shared_url) as client,
+            client.consumer(f"{topic}-bills", "b", value=Bill) as consumer,
+        ):
+            message = await consumer.receive(WAIT_S)
+            assert message is not None
+            assert (message.value, message.key) == (Bill(6), b"k")
         return info
 
     info = asyncio.run(scenario())
@@ -297,7 +299,7 @@ def test_wrong_declarations_are_refused_where_they_are_made() -> None:
         app.subscriber("t", subscription="s")(two)
     with pytest.raises(BadRequest, match="a type that JSON can hold"):
         app.subscriber("t", subscription="s")(strange)
-    with pytest.raises(BadRequest, match="kind is 'odd'.*one of unique, shared"):
+    with pytest.raises(BadRequest, match=r"kind is 'odd'.*one of unique, shared"):
         app.subscriber("t", subscription="s", kind="odd")  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="concurrency"):
         app.subscriber("t", subscription="s", concurrency=0)(print)

@@ -44,7 +44,7 @@ def test_a_producers_name_and_a_number_of_shards_are_checked(shared_url: str, to
             with pytest.raises(BadRequest, match="shards"):
                 await client.admin.create_topic(topic, "4", exist_ok=True)  # type: ignore[arg-type]
             with pytest.raises(BadRequest, match="name"):
-                async with client.producer(topic, name=5):  # type: ignore[arg-type]
+                async with client.producer(topic, name=5):  # type: ignore[call-overload]
                     pass
 
     asyncio.run(main())

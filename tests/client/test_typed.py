@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import headpond
 import headpond.sync
+from headpond.client.options import SubscriptionKind
 from headpond.model.errors import SchemaMismatch, TopicExists, TopicNotFound
 from headpond.wire.typed.schema import decode_schema, encode_schema
 from tests.fire.real_node import RealNode
@@ -40,6 +42,10 @@ def address(url: str) -> tuple[str, int]:
     return host, int(port)
 
 
+async def next_value(consumer: headpond.Consumer) -> Any:
+    return (await anext(consumer)).value
+
+
 def test_a_message_of_a_typed_topic_is_a_row(shared_url: str, topic: str) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -49,7 +55,7 @@ def test_a_message_of_a_typed_topic_is_a_row(shared_url: str, topic: str) -> Non
             with TypedWriter(address(shared_url), topic, SCHEMA) as writer:
                 await asyncio.to_thread(writer.send, lines(2), key=b"k", id="i", headers=[("h", "t")])
             async with client.consumer(topic, "s") as consumer:
-                first = await anext(consumer)
+                first: headpond.Message[Any] = await anext(consumer)
                 assert first.value == row(0)
                 assert (first.key, first.id, first.headers) == (b"k", "i", {"h": "t"})
                 assert first.sent_at.year == 2023
@@ -76,7 +82,7 @@ def test_a_batch_has_the_rows_as_a_struct_column(shared_url: str, topic: str) ->
                 assert batch.arrow.column("key").null_count == 3
                 await consumer.ack(batch, rows=[0, 2])
             async with client.consumer(topic, "s") as consumer:
-                assert (await anext(consumer)).value == row(1), "a row that was not settled comes alone"
+                assert await next_value(consumer) == row(1), "a row that was not settled comes alone"
 
     asyncio.run(scenario())
 
@@ -90,14 +96,14 @@ def test_a_consumer_that_is_open_while_the_schema_evolves_reads_on_in_the_new_on
             async with client.consumer(topic, "s") as consumer:
                 with TypedWriter(address(shared_url), topic, SCHEMA) as old:
                     await asyncio.to_thread(old.send, lines(1))
-                    assert (await anext(consumer)).value == row(0)
+                    assert await next_value(consumer) == row(0)
                     info = await client.admin.alter_topic(topic, schema=WIDER)
                     assert (info.schema_version, len(info.schemas)) == (2, 2)
                     await asyncio.to_thread(old.send, lines(1))
-                    assert (await anext(consumer)).value == {**row(0), "unit": None}
+                    assert await next_value(consumer) == {**row(0), "unit": None}
                 with TypedWriter(address(shared_url), topic, WIDER) as new:
                     await asyncio.to_thread(new.send, [{**lines(1)[0], "value": 2**40, "unit": "s"}])
-                assert (await anext(consumer)).value == {**row(2**40), "unit": "s"}
+                assert await next_value(consumer) == {**row(2**40), "unit": "s"}
             async with client.consumer(topic, "t") as consumer:
                 batches = [await anext(consumer.batches()) for _ in range(3)]
                 assert {str(batch.arrow.schema) for batch in batches} == {str(batches[0].arrow.schema)}
@@ -108,7 +114,9 @@ def test_a_consumer_that_is_open_while_the_schema_evolves_reads_on_in_the_new_on
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_rows_that_follow_their_record_come_in_the_new_schema(shared_url: str, topic: str, kind: str) -> None:
+def test_rows_that_follow_their_record_come_in_the_new_schema(
+    shared_url: str, topic: str, kind: SubscriptionKind
+) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             await client.admin.create_topic(topic, schema=SCHEMA)
@@ -186,7 +194,7 @@ def test_the_blocking_twin_does_the_same(shared_url: str, topic: str) -> None:
             writer.send(lines(1))
         assert client.admin.alter_topic(topic, schema=WIDER).schema_version == 2
         with client.consumer(topic, "s") as consumer:
-            message = consumer.receive(timeout=20.0)
+            message: headpond.Message[Any] | None = consumer.receive(timeout=20.0)
             assert message is not None
             assert message.value == {**row(0), "unit": None}
 

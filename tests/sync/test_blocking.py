@@ -132,9 +132,9 @@ def test_many_threads_post_to_one_producer(shared_url: str, topic: str) -> None:
             for _ in range(8000):
                 message = consumer.receive(timeout=5)
                 assert message is not None
-                thread, number = message.value.split(b"/")
-                assert int(number) == last[thread] + 1
-                last[thread] = int(number)
+                sender, number = message.value.split(b"/")
+                assert int(number) == last[sender] + 1
+                last[sender] = int(number)
 
 
 def test_a_full_buffer_refuses_posts_and_makes_sends_wait(shared_url: str, topic: str) -> None:

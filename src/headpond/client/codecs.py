@@ -23,7 +23,7 @@ _WHY_LENGTH_MAX = 300
 _TYPED = "the topic has a schema, and its values are rows: open the consumer without value="
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Codec(Generic[Item]):
     """Two functions, and the name of the type in errors."""
 

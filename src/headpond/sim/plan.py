@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from headpond.client.options import SubscriptionKind, SubscriptionMode
 from headpond.model.policy import Policy
 from headpond.sim.jetstream import StreamWeather
 from headpond.sim.network import Weather
@@ -63,8 +64,8 @@ class SubscriptionPlan:
     name: str
     topic: str
     node: str
-    kind: str
-    mode: str
+    kind: SubscriptionKind
+    mode: SubscriptionMode
     consumers: int
     policy: Policy
     think_s: float

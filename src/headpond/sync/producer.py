@@ -66,9 +66,7 @@ class LockedBatcher(Batcher):
         self._lock = threading.RLock()
         self._ended: HeadpondError | None = None
 
-    def add(
-        self, value: Any, key: bytes | str | None, id: str | None, headers: Mapping[str, str] | None
-    ) -> AsyncPromise:
+    def add(self, value: Any, key: Any, id: str | None, headers: Mapping[str, str] | None) -> AsyncPromise:
         with self._lock:
             if self._ended is not None:
                 raise self._ended.again()

@@ -202,7 +202,7 @@ def test_opening_raises_the_refusal_of_the_node(shared_url: str, topic: str) -> 
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 1)
             with pytest.raises(BadRequest):
-                await client.consumer(topic, "s", kind="round").open()
+                await client.consumer(topic, "s", kind="round").open()  # type: ignore[call-overload]
             with pytest.raises(TopicNotFound):
                 await client.consumer("nowhere", "s", create=False).open()
             with pytest.raises(BadRequest):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import headpond
+from headpond.client.options import SubscriptionKind
 from tests.client.consume.cells import fill
 from tests.fire.real_node import RealNode
 
@@ -19,7 +20,7 @@ LITTLE = 2000
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared"])
 @pytest.mark.parametrize(("redelivery", "last"), [("after_backlog", True), ("after_backoff", False)])
 def test_the_backlog_comes_first_and_then_the_refused_message(
-    shared_url: str, topic: str, kind: str, redelivery: str, last: bool
+    shared_url: str, topic: str, kind: SubscriptionKind, redelivery: str, last: bool
 ) -> None:
     async def scenario() -> list[tuple[int, int]]:
         policy = headpond.Policy(redelivery=redelivery)
@@ -27,7 +28,7 @@ def test_the_backlog_comes_first_and_then_the_refused_message(
         async with headpond.connect(shared_url) as client:
             await fill(client, topic, 100, rows=1)
             options = {"kind": kind, "policy": policy, "credit_bytes": LITTLE}
-            async with client.consumer(topic, "s", **options) as consumer:  # type: ignore[arg-type]
+            async with client.consumer(topic, "s", **options) as consumer:  # type: ignore[call-overload]
                 assert consumer.policy.redelivery == redelivery
                 refused = await consumer.receive(5)
                 assert refused is not None

@@ -35,7 +35,7 @@ async def consuming(
     """An open consumer, its conversation and its number. Leaving it waits for no answers."""
     async with quick(peer) as client:
         conversation = await peer.conversation()
-        opening = asyncio.create_task(client.consumer("t", "s", close_timeout=0.01, **options).open())  # type: ignore[arg-type]
+        opening = asyncio.create_task(client.consumer("t", "s", close_timeout=0.01, **options).open())  # type: ignore[call-overload]
         ask = await conversation.subscribed()
         consumer = await opening
         try:

@@ -16,6 +16,7 @@ import headpond.sync
 from headpond.client.consume.consumer import Consumer
 from headpond.client.consume.spread import Spread
 from headpond.client.link.dialling import Backoff
+from headpond.client.options import SubscriptionMode
 from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
 from headpond.wire.control.consuming import SubscriptionInfo
@@ -427,7 +428,7 @@ def test_options_that_do_not_work_with_several_nodes_are_refused_with_a_reason(
     async def scenario() -> None:
         async with headpond.connect(one.url) as client:
             with pytest.raises(NotAcrossNodes, match=why):
-                client.consumer(topic, "s", copies=[two.url], **options)  # type: ignore[arg-type]
+                client.consumer(topic, "s", copies=[two.url], **options)  # type: ignore[call-overload]
             with pytest.raises(BadRequest, match="already"):
                 client.consumer(topic, "s", copies=[one.url])
             async with client.consumer(topic, "s", copies=[two.url]) as consumer:
@@ -460,7 +461,7 @@ def test_the_blocking_twin_reads_two_nodes_too(pair: Pair, topic: str) -> None:
 
 @pytest.mark.parametrize("mode", ["non_resilient", "resilient"])
 def test_a_consumer_continues_at_the_next_address_and_back_and_repeats_nothing_it_settled(
-    pair: Pair, topic: str, mode: str
+    pair: Pair, topic: str, mode: SubscriptionMode
 ) -> None:
     one, two = pair
 

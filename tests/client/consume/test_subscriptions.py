@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import headpond
+from headpond.client.options import SubscriptionKind, SubscriptionMode
 from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionMismatch
 from tests.client.consume.cells import (
     QUICK,
@@ -25,7 +26,7 @@ from tests.client.peer import until
 
 @each_cell
 def test_a_consumer_that_settles_as_it_goes_gets_everything_in_order(
-    shared_url: str, topic: str, kind: str, mode: str
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -45,13 +46,15 @@ def test_a_consumer_that_settles_as_it_goes_gets_everything_in_order(
 
 
 @each_cell
-def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kind: str, mode: str) -> None:
+def test_two_consumers_share_as_their_kind_says(
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 2) as clients:
             await fill(clients[0], topic, 300, rows=20)
             options = {"kind": kind, "mode": mode, "policy": QUICK}
-            async with clients[0].consumer(topic, "s", name="one", **options) as one:  # type: ignore[arg-type]
-                other = clients[1].consumer(topic, "s", name="other", **options)  # type: ignore[arg-type]
+            async with clients[0].consumer(topic, "s", name="one", **options) as one:  # type: ignore[call-overload]
+                other = clients[1].consumer(topic, "s", name="other", **options)  # type: ignore[call-overload]
                 if kind == "unique":
                     with pytest.raises(SubscriptionBusy, match="one"):
                         await other.open()
@@ -90,7 +93,9 @@ def test_two_consumers_share_as_their_kind_says(shared_url: str, topic: str, kin
     asyncio.run(scenario())
 
 
-async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> headpond.Consumer:
+async def opened(
+    client: headpond.Client, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+) -> headpond.Consumer:
     """A consumer of a subscription whose holder may have just died: its lease still holds for a moment."""
     while True:
         try:
@@ -101,7 +106,7 @@ async def opened(client: headpond.Client, topic: str, kind: str, mode: str) -> h
 
 @each_cell
 def test_the_messages_of_a_dead_consumer_come_to_the_next_from_the_first_unsettled_one(
-    shared_url: str, topic: str, kind: str, mode: str
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
 ) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 3) as (admin, first, second):
@@ -132,7 +137,7 @@ def test_the_messages_of_a_dead_consumer_come_to_the_next_from_the_first_unsettl
 
 @each_cell
 def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can_take_it(
-    shared_url: str, topic: str, kind: str, mode: str
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
 ) -> None:
     async def scenario() -> None:
         policy = headpond.Policy(deadline=0.3, lease=0.4, failover_after=1)
@@ -170,7 +175,7 @@ def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can_take_
 
 @each_cell
 def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
-    shared_url: str, topic: str, kind: str, mode: str
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -205,7 +210,7 @@ def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
 
 @each_cell
 def test_messages_settled_out_of_order_do_not_come_again(
-    shared_url: str, topic: str, kind: str, mode: str
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -228,7 +233,7 @@ def test_messages_settled_out_of_order_do_not_come_again(
 
 @each_cell
 def test_a_lost_connection_neither_loses_nor_repeats_settlements(
-    shared_url: str, topic: str, kind: str, mode: str
+    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
 ) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 2) as (client, other):
@@ -376,8 +381,8 @@ def test_a_failover_consumer_steps_back_after_it_failed_one_message_too_often(
             await fill(clients[0], topic, 10)
             options = {"kind": "failover", "mode": "resilient", "policy": policy}
             async with (
-                clients[0].consumer(topic, "s", **options) as one,  # type: ignore[arg-type]
-                clients[1].consumer(topic, "s", **options) as other,  # type: ignore[arg-type]
+                clients[0].consumer(topic, "s", **options) as one,  # type: ignore[call-overload]
+                clients[1].consumer(topic, "s", **options) as other,  # type: ignore[call-overload]
             ):
                 for attempt in (1, 2):
                     message = await one.receive(5)
@@ -400,8 +405,8 @@ def test_a_consumer_whose_lease_went_to_another_hands_out_nothing(shared_url: st
             await fill(clients[0], topic, 20)
             options = {"kind": "failover", "mode": "resilient", "policy": QUICK}
             async with (
-                clients[0].consumer(topic, "s", **options) as stalled,  # type: ignore[arg-type]
-                clients[1].consumer(topic, "s", **options) as other,  # type: ignore[arg-type]
+                clients[0].consumer(topic, "s", **options) as stalled,  # type: ignore[call-overload]
+                clients[1].consumer(topic, "s", **options) as other,  # type: ignore[call-overload]
             ):
                 held = await stalled.receive(5)
                 assert held is not None

@@ -77,7 +77,7 @@ def test_when_the_refill_is_full_too_send_waits_until_the_node_is_back(
     async def scenario() -> None:
         node.kill()
         async with connect(node.url) as client:
-            producer = client.producer(topic, **fill("wait"))  # type: ignore[arg-type]
+            producer = client.producer(topic, **fill("wait"))  # type: ignore[call-overload]
             async with producer:
                 sends = [asyncio.create_task(producer.send(b"%04d" % n + bytes(1000))) for n in range(100)]
                 await until(lambda: producer.stats.refill_bytes > 27_000)
@@ -103,7 +103,7 @@ def test_when_the_refill_is_full_too_send_raises_at_once_with_on_full_raise(node
     async def scenario() -> None:
         node.kill()
         async with connect(node.url) as client:
-            producer = await client.producer(topic, **fill("raise")).open()  # type: ignore[arg-type]
+            producer = await client.producer(topic, **fill("raise")).open()  # type: ignore[call-overload]
             sends = [asyncio.create_task(producer.send(b"%04d" % n + bytes(1000))) for n in range(100)]
             await until(lambda: sum(send.done() for send in sends) > 75)
             await asyncio.sleep(0.1)
@@ -127,7 +127,7 @@ def test_waiting_for_room_is_bounded_by_the_timeout(node: RealNode, topic: str) 
         node.kill()
         async with connect(node.url) as client:
             options = fill("wait", timeout=0.3, close_timeout=20.0)
-            producer = await client.producer(topic, **options).open()  # type: ignore[arg-type]
+            producer = await client.producer(topic, **options).open()  # type: ignore[call-overload]
             with pytest.raises(TimedOut, match="no room"):
                 for _ in range(100):
                     await producer.wait_room()
@@ -170,7 +170,7 @@ def test_closing_with_the_refill_full_raises_for_the_lost_messages(
         node.kill()
         async with connect(node.url) as client:
             options = fill("wait", close_timeout=0.2, timeout=0.3)
-            producer = await client.producer(topic, **options).open()  # type: ignore[arg-type]
+            producer = await client.producer(topic, **options).open()  # type: ignore[call-overload]
             with pytest.raises(TimedOut, match="no room"):
                 for _ in range(1000):
                     await producer.wait_room()
@@ -314,6 +314,6 @@ def test_options_that_cannot_be_are_refused_at_once(
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
             with pytest.raises(BadRequest, match=words):
-                client.producer(topic, **options)  # type: ignore[arg-type]
+                client.producer(topic, **options)  # type: ignore[call-overload]
 
     asyncio.run(scenario())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headpond.client.connect import Client
     from headpond.client.consume.batch import Batch
     from headpond.client.consume.consumer import Consumer
+    from headpond.client.options import SubscriptionKind, SubscriptionMode
 
 CLOSE_SECONDS = 5.0
 """How long an interrupted command waits for an unreachable node."""
@@ -81,8 +82,8 @@ def consume(
             async with client.consumer(
                 topic,
                 subscription=subscription,
-                kind=kind.value,
-                mode=mode.value,
+                kind=cast("SubscriptionKind", kind.value),
+                mode=cast("SubscriptionMode", mode.value),
                 start=place,
                 policy=Policy(redelivery=redelivery),
                 copies=copies or [],

@@ -102,9 +102,7 @@ class Batcher:
         self._bytes_max = bytes_max
         self._row_bytes_max = row_bytes_max
 
-    def add(
-        self, value: Any, key: bytes | str | None, id: str | None, headers: Mapping[str, str] | None
-    ) -> Promise:
+    def add(self, value: Any, key: Any, id: str | None, headers: Mapping[str, str] | None) -> Promise:
         """Puts one row behind the others of its shard."""
         if value is None:
             size = ROW_BYTES
@@ -153,7 +151,7 @@ class Batcher:
             self._seal(shard)
         return self._make_promise(parcel, row)
 
-    def _check_state(self, value: Any, key: bytes | None) -> None:
+    def _check_state(self, value: Any, key: bytes | str | None) -> None:
         """The node requires the same: rows of a state topic have keys, and only they may have no value."""
         if self._state and key is None:
             raise KeyMissing(f"topic {self._topic} is a state topic, and this message has no key")

@@ -11,9 +11,10 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from headpond.broker.settings import HttpLimits
+from headpond.client.options import SubscriptionKind, SubscriptionMode
 from headpond.client.produce.producer import Producer
 from headpond.model.errors import HeadpondError, LimitReached, SubscriptionNotFound, TopicNotFound
 from headpond.node.http.held import HeldConsumer, parse_start
@@ -206,8 +207,8 @@ class Callers:
             made = caller.client.consumer(
                 topic,
                 subscription,
-                kind=kind,
-                mode=mode,
+                kind=cast(SubscriptionKind, kind),
+                mode=cast(SubscriptionMode, mode),
                 start=parse_start(start),
                 name=f"{CLIENT}:{consumer}" if consumer else CLIENT,
                 credit_bytes=CREDIT_BYTES,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -72,7 +73,7 @@ def start_word(text: str, *, new: bool = True) -> str | int:
     return start.isoformat() if isinstance(start, datetime) else start
 
 
-def message_bytes(message: Message) -> int:
+def message_bytes(message: Message[Any]) -> int:
     """The memory of a message, roughly."""
     value = message.value
     if not isinstance(value, bytes | None):  # an object of a typed topic

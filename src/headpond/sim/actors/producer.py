@@ -43,7 +43,7 @@ class ProducerProgram(Program):
         plan = self.plan
         self._token = self.token
         async with self.connect(self.urls[0]) as client:
-            producer = self._producer = client.producer(
+            producer = self._producer = client.producer(  # type: ignore[call-overload]
                 plan.topic,
                 plan.name if plan.registered else None,
                 copies=self.urls[1:],
@@ -51,7 +51,7 @@ class ProducerProgram(Program):
                 access="single" if plan.single else None,
                 wait=20.0,
                 close_timeout=20.0,
-                **plan.options,  # type: ignore[arg-type]
+                **plan.options,
             )
             async with producer:
                 await self._burst(producer)

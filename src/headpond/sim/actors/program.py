@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
+from typing import Any
 
 import headpond
 from headpond.client.link.dialling import Backoff
@@ -95,7 +96,7 @@ class Program(ABC):
         )
 
 
-def value_of(message: headpond.Message) -> bytes:
+def value_of(message: headpond.Message[Any]) -> bytes:
     """The value that a program sent; typed topics have it in a column."""
     value = message.value
     return value["text"] if isinstance(value, dict) else bytes(value or b"")

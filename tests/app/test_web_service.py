@@ -1,0 +1,43 @@
+"""The example: a web service whose lifespan is the application's, with a worker beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+import headpond
+from tests.fire.real_node import RealNode
+from tests.root import ROOT
+
+WAIT_S = 20
+
+
+def test_the_service_stores_orders_and_its_worker_bills_them(
+    node: RealNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADPOND_URL", node.url)
+    program: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "web_service.py"))
+
+    async def scenario() -> list[headpond.Message]:
+        async with AsyncTestClient(program["service"]) as web:
+            answer = await web.post("/orders", json={"item": "tea", "count": 2})
+            assert answer.status_code == 201
+            stored = answer.json()["stored"]
+            assert stored.startswith("stored (sync): default/default/default/orders shard 0 entry 0 at ")
+            await web.post("/orders", json={"item": "tea", "count": 0})
+            async with headpond.connect() as client:
+                found = []
+                for topic in ("bills", "orders.dead"):
+                    async with client.consumer(topic, "test") as consumer:
+                        message = await consumer.receive(WAIT_S)
+                        assert message is not None
+                        found.append(message)
+                return found
+
+    bill, dead = asyncio.run(scenario())
+    assert (bill.value, bill.key) == (b'{"item":"tea","total":6}', b"tea")
+    assert dead.headers["dead.reason"] == "nobody orders 0 of anything"
