@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 from litestar import Litestar, post
+from litestar.params import JSONBody
 
 import headpond
 
@@ -35,7 +36,7 @@ async def bill(order: Order, message: headpond.Message[Order]) -> None:
 
 
 @post("/orders")
-async def take_order(data: Order) -> dict[str, str]:
+async def take_order(data: JSONBody[Order]) -> dict[str, str]:
     receipt = await app.publish("orders", data, key=data.item)
     return {"stored": str(receipt)}
 

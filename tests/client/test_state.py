@@ -12,7 +12,7 @@ import pytest
 
 import headpond
 from headpond.client.link.dialling import Backoff
-from headpond.client.options import SubscriptionKind, SubscriptionMode
+from headpond.client.options import KindName, ModeName
 from headpond.errors import BadRequest, KeyMissing, ValueMissing
 from headpond.sync import connect as connect_blocking
 from tests.client.consume.cells import each_cell
@@ -58,7 +58,7 @@ def begins_with_a_state(got: list[Entry], rows: list[Entry]) -> bool:
 
 @each_cell
 def test_the_state_then_the_stream_without_gap_or_repeat_while_a_producer_writes_on(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         draw = random.Random(f"{kind} {mode}")

@@ -11,7 +11,7 @@ import pytest
 
 import headpond
 import headpond.sync
-from headpond.client.options import SubscriptionKind
+from headpond.client.options import KindName
 from headpond.model.errors import SchemaMismatch, TopicExists, TopicNotFound
 from headpond.wire.typed.schema import decode_schema, encode_schema
 from tests.fire.real_node import RealNode
@@ -59,7 +59,7 @@ def test_a_message_of_a_typed_topic_is_a_row(shared_url: str, topic: str) -> Non
                 assert first.value == row(0)
                 assert (first.key, first.id, first.headers) == (b"k", "i", {"h": "t"})
                 assert first.sent_at.year == 2023
-                second = await anext(consumer)
+                second: headpond.Message[Any] = await anext(consumer)
                 assert (second.value, second.entry) == (row(1), 1)
                 assert second.identity == (writer.block, 0, 0, 1)
                 await consumer.ack(first)
@@ -115,7 +115,7 @@ def test_a_consumer_that_is_open_while_the_schema_evolves_reads_on_in_the_new_on
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
 def test_rows_that_follow_their_record_come_in_the_new_schema(
-    shared_url: str, topic: str, kind: SubscriptionKind
+    shared_url: str, topic: str, kind: KindName
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -123,7 +123,7 @@ def test_rows_that_follow_their_record_come_in_the_new_schema(
             with TypedWriter(address(shared_url), topic, SCHEMA) as writer:
                 await asyncio.to_thread(writer.send, lines(3), key=b"k")
             async with client.consumer(topic, "s", kind=kind, mode="resilient") as consumer:
-                first = await anext(consumer)
+                first: headpond.Message[Any] = await anext(consumer)
                 assert first.value == row(0)
                 await client.admin.alter_topic(topic, schema=WIDER)
                 for number in (1, 2):

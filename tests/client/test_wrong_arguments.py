@@ -64,6 +64,7 @@ INSIDE = {
     "links",
     "add",
     "add_consumer",
+    "add_producer",
     "keep_unread",
     "parcel_ended",
     "parcel_freed",

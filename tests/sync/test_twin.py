@@ -22,7 +22,7 @@ PAIRS = [
     (OpenedStage, BlockingStage),
 ]
 PLUMBING = {
-    headpond.Client: {"add", "add_consumer", "link", "links", "open", "shown"},
+    headpond.Client: {"add", "add_consumer", "add_producer", "link", "links", "open", "shown"},
     headpond.Consumer: {
         *("ahead_bytes", "dropped", "drops", "life", "repeats", "shown", "stopped", "strict"),
         *("keep_unread", "next_batches", "open", "put_back", "record", "send_settlements"),

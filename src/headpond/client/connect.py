@@ -24,11 +24,11 @@ from headpond.client.link.tls import TlsOptions
 from headpond.client.options import (
     ConsumerKeywords,
     ConsumerOptions,
+    KindName,
     LostSpan,
+    ModeName,
     ProducerKeywords,
     ProducerOptions,
-    SubscriptionKind,
-    SubscriptionMode,
 )
 from headpond.client.produce.batcher import Batcher
 from headpond.client.produce.encoding import EncodingProducer
@@ -209,8 +209,8 @@ class Client(AsyncScope):
         subscription: str,
         *,
         value: Any = bytes,
-        kind: SubscriptionKind = "unique",
-        mode: SubscriptionMode = "non_resilient",
+        kind: KindName = "unique",
+        mode: ModeName = "non_resilient",
         start: str | int | datetime = "earliest",
         credit_bytes: int = 8 * 1024 * 1024,
         create: bool = True,

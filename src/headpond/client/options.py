@@ -13,8 +13,8 @@ from headpond.model.errors import BadRequest, HeadpondError, NotAcrossNodes
 from headpond.model.identity import BLOCK_BYTES
 from headpond.model.policy import Policy
 
-SubscriptionKind = Literal["unique", "shared", "failover", "key_shared"]
-SubscriptionMode = Literal["non_resilient", "resilient"]
+KindName = Literal["unique", "shared", "failover", "key_shared"]
+ModeName = Literal["non_resilient", "resilient"]
 
 CREDIT_BYTES_MAX = 1024 * 1024 * 1024
 """The most that a node grants; with more, each side would wait for the other."""
@@ -176,8 +176,8 @@ class ConsumerKeywords(TypedDict, total=False):
     """The fields of ``ConsumerOptions``, and the consumer's name, as keywords."""
 
     name: str | None
-    kind: SubscriptionKind
-    mode: SubscriptionMode
+    kind: KindName
+    mode: ModeName
     start: str | int | datetime
     credit_bytes: int
     create: bool
@@ -197,8 +197,8 @@ def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
 class ConsumerOptions:
     """How a consumer subscribes and reads."""
 
-    kind: SubscriptionKind = "unique"
-    mode: SubscriptionMode = "non_resilient"
+    kind: KindName = "unique"
+    mode: ModeName = "non_resilient"
     start: str | int | datetime = "earliest"
     """Where a new subscription starts: ``earliest``, ``latest``, an entry or a time."""
     credit_bytes: int = 8 * 1024 * 1024

@@ -44,7 +44,9 @@ class HeadpondError(Exception):
 
     def again(self) -> Self:
         """The same error as a new exception, so that each place that raises it has a separate traceback."""
-        return copy(self)
+        made = copy(self)
+        made.__notes__ = list(self.__notes__)
+        return made
 
 
 # --- calls ------------------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from headpond.client.options import SubscriptionKind, SubscriptionMode
+from headpond.client.options import KindName, ModeName
 from headpond.model.policy import Policy
 from headpond.sim.jetstream import StreamWeather
 from headpond.sim.network import Weather
 
 TRANSIT_S = 40.0
-KINDS = ("unique", "shared", "failover", "key_shared")
-MODES = ("resilient", "non_resilient")
+KINDS: tuple[KindName, ...] = ("unique", "shared", "failover", "key_shared")
+MODES: tuple[ModeName, ...] = ("resilient", "non_resilient")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class SubscriptionPlan:
     name: str
     topic: str
     node: str
-    kind: SubscriptionKind
-    mode: SubscriptionMode
+    kind: KindName
+    mode: ModeName
     consumers: int
     policy: Policy
     think_s: float

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 import headpond
-from headpond.client.options import SubscriptionKind, SubscriptionMode
+from headpond.client.options import KindName, ModeName
 from headpond.model.policy import Policy
 from headpond.sim.loop import SimLoop
 from headpond.sim.network import Network
@@ -23,7 +23,7 @@ KEYS = 3
 
 
 class SimStage:
-    def __init__(self, kind: SubscriptionKind, mode: SubscriptionMode) -> None:
+    def __init__(self, kind: KindName, mode: ModeName) -> None:
         self.kind, self.mode = kind, mode
         self.policy = Policy()
         self.loop = SimLoop()  # type: ignore[abstract]  # it has what the product uses
@@ -74,9 +74,7 @@ class Reader:
         self.stage.network.reset_some(self.process)
 
 
-def on_stage(
-    scenario: Callable[[SimStage], Awaitable[None]], kind: SubscriptionKind, mode: SubscriptionMode
-) -> None:
+def on_stage(scenario: Callable[[SimStage], Awaitable[None]], kind: KindName, mode: ModeName) -> None:
     async def run() -> None:
         await stage.begin()
         await scenario(stage)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headpond.client.options import KindName, ModeName
 from headpond.model.errors import SubscriptionBusy
 from headpond.model.message import Message
 from headpond.model.policy import Policy
@@ -33,7 +34,9 @@ async def take(reader: Reader, count: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
-def test_a_consumer_that_stepped_back_continues_when_the_other_has_settled_what_it_refused(mode: str) -> None:
+def test_a_consumer_that_stepped_back_continues_when_the_other_has_settled_what_it_refused(
+    mode: ModeName,
+) -> None:
     async def scenario(stage: SimStage) -> None:
         stage.policy = Policy(failover_after=3, backoff=0.01)
         first, second = await stage.open(), await stage.open()
@@ -125,7 +128,9 @@ def test_a_refused_message_that_another_settled_while_the_connection_was_lost_is
 
 
 @pytest.mark.parametrize("kind", ["unique", "failover"])
-def test_a_message_in_hand_does_not_hold_up_those_of_a_node_that_was_put_back_to_an_old_copy(kind: str) -> None:
+def test_a_message_in_hand_does_not_hold_up_those_of_a_node_that_was_put_back_to_an_old_copy(
+    kind: KindName,
+) -> None:
     async def scenario(stage: SimStage) -> None:
         reader = await stage.open()
         await stage.write(1)
@@ -144,7 +149,7 @@ def test_a_message_in_hand_does_not_hold_up_those_of_a_node_that_was_put_back_to
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_a_message_that_another_consumer_settled_is_removed_from_the_queue(kind: str) -> None:
+def test_a_message_that_another_consumer_settled_is_removed_from_the_queue(kind: KindName) -> None:
     async def scenario(stage: SimStage) -> None:
         stage.policy = Policy(deadline=1.0)
         first = await stage.open()
@@ -162,7 +167,7 @@ def test_a_message_that_another_consumer_settled_is_removed_from_the_queue(kind:
 
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
-def test_a_range_that_was_settled_is_not_handed_out(kind: str, mode: str) -> None:
+def test_a_range_that_was_settled_is_not_handed_out(kind: KindName, mode: ModeName) -> None:
     async def scenario(stage: SimStage) -> None:
         reader = await stage.open()
         await stage.write(6)
@@ -180,7 +185,7 @@ def test_a_range_that_was_settled_is_not_handed_out(kind: str, mode: str) -> Non
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("mode", ["resilient", "non_resilient"])
 def test_a_message_whose_deadline_passed_in_a_stalled_client_comes_to_it_again_once(
-    kind: str, mode: str
+    kind: KindName, mode: ModeName
 ) -> None:
     async def scenario(stage: SimStage) -> None:
         stage.policy = Policy(lease=60.0, deadline=1.0)
@@ -208,7 +213,9 @@ async def opened_when_free(stage: SimStage) -> Reader:
 
 
 @each_cell
-def test_a_stalled_consumer_holds_nobody_up_and_breaks_nothing_when_it_wakes(kind: str, mode: str) -> None:
+def test_a_stalled_consumer_holds_nobody_up_and_breaks_nothing_when_it_wakes(
+    kind: KindName, mode: ModeName
+) -> None:
     async def scenario(stage: SimStage) -> None:
         stage.policy = Policy(deadline=0.5, lease=0.5, backoff=0.02, failover_after=1, max_attempts=0)
         count, single = 20, kind in ("unique", "failover")

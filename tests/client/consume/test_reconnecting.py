@@ -9,16 +9,14 @@ from pathlib import Path
 import headpond
 import headpond.sync
 from headpond.client.link.link import Link
-from headpond.client.options import SubscriptionKind, SubscriptionMode
+from headpond.client.options import KindName, ModeName
 from headpond.model.errors import SubscriptionBusy
 from tests.client.consume.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until
 from tests.fire.real_node import RealNode
 
 
-async def opened(
-    client: headpond.Client, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
-) -> headpond.Consumer:
+async def opened(client: headpond.Client, topic: str, kind: KindName, mode: ModeName) -> headpond.Consumer:
     """A consumer; of a unique subscription as soon as the one before it has lost its lease."""
     while True:
         try:
@@ -41,7 +39,7 @@ def hold_up(link: Link) -> asyncio.Event:
 
 @each_cell
 def test_a_message_that_another_consumer_settled_meanwhile_is_not_handed_out(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 3) as (admin, first, second):
@@ -89,7 +87,7 @@ async def lose(client: headpond.Client) -> None:
 
 @each_cell
 def test_a_restored_old_copy_gets_no_settlements_of_messages_that_it_does_not_have(
-    node: RealNode, topic: str, kind: SubscriptionKind, mode: SubscriptionMode, tmp_path: Path
+    node: RealNode, topic: str, kind: KindName, mode: ModeName, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
         async with connected(node.url, 2) as (admin, client):

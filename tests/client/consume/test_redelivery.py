@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headpond
-from headpond.client.options import SubscriptionKind
+from headpond.client.options import KindName
 from tests.client.consume.cells import fill
 from tests.fire.real_node import RealNode
 
@@ -20,7 +20,7 @@ LITTLE = 2000
 @pytest.mark.parametrize("kind", ["unique", "failover", "shared"])
 @pytest.mark.parametrize(("redelivery", "last"), [("after_backlog", True), ("after_backoff", False)])
 def test_the_backlog_comes_first_and_then_the_refused_message(
-    shared_url: str, topic: str, kind: SubscriptionKind, redelivery: str, last: bool
+    shared_url: str, topic: str, kind: KindName, redelivery: str, last: bool
 ) -> None:
     async def scenario() -> list[tuple[int, int]]:
         policy = headpond.Policy(redelivery=redelivery)

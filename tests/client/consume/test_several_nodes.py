@@ -16,7 +16,7 @@ import headpond.sync
 from headpond.client.consume.consumer import Consumer
 from headpond.client.consume.spread import Spread
 from headpond.client.link.dialling import Backoff
-from headpond.client.options import SubscriptionMode
+from headpond.client.options import ModeName
 from headpond.model.errors import BadRequest, IncarnationChanged, NotAcrossNodes, TopicMismatch, TopicNotFound
 from headpond.model.policy import Policy
 from headpond.wire.control.consuming import SubscriptionInfo
@@ -461,7 +461,7 @@ def test_the_blocking_twin_reads_two_nodes_too(pair: Pair, topic: str) -> None:
 
 @pytest.mark.parametrize("mode", ["non_resilient", "resilient"])
 def test_a_consumer_continues_at_the_next_address_and_back_and_repeats_nothing_it_settled(
-    pair: Pair, topic: str, mode: SubscriptionMode
+    pair: Pair, topic: str, mode: ModeName
 ) -> None:
     one, two = pair
 

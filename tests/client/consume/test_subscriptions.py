@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import headpond
-from headpond.client.options import SubscriptionKind, SubscriptionMode
+from headpond.client.options import KindName, ModeName
 from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionMismatch
 from tests.client.consume.cells import (
     QUICK,
@@ -26,7 +26,7 @@ from tests.client.peer import until
 
 @each_cell
 def test_a_consumer_that_settles_as_it_goes_gets_everything_in_order(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -47,7 +47,7 @@ def test_a_consumer_that_settles_as_it_goes_gets_everything_in_order(
 
 @each_cell
 def test_two_consumers_share_as_their_kind_says(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 2) as clients:
@@ -93,9 +93,7 @@ def test_two_consumers_share_as_their_kind_says(
     asyncio.run(scenario())
 
 
-async def opened(
-    client: headpond.Client, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
-) -> headpond.Consumer:
+async def opened(client: headpond.Client, topic: str, kind: KindName, mode: ModeName) -> headpond.Consumer:
     """A consumer of a subscription whose holder may have just died: its lease still holds for a moment."""
     while True:
         try:
@@ -106,7 +104,7 @@ async def opened(
 
 @each_cell
 def test_the_messages_of_a_dead_consumer_come_to_the_next_from_the_first_unsettled_one(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 3) as (admin, first, second):
@@ -137,7 +135,7 @@ def test_the_messages_of_a_dead_consumer_come_to_the_next_from_the_first_unsettl
 
 @each_cell
 def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can_take_it(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         policy = headpond.Policy(deadline=0.3, lease=0.4, failover_after=1)
@@ -175,7 +173,7 @@ def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can_take_
 
 @each_cell
 def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -210,7 +208,7 @@ def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
 
 @each_cell
 def test_messages_settled_out_of_order_do_not_come_again(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with headpond.connect(shared_url) as client:
@@ -233,7 +231,7 @@ def test_messages_settled_out_of_order_do_not_come_again(
 
 @each_cell
 def test_a_lost_connection_neither_loses_nor_repeats_settlements(
-    shared_url: str, topic: str, kind: SubscriptionKind, mode: SubscriptionMode
+    shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
     async def scenario() -> None:
         async with connected(shared_url, 2) as (client, other):
@@ -410,7 +408,7 @@ def test_a_consumer_whose_lease_went_to_another_hands_out_nothing(shared_url: st
             ):
                 held = await stalled.receive(5)
                 assert held is not None
-                stalled.core._heartbeat.stop()  # type: ignore[union-attr]  # it hangs for longer than its lease
+                stalled.core._heartbeat.stop()  # it hangs for longer than its lease
                 first = await other.receive(5)
                 assert first is not None
                 assert (first.entry, first.attempt) == (0, 2), "exactly at the first that was not settled"

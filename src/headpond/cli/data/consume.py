@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headpond.client.connect import Client
     from headpond.client.consume.batch import Batch
     from headpond.client.consume.consumer import Consumer
-    from headpond.client.options import SubscriptionKind, SubscriptionMode
+    from headpond.client.options import KindName, ModeName
 
 CLOSE_SECONDS = 5.0
 """How long an interrupted command waits for an unreachable node."""
@@ -82,8 +82,8 @@ def consume(
             async with client.consumer(
                 topic,
                 subscription=subscription,
-                kind=cast("SubscriptionKind", kind.value),
-                mode=cast("SubscriptionMode", mode.value),
+                kind=cast("KindName", kind.value),
+                mode=cast("ModeName", mode.value),
                 start=place,
                 policy=Policy(redelivery=redelivery),
                 copies=copies or [],

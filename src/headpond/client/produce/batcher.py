@@ -119,7 +119,7 @@ class Batcher:
         bare = key is None and id is None and headers is None
         if not bare:
             if key is not None:
-                key = key.encode() if isinstance(key, str) else _as_bytes(key, "key")
+                key = _as_key(key)
                 shard = self._sharder.of_key(key)
             if headers is not None:
                 headers = _as_headers(headers)
@@ -195,6 +195,15 @@ def _as_bytes(value: object, what: str) -> bytes:
         f"a message's {what} is bytes, not {type(value).__name__}",
         hint="Encode it first: text.encode(), msgspec.json.encode(...), or open the producer with value=TYPE.",
     )
+
+
+def _as_key(key: object) -> bytes:
+    if not isinstance(key, str):
+        return _as_bytes(key, "key")
+    try:
+        return key.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"key {key!r} cannot be written as UTF-8") from None
 
 
 def _as_headers(headers: object) -> dict[str, str]:

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TypeVar, cast
 
 from headpond.broker.settings import HttpLimits
-from headpond.client.options import SubscriptionKind, SubscriptionMode
+from headpond.client.options import KindName, ModeName
 from headpond.client.produce.producer import Producer
 from headpond.model.errors import HeadpondError, LimitReached, SubscriptionNotFound, TopicNotFound
 from headpond.node.http.held import HeldConsumer, parse_start
@@ -207,8 +207,8 @@ class Callers:
             made = caller.client.consumer(
                 topic,
                 subscription,
-                kind=cast(SubscriptionKind, kind),
-                mode=cast(SubscriptionMode, mode),
+                kind=cast(KindName, kind),
+                mode=cast(ModeName, mode),
                 start=parse_start(start),
                 name=f"{CLIENT}:{consumer}" if consumer else CLIENT,
                 credit_bytes=CREDIT_BYTES,
