@@ -327,10 +327,9 @@ def test_a_crash_before_the_copy_forgets_neither_that_a_message_is_dying_nor_why
     why = [(0, "no such customer"), (1, "later")]
     reader.settle(nacked=[(0, 0.0), (1, 3600.0)], dead=[0], reasons=why)
     if compacted:
-        changes = list(it.core.stores.subscriptions.snapshot())
-        for change in changes:
-            it.core.stores.settlements.stage(change)
+        it.core.stores.settlements.compact()
         it.work_all()
+    assert shown(it).dead == 0, "it is dying"
     disk.crash(keep="none")
     again = CoreShell(disk, seed=2, settings=PLAIN)
     Trier(again, Policy())
