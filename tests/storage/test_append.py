@@ -92,6 +92,37 @@ def test_a_status_that_could_not_be_written_is_written_by_the_next_write_or_the_
     assert bodies(disk, FIRST) == [b"one", b"two", *([] if last else [b"three"])]
 
 
+@pytest.mark.parametrize("fault", ["none", "status", "closed", "power"])
+def test_a_write_may_be_committed_before_its_status_which_the_next_write_repeats(
+    fault: str,
+) -> None:
+    disk, log = MemoryDisk(), appender()
+    write(log, disk, b"one", FIRST)
+    stage(log, b"two")
+    batch = log.take()
+    assert batch is not None
+    batch.append(disk)
+    log.committed(batch)
+    assert not log.proven and log.durable_end == batch.end
+    if fault == "power":
+        disk.crash()
+        with open_salvaged(disk, FIRST, writable=True) as file:
+            recovery = Recovery(file, shard=SHARD)
+            found = [item.frame.body for item in recovery.items() if isinstance(item, Found)]
+        assert found[0] == b"one" and b"two" in found
+        return
+    if fault == "status":
+        disk.fail_next("write", errno.EIO)
+    elif fault == "closed":
+        log.release()
+    log.prove(batch)
+    assert log.proven is (fault == "none")
+    assert log.durable_end == batch.end + (STATUS_BYTES if log.proven else 0)
+    write(log, disk, b"three")
+    log.finish(disk)
+    assert bodies(disk, FIRST) == [b"one", b"two", b"three"]
+
+
 def test_a_write_repeats_the_status_before_it_which_a_failed_sync_of_others_may_have_dropped() -> None:
     disk, log = MemoryDisk(), appender()
     write(log, disk, b"one", FIRST)

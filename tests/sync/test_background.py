@@ -53,6 +53,14 @@ def test_the_thread_continues_when_nobody_calls(background: Background, *, hurry
     assert background.run(runner()) != threading.get_ident(), "the thread runs it"
 
 
+def test_a_caller_that_acts_in_place_of_the_loop_lets_it_run_now_and_then(background: Background) -> None:
+    lend(background)
+    until = time.monotonic() + 100 * LEND_S
+    while background.begin():
+        background.end()
+        assert time.monotonic() < until
+
+
 def test_several_threads_share_the_loop(background: Background) -> None:
     def calls(number: int) -> list[int]:
         async def echo(at: int) -> int:

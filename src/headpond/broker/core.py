@@ -36,7 +36,7 @@ from headpond.broker.sessions import Sessions
 from headpond.broker.settings import Settings
 from headpond.broker.staging.requests import WriterRequests
 from headpond.broker.staging.staging import Staging
-from headpond.broker.stores import Stores
+from headpond.broker.stores import Readable, Stores
 from headpond.broker.subscriptions.consume import Consuming
 from headpond.broker.subscriptions.requests import SubscriptionRequests
 from headpond.model.errors import HeadpondError
@@ -168,14 +168,20 @@ class NodeCore:
         }
 
     def effects(self) -> list[Effect]:
-        """Takes the effects that the shell carries out now, in order."""
+        """Takes the effects that the shell carries out now, in order; it asks until there are none.
+
+        Producers are answered before consumers are served, and both before the next writes begin.
+        """
         context, stores = self.context, self.stores
         if self._producing.answers:
             self._producing.flush()
-        context.effects += map(Commit, stores.due())
-        if stores.deleted:
-            for topic in stores.at_rest():
-                context.effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
+        if not context.effects:
+            if stores.readable:
+                self._serve(stores.take_readable())
+            context.effects += map(Commit, stores.due())
+            if stores.deleted:
+                for topic in stores.at_rest():
+                    context.effects.append(RemoveTree(topic.folder, tuple(shard.log for shard in topic.shards)))
         effects, context.effects = context.effects, []
         return effects
 
@@ -290,22 +296,19 @@ class NodeCore:
             self.context.counters["writes_failed"] += 1
         if error is not None or self.watermark.failed_us is not None or isinstance(write, RoundWrite):
             self._note_room(write, error)
-        try:
-            self.stores.wrote(lane, write, error)
-        finally:
-            if self._producing.answers:
-                self._producing.flush()  # producers are answered before consumers are served
-            readable = self.stores.readable()
-            counters = self.context.counters
-            for topic, shard, records in readable:
-                if records:
-                    counters["segments_stored"] += len(records)
-                    counters["messages_stored"] += records[-1].header.end_entry - records[0].header.first_entry
-                    self.consuming.on_durable(topic, shard, records)
-            if readable:
-                changed = [topic.name for topic, _, _ in readable]
-                self.peering.source.touched(changed)
-                self.fetching.wake(changed)
+        self.stores.wrote(lane, write, error)
+
+    def _serve(self, readable: list[Readable]) -> None:
+        """Records became readable: consumers, followers and clients that wait for them get them."""
+        counters = self.context.counters
+        for topic, shard, records in readable:
+            if records:
+                counters["segments_stored"] += len(records)
+                counters["messages_stored"] += records[-1].header.end_entry - records[0].header.first_entry
+                self.consuming.on_durable(topic, shard, records)
+        changed = [topic.name for topic, _, _ in readable]
+        self.peering.source.touched(changed)
+        self.fetching.wake(changed)
 
     def _note_room(self, write: Write, error: OSError | None) -> None:
         """A write shows whether the disk has room."""

@@ -75,7 +75,8 @@ class Stores:
         self._dirty: dict[CommitLane, None] = {}
         """Lanes with something to write, in the order they got it."""
         self._tables: dict[CommitLane, JournalTable] = {}
-        self._readable: list[Readable] = []
+        self.readable: list[Readable] = []
+        """What became readable and was not taken yet."""
         self._log_options = LogOptions(
             rotate_bytes=settings.log.rotate_bytes,
             preallocate_bytes=settings.log.preallocate_bytes,
@@ -311,9 +312,9 @@ class Stores:
         if not lane.shares and (table := self._tables.get(lane)) is not None:  # logs share, journals do not
             table.compact_if_long()  # only now: the waiters have applied the changes
 
-    def readable(self) -> list[Readable]:
+    def take_readable(self) -> list[Readable]:
         """What became readable since the last call."""
-        readable, self._readable = self._readable, []
+        readable, self.readable = self.readable, []
         return readable
 
     def _log_wrote(self, topic: Topic, number: int, write: Any, error: OSError | None) -> bool:
@@ -322,7 +323,7 @@ class Stores:
             shard.log.failed(write)
             shard.admission.forget()
             return True
-        self._readable.append((topic, number, shard.log.committed(write)))
+        self.readable.append((topic, number, shard.log.committed(write)))
         self._open_logs.wrote(shard.log)
         return False
 

@@ -29,8 +29,9 @@ from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, Time
 from headpond.node.links.links import Peers
 from headpond.node.memory_transport import MemoryTransport, connect_in_memory
 from headpond.storage.append import Batch
-from headpond.storage.commit_lane import Committer, Write
-from headpond.storage.disk import MeasuredDisk, is_disk_full
+from headpond.storage.commit_lane import CommitLane, Committer, Write
+from headpond.storage.disk import Disk, MeasuredDisk, is_disk_full
+from headpond.storage.log.batch import LogBatch
 from headpond.storage.log.read import ReadResult
 from headpond.storage.log.shard_log import ShardLog
 from headpond.wire.control.codec import encode_control
@@ -179,8 +180,10 @@ class Server:
         self._writing = 0
         self._write_s = HERE_S_MAX
         """How long a write took, on average."""
-        self._here: tuple[Committer, Batch] | None = None
+        self._here: tuple[CommitLane, Batch] | None = None
         """The write that runs on the loop."""
+        self._unproven: tuple[CommitLane, Batch] | None = None
+        """The write that ran on the loop and gets its STATUS when its effects are carried out."""
         self._draining = False
         self._partial_bytes = 0
         self._quiet = asyncio.Event()
@@ -385,17 +388,21 @@ class Server:
         """Carries out the effects of the core."""
         if self._closed or not self._certain():  # a thread closes the files
             return
-        effects = self.core.effects()
-        while effects:
+        while effects := self.core.effects():
             for effect in effects:
                 self._do(effect)
-            effects = [] if self._here is None else self._write_here(*self._here)
+            if self._here is not None:
+                self._write_here(*self._here)
+        if self._unproven is not None:
+            self._prove(*self._unproven)
         self._set_timer()
 
     def _do(self, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._send(effect)
         elif isinstance(effect, Commit):
+            if self._unproven is not None:
+                self._prove(*self._unproven)
             write = effect.lane.take()
             self._writing += 1
             self._quiet.clear()
@@ -403,6 +410,7 @@ class Server:
                 # It writes to memory; nothing waits for a sync.
                 self._run_write(effect.lane, write, time.monotonic())
             elif isinstance(write, Batch) and self._may_write_here(write):
+                assert isinstance(effect.lane, CommitLane), "no other committer writes one batch"
                 self._here = effect.lane, write
             else:
                 self._writers.submit(self._run_write, effect.lane, write, time.monotonic())
@@ -458,26 +466,34 @@ class Server:
         short = write.bytes <= HERE_BYTES_MAX and not (write.creates or write.reserve_to or write.removals)
         return alone and short and self._write_s < HERE_S_MAX
 
-    def _write_here(self, lane: Committer, write: Batch) -> list[Effect]:
-        """Runs a write on the loop; returns the effects of its end."""
+    def _write_here(self, lane: CommitLane, write: Batch) -> None:
+        """Runs a write on the loop. Its STATUS comes when the producer has its answer: no promise needs it."""
         self._here = None
         self.core.context.counters["writes_on_loop"] += 1
         began_s = time.monotonic()
-        self._wrote(lane, write, began_s, self._try_write(lane, write))
-        return self.core.effects()
+        error = self._try(lane, write.append)
+        if error is None and isinstance(write, LogBatch):
+            self._unproven = lane, write
+        elif error is None:
+            write.prove()
+        self._wrote(lane, write, began_s, error)
+
+    def _prove(self, lane: CommitLane, write: Batch) -> None:
+        self._unproven = None
+        lane.prove(write)
 
     def _run_write(self, lane: Committer, write: Write, began_s: float) -> None:
         """In a worker thread; ``began_s``: when it was given to it."""
-        error = self._try_write(lane, write)
+        error = self._try(lane, write.run)
         if error is None:
             self._disk.when_durable(partial(self._report_write, lane, write, began_s))
         else:
             self._report_write(lane, write, began_s, error)
 
-    def _try_write(self, lane: Committer, write: Write) -> OSError | None:
+    def _try(self, lane: Committer, run: Callable[[Disk], None]) -> OSError | None:
         error: OSError | None = None
         try:
-            write.run(self._disk)
+            run(self._disk)
         except OSError as failure:
             error = failure
         except Exception as failure:  # an internal fault must not pass for a write that succeeded

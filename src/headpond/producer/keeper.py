@@ -278,6 +278,12 @@ class Keeper:
                 manager.outlets[destination].answer(ack, now)
 
     @property
+    def rests(self) -> bool:
+        """Whether there is certainly nothing to ``take`` and no job."""
+        busy = self.draining or self._renews or self.left.managers or self.left.paths
+        return not busy and self.current.rests
+
+    @property
     def wake_at(self) -> float:
         """When ``wake`` is due; infinite while nothing waits for time to pass."""
         soonest = min(self.current.wake_at, self.left.again_at)

@@ -264,10 +264,23 @@ class Manager:
 
     # --- the disk -----------------------------------------------------------------------------------
 
+    @property
+    def rests(self) -> bool:
+        """Whether there is certainly nothing to send to any destination, and no job."""
+        if self.closing or self.jobs or not self._refill_rests:
+            return False
+        for outlet in self.outlets:
+            if outlet.ready or (self.predecessor is not None and outlet.waits_for_predecessor):
+                return False
+        return True
+
+    @property
+    def _refill_rests(self) -> bool:
+        return not (self.spills.ranges or self.exchange.to_write or self.spills.error is not None)
+
     def take_jobs(self) -> list[Job]:
         """Hands out the work for the disk, in order."""
-        spills = self.spills
-        at_rest = not spills.ranges and not self.exchange.to_write and spills.error is None
+        spills, at_rest = self.spills, self._refill_rests
         if self.store is not None and not spills.finishing and (self.closing or not at_rest):
             spill = spills.spill(self._make_snapshot)
             self.jobs += [spill] if spill is not None else []

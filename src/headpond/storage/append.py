@@ -9,7 +9,7 @@ The order of steps in ``Batch.run`` makes a write safe:
 
 - into an existing file: reserve room, one gathering write, one sync, then a STATUS behind it that says so. The
   STATUS itself is not synced; the next write repeats it, because the failed sync of a checkpoint may have
-  dropped it, and its sync covers it.
+  dropped it, and its sync covers it. So a write may be reported first, and proven right after that.
 - into a new file: the same under a name that recovery ignores (``.new``), then rename, then the sync of the
   folder. A file that recovery finds has a whole head.
 - files that the batch replaces are removed last, when it is durable.
@@ -92,28 +92,41 @@ class Batch:
         self.bytes += len(frame)
 
     def run(self, disk: Disk) -> None:
-        """Writes and syncs; after an ``OSError`` nothing of it counts."""
+        """Writes and syncs, with its STATUS; after an ``OSError`` nothing of it counts."""
         if self.creates:
             self._create(disk)
+        elif disk.ordered:  # the STATUS is durable after the frames, or not at all
+            self._open(disk)
+            self.put(self.whole(), disk)
+            return
         else:
-            file = self.file
-            if file is None:
-                file = self.file = disk.open(self.path, writable=True)
-            if disk.ordered:  # the STATUS is durable after the frames, or not at all
-                self.put(self.whole(), disk)
-                return
-            try:
-                self._write(file, [self.before, *self.parts])
-            except OSError as error:
-                if is_disk_full(error):  # give the room back
-                    with suppress(OSError):
-                        file.truncate(self.offset)
-                raise
-            with suppress(OSError):  # the frames before it are durable all the same
-                file.write_at(self.end, [self.status])
-                self.proven = self.sync
+            self.append(disk)
+            self.prove()
         if self.removals:
             self._remove(disk)
+
+    def append(self, disk: Disk) -> None:
+        """Writes and syncs the frames alone, into a file that exists; ``prove`` follows."""
+        file = self._open(disk)
+        try:
+            self._write(file, [self.before, *self.parts])
+        except OSError as error:
+            if is_disk_full(error):  # give the room back
+                with suppress(OSError):
+                    file.truncate(self.offset)
+            raise
+
+    def prove(self) -> None:
+        """Writes the STATUS behind the frames, which are durable whether this succeeds or not."""
+        assert self.file is not None
+        with suppress(OSError):
+            self.file.write_at(self.end, [self.status])
+            self.proven = self.sync
+
+    def _open(self, disk: Disk) -> DiskFile:
+        if self.file is None:
+            self.file = disk.open(self.path, writable=True)
+        return self.file
 
     def _create(self, disk: Disk) -> None:
         folder, path = self.path.rpartition("/")[0], self.path + NEW_SUFFIX
@@ -159,10 +172,9 @@ class Batch:
 
     def reserve(self, disk: Disk) -> None:
         """Reserves room, so that no later step fails for lack of it."""
-        if self.file is None:
-            self.file = disk.open(self.path, writable=True)
+        file = self._open(disk)
         if self.reserve_to:
-            self.file.preallocate(self.reserve_to)
+            file.preallocate(self.reserve_to)
 
     @property
     def status(self) -> bytes:
@@ -281,6 +293,16 @@ class Appender(Generic[AnyBatch]):
             self._reserved_bytes = batch.reserve_to
         self._status = batch.status
         self._durable_entry = batch.end_entry
+        self._note_proof(batch)
+
+    def prove(self, batch: AnyBatch) -> None:
+        """Writes the STATUS of the last write, which was committed without one. No write is under way."""
+        assert self.under_way is None
+        if batch.file is self.file is not None:  # the file may be closed by now: then the next write proves it
+            batch.prove()
+            self._note_proof(batch)
+
+    def _note_proof(self, batch: AnyBatch) -> None:
         self.durable_end = batch.end + STATUS_BYTES if batch.proven else batch.end
         self.proven = batch.proven
 

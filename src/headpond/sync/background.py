@@ -33,6 +33,10 @@ class Background:
     A call that hands its work to another thread costs two changes of threads, each tens of microseconds. So
     when calls follow each other closely the thread *rests*, and the caller runs the loop until its own work is
     done. The thread continues when no caller has run the loop for ``LEND_S``, or when somebody cannot wait.
+
+    In the main thread uvloop prepares for signals each time that the loop begins to run, which takes tens of
+    microseconds. So a caller that only waits for an answer may act in place of the loop, and take the bytes of
+    the answer from the socket (``begin``, ``end``), if the loop has run within ``LEND_S``.
     """
 
     def __init__(self) -> None:
@@ -47,6 +51,8 @@ class Background:
         """Threads that wait for another one to run the loop."""
         self._used_s = 0.0
         """When the last call ended."""
+        self._looped_s = 0.0
+        """When the loop ran last, except in the thread."""
         self._thread = threading.Thread(target=self._run, name="headpond", daemon=True)
         self._thread.start()
 
@@ -133,10 +139,26 @@ class Background:
             done = True
             return result
         finally:
-            self._used_s = monotonic()
+            self._used_s = self._looped_s = monotonic()
             self._turn.release()
             if self._callers or not done or self._used_s - began_s > LEND_S:
                 self._wanted.set()
+
+    def begin(self) -> bool:
+        """Whether the calling thread may act in place of the loop now; ``end`` follows."""
+        if monotonic() - self._looped_s > LEND_S or asyncio._get_running_loop() is not None:
+            return False
+        if not self._turn.acquire(blocking=False):
+            return False
+        asyncio._set_running_loop(self.loop)
+        return True
+
+    def end(self) -> None:
+        asyncio._set_running_loop(None)
+        self._used_s = monotonic()
+        self._turn.release()
+        if self._callers:
+            self._wanted.set()
 
     def soon(self, act: Callable[[], object], *, hurry: bool = True) -> None:
         """Calls ``act`` on the loop; does nothing once the loop has ended. Without ``hurry``, in ``LEND_S``."""

@@ -16,7 +16,7 @@ from headpond.client.produce.promise import Promise as AsyncPromise
 from headpond.model.errors import BufferFull, HeadpondError, TimedOut
 from headpond.model.receipt import Receipt
 from headpond.producer.encoder import Sharder
-from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
+from headpond.sync.background import LEND_S, Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.wire.expiry import with_ttl
 
 
@@ -85,6 +85,10 @@ class LockedBatcher(Batcher):
         with self._lock:
             self._ended = error
             super().seal_all()
+
+
+async def _wait(promise: AsyncPromise) -> Receipt:
+    return await promise
 
 
 class Producer(ScopeTwin[AsyncProducer[Any]], Generic[SentT]):
@@ -164,10 +168,39 @@ class Producer(ScopeTwin[AsyncProducer[Any]], Generic[SentT]):
         ttl: float | None = None,
     ) -> Receipt:
         """Sends a message; returns its receipt once it is stored or spilled, or raises the refusal."""
-        if not self._background.shared:
-            return self._background.run(self._twin.send(value, key=key, id=id, headers=headers, ttl=ttl))
+        background, twin = self._background, self._twin
+        if not background.shared:
+            if twin.is_lone and background.begin():
+                try:
+                    promise = self._send_lone(value, key, id, headers, ttl)
+                finally:
+                    background.end()
+                if promise is not None:
+                    return promise.result() if promise.done() else background.run(_wait(promise))
+            return background.run(twin.send(value, key=key, id=id, headers=headers, ttl=ttl))
         # Rows of several threads share segments.
         return self.post_when_room(value, key=key, id=id, headers=headers, ttl=ttl).result()
+
+    def _send_lone(
+        self,
+        value: Any,
+        key: bytes | str | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        ttl: float | None,
+    ) -> Promise | None:
+        """Sends a message in place of the loop and waits a short time; None if something has to come first."""
+        twin = self._twin
+        connection = twin.connection
+        if connection is None or not (twin.is_lone and twin.has_room):
+            return None
+        promise = twin.batcher.add(value, key, id, headers if ttl is None else with_ttl(headers, ttl))
+        twin.tick()
+        until = time.monotonic() + LEND_S
+        while not promise.done() and (left_s := until - time.monotonic()) > 0 and connection.receive(left_s):
+            pass
+        assert isinstance(promise, Promise)
+        return promise
 
     send_batch = blocking(AsyncProducer.send_batch)
     flush = blocking(AsyncProducer.flush)
@@ -194,3 +227,14 @@ class EncodingProducer(Producer[SentT]):
         """Takes a message and returns at once; ``promise.result()`` waits for its receipt."""
         data: Any = None if value is None else self._codec.to_bytes(value)
         return super().post(data, key=key, id=id, headers=headers, ttl=ttl)
+
+    def _send_lone(
+        self,
+        value: Any,
+        key: bytes | str | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        ttl: float | None,
+    ) -> Promise | None:
+        data = None if value is None else self._codec.to_bytes(value)
+        return super()._send_lone(data, key, id, headers, ttl)

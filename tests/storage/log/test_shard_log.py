@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headpond.storage.disk import Disk
+from headpond.storage.append import STATUS_BYTES
+from headpond.storage.disk import Disk, read_whole
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.marks import DAY_US, RECENT_MAX, Stored
 from headpond.storage.log.segments import SCANNED_MAX
@@ -85,6 +86,22 @@ def test_a_log_accepts_appends_while_a_write_is_under_way(disk: Disk) -> None:
     assert writer.log.entry_durable == before + 1
     writer.commit(disk)
     assert read_all(writer.log) == (readable(writer.durable), [])
+
+
+def test_a_file_keeps_a_status_that_was_written_after_its_last_write_was_committed(disk: Disk) -> None:
+    writer = write_rows(disk, 1)
+    log = writer.log
+    writer.append(count=1)
+    write = log.take()
+    assert write is not None and not write.creates
+    write.append(disk)
+    log.committed(write)
+    log.appender.prove(write)
+    assert log.rotate()
+    commit(log, disk)
+    first, *_ = log.stored_files()
+    assert first.bytes == write.end + STATUS_BYTES
+    assert read_whole(disk, write.path).endswith(write.status)
 
 
 def test_one_write_is_under_way_at_a_time(disk: Disk) -> None:

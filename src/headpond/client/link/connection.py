@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from headpond.wire.control.codec import encode_control
 from headpond.wire.control.greeting import Ping, Pong, Welcome
 
 WRITE_BUFFER_BYTES = 1024 * 1024
+READ_BYTES = 64 * 1024
 GOODBYE_S = 0.5
 PROGRESS_BYTES = 64 * 1024
 """An incomplete frame that grows by so much counts as a sign of life. A few bytes do not: they may be the
@@ -60,6 +62,9 @@ class Connection(asyncio.Protocol):
         self._pinged_at = 0.0
         self._pings = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._handle: int | None = None
+        """Of the socket, for ``receive``."""
+        self._poll = select.poll()
 
     # --- for the link -------------------------------------------------------------------------------
 
@@ -99,6 +104,27 @@ class Connection(asyncio.Protocol):
             transport is not None and self.ended is None and not transport.is_closing()
         ):  # asyncio warns of a lost one
             transport.writelines(parts)
+
+    def receive(self, timeout_s: float) -> bool:
+        """Waits for bytes and takes them, in place of the loop, which must not run meanwhile.
+
+        False if none came in time, or only the loop can take them: TLS, the end of the connection.
+        """
+        if self._transport is None or self.ended is not None or self.address.tls:
+            return False
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = self._transport.get_extra_info("socket").fileno()
+            self._poll.register(handle, select.POLLIN)
+        if [(handle, select.POLLIN)] != self._poll.poll(timeout_s * 1000):
+            return False
+        try:
+            data = os.read(handle, READ_BYTES)
+        except OSError:  # the loop finds the end of the connection
+            return False
+        if data:
+            self.data_received(data)
+        return bool(data)
 
     def watch(self, ping_after_s: float, dead_after_s: float) -> None:
         """Pings an idle node from now on, and ends the connection when nothing comes back."""

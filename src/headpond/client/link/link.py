@@ -147,6 +147,11 @@ class Link:
         return self._connection is not None
 
     @property
+    def connection(self) -> Connection | None:
+        """None while the link is down."""
+        return self._connection
+
+    @property
     def writable(self) -> bool:
         return self._connection is not None and self._connection.writable
 

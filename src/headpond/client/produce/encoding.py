@@ -26,15 +26,13 @@ class EncodingProducer(Producer[SentT]):
         super().__init__(links, topic, name, options, make_batcher)
         self.codec = codec
 
-    def post(
+    def _take(
         self,
         value: SentT | None,
-        *,
-        key: bytes | str | None = None,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        ttl: float | None = None,
+        key: bytes | str | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        ttl: float | None,
     ) -> Promise:
-        """Takes a message and returns at once; ``await`` the promise for its receipt. None deletes a key."""
         data: Any = None if value is None else self.codec.to_bytes(value)
-        return super().post(data, key=key, id=id, headers=headers, ttl=ttl)
+        return super()._take(data, key, id, headers, ttl)

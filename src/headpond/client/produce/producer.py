@@ -1,8 +1,8 @@
 """The producer: messages in, receipts out.
 
 Rows gather in the batcher. While the window has room, a segment is cut at the end of the loop's iteration, so
-that concurrent sends share segments; when it is full, segments grow. The run takes them to every destination,
-and to the refill where a destination does not take them.
+that concurrent sends share segments; when it is full, segments grow. A ``send`` that is alone does not wait for
+others. The run takes segments to every destination, and to the refill where a destination does not take them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Generic, Self
 
+from headpond.client.link.connection import Connection
 from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
 from headpond.client.produce.batcher import Batcher, SentT
@@ -139,6 +140,8 @@ class Producer(AsyncScope, Generic[SentT]):
         self._outstanding = Outstanding()
         self._room = RoomQueue()
         self._scheduled = False
+        self._rows_last = 0
+        """The rows of the last segment."""
         self._overdue = False
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -234,6 +237,19 @@ class Producer(AsyncScope, Generic[SentT]):
         Raises ``BufferFull`` when ``memory_max`` is reached; ``post_when_room`` waits instead.
         ``ttl`` is for how many seconds after it was stored the message is worth delivering.
         """
+        promise = self._take(value, key, id, headers, ttl)
+        if not self._scheduled:
+            self._schedule()
+        return promise
+
+    def _take(
+        self,
+        value: SentT | None,
+        key: bytes | str | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        ttl: float | None,
+    ) -> Promise:
         if self.stopped is not None:
             raise self.stopped.again()
         batcher = self.batcher
@@ -244,14 +260,15 @@ class Producer(AsyncScope, Generic[SentT]):
         promise = batcher.add(value, key, id, headers)
         if batcher.sealed:
             self.ship_sealed()
-        elif not self._scheduled:
-            self._scheduled = True
-            loop = asyncio.get_running_loop()
-            if self.linger_s > 0:
-                loop.call_later(self.linger_s, self.tick)
-            else:
-                loop.call_soon(self.tick)
         return promise
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        loop = asyncio.get_running_loop()
+        if self.linger_s > 0:
+            loop.call_later(self.linger_s, self.tick)
+        else:
+            loop.call_soon(self.tick)
 
     async def post_when_room(
         self,
@@ -279,8 +296,22 @@ class Producer(AsyncScope, Generic[SentT]):
         ttl: float | None = None,
     ) -> Receipt:
         """Sends a message; returns its receipt once every destination stored or spilled it, or raises."""
-        await self.wait_room()
-        return await self.post(value, key=key, id=id, headers=headers, ttl=ttl)
+        if not self.has_room:
+            await self.wait_room()
+        self._links[0].check_loop()
+        lone = self.is_lone
+        promise = self._take(value, key, id, headers, ttl)
+        if lone:
+            self.tick()
+        elif not self._scheduled:
+            self._schedule()
+        return await promise
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether a message sent now would share its segment with no other: they come one at a time."""
+        alone = not (self._outstanding or self._scheduled or self.linger_s)
+        return alone and self._rows_last == 1
 
     async def send_batch(self, table: pa.Table | pa.RecordBatch) -> BatchReceipt:
         """Sends a table with the columns value and, if wanted, key, id, headers, sent_at.
@@ -341,6 +372,12 @@ class Producer(AsyncScope, Generic[SentT]):
         )
 
     @property
+    def connection(self) -> Connection | None:
+        """The connection on which all answers come; None if there is none, or several."""
+        destinations = self._run.destinations
+        return destinations[0].link.connection if len(destinations) == 1 else None
+
+    @property
     def unreachable(self) -> list[str]:
         """Destinations that cannot be sent to now: away, or refusing."""
         return [each.name for each in self._run.destinations if not each.ready]
@@ -380,6 +417,7 @@ class Producer(AsyncScope, Generic[SentT]):
         sealed = batcher.sealed
         while sealed:
             parcel = sealed.popleft()
+            self._rows_last = parcel.rows
             self._outstanding.add(parcel, len(self._links))
             try:
                 run.keeper.send(parcel, parcel.encode(batcher.typed), time.monotonic())
@@ -425,6 +463,12 @@ class Producer(AsyncScope, Generic[SentT]):
         """Whether memory is full."""
         return self.memory_bytes >= self._memory_max
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a message can be taken now, before those who wait for that."""
+        pressed = self.batcher.bytes - self._outstanding.freed_bytes >= self._memory_max
+        return not (pressed or self._room.waiting or self.stopped is not None)
+
     def check_room(self) -> None:
         """Raises if a message cannot be taken now."""
         if self.stopped is not None:
@@ -441,7 +485,7 @@ class Producer(AsyncScope, Generic[SentT]):
         if self.stopped is not None:
             raise self.stopped.again()
         self._links[0].check_loop()
-        if self._room.waiting or self.batcher.bytes - self._outstanding.freed_bytes >= self._memory_max:
+        if not self.has_room:
             await self._wait_turn()
 
     async def _wait_turn(self) -> None:

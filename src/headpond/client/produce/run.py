@@ -371,7 +371,8 @@ class ProducerRun:
     def on_ack(self, index: int, ack: Ack) -> None:
         self.keeper.answer(index, ack, time.monotonic())
         self._owner.on_answered()
-        self.carry()
+        if self._timer is None or not self.keeper.rests:
+            self.carry()
         self._changed.set()
 
     def relieve(self) -> None:

@@ -485,7 +485,7 @@ class ShardLog:
 
     def _leave_file(self, batch: LogBatch) -> None:
         """A batch begins a new file, and also closes the one before it, unless that has no entries."""
-        view = self._view
+        view = self._with_status()
         if view.files and view.files[-1].first != batch.first:
             index = FileIndex(view.files[-1].first, view.entry_durable, view.end_offset, list(view.points))
             sound = self.appender.sound
@@ -542,6 +542,12 @@ class ShardLog:
         self.entry_durable = view.entry_durable
         self.bytes = self._closed_bytes + (view.end_offset if view.files else 0)
 
+    def _with_status(self) -> View:
+        """The view, up to the end of the STATUS, which may have been written since the view was made."""
+        if self._view.files and self.appender.durable_end:
+            self._show(self._view._replace(end_offset=self.appender.durable_end))
+        return self._view
+
     def close(self) -> SealedFile | None:
         """Writes what is staged, and leaves the last file synced, without reserved room. Does IO.
 
@@ -556,7 +562,7 @@ class ShardLog:
             write.run(self._disk)
             self.committed(write)
         self.appender.finish(self._disk)
-        view = self._view
+        view = self._with_status()
         if not view.files:
             return None
         last = self.place.path(*view.files[-1].id)
