@@ -183,7 +183,13 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def open_core(disk: Disk, settings: Settings, elsewhere: Elsewhere | None = None) -> NodeCore:
+def open_core(
+    disk: Disk,
+    settings: Settings,
+    elsewhere: Elsewhere | None = None,
+    now_us: Callable[[], int] = now_us,
+    clock_us: Callable[[], int] = clock_us,
+) -> NodeCore:
     """Recovers the data folder, and logs what it found. Does IO."""
     identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
     core = NodeCore(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 from headpond.broker.catalog.topics import TOPICS_FOLDER
 from headpond.broker.core import NodeCore
@@ -68,6 +68,12 @@ def now_us() -> int:
 def clock_us() -> int:
     """A clock that is never set back, for waits."""
     return time.monotonic_ns() // 1000
+
+
+class Listening(Protocol):
+    """What accepts connections."""
+
+    def close(self) -> None: ...
 
 
 async def listen(
@@ -192,7 +198,8 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us: int | None = None
         self._loop = asyncio.get_running_loop()
-        self._listener: asyncio.Server | None = None
+        self._clock_us = core.context.clock_us
+        self._listener: Listening | None = None
         self.url = ""
         """Where clients connect, once it listens."""
         self.peers = Peers(core, self.drain)
@@ -200,7 +207,7 @@ class Server:
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def start(self, listening: tuple[asyncio.Server, Address] | None = None) -> str:
+    async def start(self, listening: tuple[Listening, Address] | None = None) -> str:
         """Listens, unless somebody does who calls ``accept``; returns the URL that clients use."""
         if listening is None:
             listening = await listen(self.accept, self._settings.address, self._settings, self._tls)
@@ -295,7 +302,7 @@ class Server:
         limits, session = self._settings.limits, connection.session
         assert session is not None
         full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
-        wait_us = session.resume_us - clock_us() if session.resume_us else 0
+        wait_us = session.resume_us - self._clock_us() if session.resume_us else 0
         if (full or wait_us > 0) and connection.reading and connection.transport is not None:
             connection.reading = False
             session.unread = True
@@ -311,14 +318,14 @@ class Server:
             return
         for connection in list(self._paused):
             assert connection.session is not None and connection.transport is not None
-            if connection.session.resume_us > clock_us():
+            if connection.session.resume_us > self._clock_us():
                 continue
             if connection.session.unacked_bytes <= limits.window_bytes // 2:
                 self._paused.pop(connection, None)
                 connection.reading = True
                 connection.heard_s = connection.frame_s = time.monotonic()
                 connection.session.unread = False
-                connection.session.heard_us = clock_us()
+                connection.session.heard_us = self._clock_us()
                 connection.transport.resume_reading()
 
     async def _tick(self) -> None:
@@ -448,9 +455,12 @@ class Server:
             self._timer.cancel()
             self._timer = None
         if due_us is not None:
-            self._timer = self._loop.call_later(max(0.0, (due_us - clock_us()) / 1e6) + 0.001, self._on_time)
+            self._timer = self._loop.call_later(
+                max(0.0, (due_us - self._clock_us()) / 1e6) + 0.001, self.on_time
+            )
 
-    def _on_time(self) -> None:
+    def on_time(self) -> None:
+        """Lets the core do what is due by its clock."""
         if self._closed:
             return
         self._timer_us = None

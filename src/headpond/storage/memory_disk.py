@@ -14,7 +14,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -137,7 +137,7 @@ class MemoryDisk:
         self._power_left: int | None = None
         self._lock = threading.RLock()
 
-    # --- the Disk protocol --------------------------------------------------------------------------
+    # --- the MeasuredDisk protocol ------------------------------------------------------------------
 
     def create(self, path: str) -> MemoryFile:
         with self._lock:
@@ -214,6 +214,13 @@ class MemoryDisk:
             if self.capacity_bytes is None:
                 return 1 << 40
             return max(0, self.capacity_bytes - self.used_bytes())
+
+    def measure(self, after_s: float = 0.0) -> None:
+        """Its free room needs no measuring."""
+
+    def when_durable(self, then: Callable[[OSError | None], None]) -> None:
+        """A sync returns when it is done."""
+        then(None)
 
     # --- faults on request --------------------------------------------------------------------------
 

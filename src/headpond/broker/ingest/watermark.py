@@ -46,7 +46,7 @@ class Watermark:
         self._left -= size
         now_us = self._clock_us()
         if self._look_us is None or now_us >= self._look_us or (self._left < 0 and not self.full):
-            self._look(now_us)
+            self.look()
         if not self.full:
             return None
         return DiskFull(f"less than {self._min:,} bytes are free on the node's disk (limits.free_bytes_min)")
@@ -61,19 +61,21 @@ class Watermark:
     def failed(self) -> None:
         """A write did not fit."""
         self.failed_us = self._clock_us()
-        self._look(self.failed_us)
+        self.look()
 
     def fitted(self) -> None:
         """A log took a write."""
         if self.failed_us is not None:
             self.failed_us = None
-            self._look(self._clock_us())
+            self.look()
 
     def _on_time(self) -> None:
         if self._refusing:
-            self._look(self._clock_us())
+            self.look()
 
-    def _look(self, now_us: int) -> None:
+    def look(self) -> None:
+        """Reads the free room."""
+        now_us = self._clock_us()
         try:
             self._free = self._free_bytes()
         except OSError:  # a full disk shows in the write itself

@@ -1,4 +1,4 @@
-"""One TCP connection to a node: bytes in and out of the connection machine."""
+"""One connection to a node, over TCP or as ``dial`` makes it: bytes in and out of the connection machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from headpond.client.link.tls import Certificate, TlsOptions, shown_certificate, tls_failure
@@ -28,6 +28,13 @@ NO_WELCOME_HINTS = {
     True: "The node may ask for a client certificate: HEADPOND_CERT, HEADPOND_KEY or `headpond context add`.",
 }
 """Why a connection may end before the welcome, without and with TLS: the node gives no reason."""
+Dial = Callable[[asyncio.Protocol, Address, ssl.SSLContext | None], Awaitable[None]]
+"""Connects a protocol with the node at an address; ``OSError`` if that fails."""
+
+
+async def dial_tcp(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: protocol, address.host, address.port, ssl=tls)
 
 
 class Connection(asyncio.Protocol):
@@ -42,9 +49,11 @@ class Connection(asyncio.Protocol):
         on_end: Callable[[HeadpondError], None],
         on_writable: Callable[[], None],
         tls: TlsOptions | None = None,
+        dial: Dial = dial_tcp,
     ) -> None:
         self.address = address
         self._tls = tls or TlsOptions()
+        self._dial = dial
         self.writable = False
         self.title: bytes | None = None
         """The last TITLE written, to which SEGMENT frames now belong."""
@@ -72,7 +81,7 @@ class Connection(asyncio.Protocol):
         """Connects and greets; any failure is a ``HeadpondError`` that says why."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._dial()
+                await self._dial(self, self.address, self._tls.context() if self.address.tls else None)
                 return await self._welcome
         except TimeoutError:
             self.abort(TimedOut(f"no answer within {timeout_s:.3g} s"))
@@ -85,12 +94,6 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             self.abort(ConnectionLost("the client gave up connecting"))
             raise
-
-    async def _dial(self) -> None:
-        """Opens the transport."""
-        host, port = self.address.host, self.address.port
-        context = self._tls.context() if self.address.tls else None
-        await self._loop.create_connection(lambda: self, host, port, ssl=context)
 
     @property
     def certificate(self) -> Certificate | None:

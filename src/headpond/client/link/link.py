@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from headpond.client.link.connection import Connection
+from headpond.client.link.connection import Connection, Dial, dial_tcp
 from headpond.client.link.dialling import SEVERAL_DELAY_S_MAX, Backoff, Dialling, none_answered
 from headpond.client.link.tls import Certificate, TlsOptions
 from headpond.model.address import Address, service_url
@@ -54,6 +54,7 @@ class LinkOptions:
     tls: TlsOptions = field(default_factory=TlsOptions)
     redirects: str = "listed"
     """Which successor the link follows when a node stops (dialling.py)."""
+    dial: Dial = dial_tcp
 
 
 class Handler(Protocol):
@@ -248,6 +249,7 @@ class Link:
             on_end=lambda error: self._on_down(connection, error),
             on_writable=self._on_writable,
             tls=self._options.tls,
+            dial=self._options.dial,
         )
         return connection
 

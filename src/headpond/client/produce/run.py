@@ -113,7 +113,7 @@ async def open_run(
         budget = Budget(options.refill_max)
         form = _form(topic, name, remembered)
         build = partial(_build, form, destinations, registration, slot, options, budget, known=info is not None)
-        blocks, keeper = await loop.run_in_executor(None, build)
+        blocks, keeper = build() if slot is None else await loop.run_in_executor(None, build)
         await asyncio.gather(*map(_ask_copy, copies))
     except BaseException:
         if slot is not None:
@@ -177,7 +177,7 @@ def _build(
     *,
     known: bool,
 ) -> tuple[Blocks, Keeper]:
-    """Reads the disk and makes the keeper; runs on a thread, because that takes time."""
+    """Reads the disk and makes the keeper; with a slot it runs on a thread, because that takes time."""
     place, numbers = None, None
     if slot is not None:
         place = RefillFolder(slot.disk, slot.folder, options.refill_durability, tuple(slot.adopted))

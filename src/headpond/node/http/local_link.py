@@ -63,11 +63,12 @@ class LocalConnection(Connection):
             on_event=link._on_event,
             on_end=lambda error: link._on_down(self, error),
             on_writable=link._on_writable,
+            dial=self._attach,
         )
         self._node = node
         self.publications: dict[bytes, Publication] = {}
 
-    async def _dial(self) -> None:
+    async def _attach(self, *_: object) -> None:
         self.session = self._node.attach(self, self._take_ack)
 
     def _take_ack(self, ack: Ack) -> None:

@@ -1,0 +1,31 @@
+"""A client whose connections to the node of the same process are in memory."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from headpond.client.arguments import checked
+from headpond.client.connect import Client, Tokens
+from headpond.client.link.connection import Dial
+from headpond.client.link.dialling import Backoff
+from headpond.client.link.link import LinkOptions
+from headpond.client.options import ProducerKeywords
+from headpond.client.produce.producer import Producer
+
+BACKOFF = Backoff(0.001, 0.02)
+"""A test does not wait long for a client that reconnects."""
+
+
+class MemoryClient(Client):
+    """A ``headpond.Client`` that touches no disk: a producer has no refill unless ``refill`` names a folder."""
+
+    def __init__(
+        self, url: str, dial: Dial, token: Tokens, name: str, *, request_timeout: float, wait: bool
+    ) -> None:
+        options = LinkOptions(request_timeout_s=request_timeout, backoff=BACKOFF, dial=dial)
+        super().__init__(url, token, name, options, wait=wait)
+
+    @checked
+    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
+        options.setdefault("refill", None)
+        return super().producer(topic, name, **options)
