@@ -76,6 +76,17 @@ async def test_an_acknowledged_message_survives_a_kill_and_is_stored_once(
 
 
 @with_node
+async def test_a_kill_loses_what_was_not_synced(node: testing.Node, client: headpond.Client) -> None:
+    await client.admin.create_topic("metrics", settings={"durability": "os"})
+    async with client.producer("metrics") as producer:
+        receipts = [await producer.send(value) for value in (b"with the new file", b"alone")]
+        assert {each.durability for each in receipts} == {"os"}
+        node.kill()
+        await node.restart()
+    assert await values_of(client, "metrics") == [b"with the new file"]
+
+
+@with_node
 async def test_no_client_finds_a_node_that_was_killed(node: testing.Node, client: headpond.Client) -> None:
     node.kill()
     with pytest.raises(Unavailable):
@@ -118,6 +129,19 @@ async def test_the_clock_makes_a_delayed_message_due(node: testing.Node, client:
         node.clock.advance(2 * 3600)
         again = await consumer.receive(timeout=5)
         assert again is not None and again.attempt == 2
+
+
+@with_node
+async def test_waits_that_begin_after_an_advance_take_their_own_time(
+    node: testing.Node, client: headpond.Client
+) -> None:
+    node.clock.advance(3600)
+    await send(client, "orders", b"one")
+    async with client.consumer("orders", "billing") as consumer:
+        for attempt in (1, 2):
+            message = await consumer.receive(timeout=30)
+            assert message is not None and message.attempt == attempt
+            await consumer.nack(message, delay=0.05)
 
 
 @with_node

@@ -21,6 +21,8 @@ class LoopExecutor(Executor):
 
         def run() -> None:
             self._jobs.pop(run).cancel()
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(fn(*args, **kwargs))
             except Exception as error:  # noqa: BLE001  # the waiter gets it
