@@ -149,8 +149,9 @@ async def test_the_clock_makes_retention_due(node: testing.Node, client: headpon
     await client.admin.create_topic("orders", settings={"hard_ttl": "1h"})
     await send(client, "orders", b"old")
     node.clock.advance(2 * 3600)
+    await node.restart()
     await send(client, "orders", b"new")  # in another file
-    node.clock.advance(2)
+    node.clock.advance(3)
     assert await values_of(client, "orders") == [b"new"]
 
 
@@ -185,8 +186,9 @@ async def test_a_slow_disk_delays_acknowledgements_and_nothing_else(
 @with_node
 async def test_a_full_disk_refuses_sends_until_it_has_room(node: testing.Node, client: headpond.Client) -> None:
     async with client.producer("orders") as producer:
+        await producer.send(b"one")  # its file has room for more
         node.full_disk()
-        waiting = producer.post(b"one")
+        waiting = producer.post(b"two")
         await asyncio.sleep(0.05)
         assert not waiting.done()
         node.full_disk(False)
@@ -200,6 +202,20 @@ async def test_tokens_guard_it_like_any_node(node: testing.Node, client: headpon
         await node.connect().open()
     async with node.connect(made.secret) as admin:
         assert admin.connected
+
+
+def test_a_killed_node_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with testing.node() as node, node.connect() as client:
+            await send(client, "orders", b"one")
+            async with client.consumer("orders", "billing") as consumer:
+                assert await consumer.receive(timeout=5) is not None
+                node.kill()
+                await asyncio.sleep(0.05)  # a running node would note that its consumer is gone
+                await node.restart()
+
+    asyncio.run(scenario())
+    assert [each.message for each in caplog.records if each.name == "headpond.node"] == []
 
 
 def test_a_node_that_listens_serves_programs_that_connect_themselves(tmp_path: Path) -> None:
