@@ -21,7 +21,8 @@ def test_a_job_reports_its_result_or_its_error() -> None:
 
 def test_a_shutdown_runs_the_jobs_that_are_left_except_cancelled_ones() -> None:
     async def scenario() -> None:
-        executor, done = LoopExecutor(lambda: 3600.0), []
+        executor = LoopExecutor(lambda: 3600.0)
+        done: list[int] = []
         wanted, unwanted = executor.submit(done.append, 1), executor.submit(done.append, 2)
         unwanted.cancel()
         executor.shutdown()
@@ -32,7 +33,8 @@ def test_a_shutdown_runs_the_jobs_that_are_left_except_cancelled_ones() -> None:
 
 def test_a_kill_drops_the_jobs_that_are_left() -> None:
     async def scenario() -> None:
-        executor, done = LoopExecutor(lambda: 0.0), []
+        executor = LoopExecutor(lambda: 0.0)
+        done: list[int] = []
         executor.submit(done.append, 1)
         executor.shutdown(cancel_futures=True)
         await asyncio.sleep(0)
