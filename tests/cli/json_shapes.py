@@ -629,7 +629,7 @@ PRINTS: dict[str, Any] = {
     "writer list": list[resources.WriterShape],
     "writer delete": resources.WriterDeletedShape,
     "produce": ProducedShape,
-    "consume": Iterator[Row],
+    "consume|peek": Iterator[Row],
     "sub create|show|seek|pause|resume|promote": resources.SubscriptionShape,
     "sub list": list[resources.SubscriptionShape],
     "sub unacked": list[resources.UnackedShape],

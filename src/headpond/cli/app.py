@@ -23,8 +23,9 @@ class Entry(NamedTuple):
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Messages": {
         "node": Entry("operate.node:node", "Run a node."),
-        "produce": Entry("data.produce:produce", "Send each line of stdin as a message."),
+        "produce": Entry("data.produce:produce", "Send a message, or each line of stdin or of a file."),
         "consume": Entry("data.consume:consume", "Print messages, and acknowledge them."),
+        "peek": Entry("data.peek:peek", "Print messages by position, without a subscription."),
         "run": Entry("operate.run:run_app", "Run the handlers of a Python program."),
     },
     "Topics and their users": {

@@ -118,6 +118,11 @@ Copies = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", show_default=False)]
 
+InputFormat = StrEnum("InputFormat", ["lines", "json", "csv"])
+OutputFormat = StrEnum("OutputFormat", ["value", "keyed", "json"])
+FORMAT_HELP = "value: a value per line. keyed: the key, a tab and the value. json: the whole message, as --json."
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help=FORMAT_HELP)]
+
 # --- subscriptions ----------------------------------------------------------------------------------
 
 SubscriptionKind = StrEnum("SubscriptionKind", ["unique", "shared", "failover", "key_shared"])

@@ -18,6 +18,8 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 BLOCK_BYTES = 1024 * 1024
+LINE_BYTES_MAX = 8 * 1024 * 1024 - 8192
+"""A segment holds 8 MiB, the other columns of its row and its framing included."""
 PIPE_BYTES_SURE = select.PIPE_BUF
 """A pipe that reports room takes so many bytes without blocking."""
 

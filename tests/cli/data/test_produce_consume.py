@@ -61,7 +61,7 @@ def test_a_line_too_long_is_rejected_and_the_others_are_stored(cli: Cli, service
 
 
 def test_the_longest_line_that_is_allowed_is_stored(cli: Cli, service: Node, topic: str) -> None:
-    from headpond.cli.data.produce import LINE_BYTES_MAX
+    from headpond.cli.stdio import LINE_BYTES_MAX
 
     line = b"x" * LINE_BYTES_MAX + b"\n"
     assert cli("produce", topic, url=service.url, stdin=line).code == 0

@@ -17,8 +17,10 @@ from headpond.cli.command import Node, command, with_near_names
 from headpond.cli.completion import subscriptions
 from headpond.cli.options import (
     Copies,
+    FormatOption,
     KindOption,
     ModeOption,
+    OutputFormat,
     RedeliveryOption,
     StartOption,
     SubscriptionKind,
@@ -30,10 +32,11 @@ from headpond.cli.options import (
 )
 from headpond.cli.output import note, run
 from headpond.cli.stdio import OutputWriter
-from headpond.model.errors import TopicNotFound
+from headpond.model.errors import HeadpondError, TopicNotFound
+from headpond.model.names import TopicName
 from headpond.model.policy import Policy
 from headpond.shapes.message import batch_rows
-from headpond.wire.typed.values import json_lines, readable
+from headpond.wire.typed.values import json_lines, value_json
 
 if TYPE_CHECKING:
     from headpond.client.connect import Client
@@ -63,6 +66,7 @@ def consume(
     idle: Annotated[
         float | None, option("--idle", "S", "Stop after S seconds without a message.", min=0)
     ] = None,
+    format_: FormatOption = OutputFormat.value,
     copies: Copies = None,
     dedup: Annotated[bool, typer.Option("--dedup/--no-dedup", help=DEDUP_HELP)] = True,
 ) -> None:
@@ -79,6 +83,7 @@ def consume(
     async def main() -> None:
         async with headpond.connect(node.url, token=tokens) as client:
             await _note_if_missing(client, topic)
+            await _note_if_paused(client, topic, subscription)
             async with client.consumer(
                 topic,
                 subscription=subscription,
@@ -90,20 +95,21 @@ def consume(
                 dedup=dedup,
                 close_timeout=CLOSE_SECONDS,
             ) as consumer:
-                await _print_messages(consumer, count, idle, as_json=node.as_json)
+                await _print_messages(consumer, count, idle, OutputFormat.json if node.as_json else format_)
                 await consumer.flush()
                 _note_copies(consumer)
 
     run(main())
 
 
-async def _print_messages(consumer: Consumer, count: int | None, idle: float | None, *, as_json: bool) -> None:
+async def _print_messages(
+    consumer: Consumer, count: int | None, idle: float | None, format_: OutputFormat
+) -> None:
     writer = OutputWriter(sys.stdout.fileno())
     left = count
     async for batch in _until_idle(consumer, idle, wanted=count != 0):
         rows = len(batch) if left is None else min(left, len(batch))
-        lines = json_lines(list(batch_rows(batch, rows))) if as_json else _value_lines(batch, rows)
-        await writer.write(lines)
+        await writer.write(message_lines(batch, rows, format_))
         await consumer.ack(batch, rows=None if rows == len(batch) else list(range(rows)))
         if left is not None:
             left -= rows
@@ -120,6 +126,17 @@ async def _note_if_missing(client: Client, topic: str) -> None:
         near = (await with_near_names(client.admin, error)).hint.partition("?")
         similar = f" {near[0]}?" if near[1] else ""
         note(f"topic {topic} is not there yet: it is created if the node allows it.{similar}")
+
+
+async def _note_if_paused(client: Client, topic: str, subscription: str) -> None:
+    """Without this note, a paused subscription would look like an empty one."""
+    try:
+        info = await client.admin.show_subscription(topic, subscription)
+    except HeadpondError:  # the consumer itself raises what matters
+        return
+    if info.paused:
+        name = f"{TopicName.parse(info.topic).short} {subscription}"
+        note(f"subscription {subscription} is paused: `headpond sub resume {name}` lets messages flow again")
 
 
 def _note_copies(consumer: Consumer) -> None:
@@ -140,13 +157,21 @@ async def _until_idle(consumer: Consumer, idle: float | None, *, wanted: bool) -
             return
 
 
-def _value_lines(batch: Batch, rows: int) -> bytes:
+def message_lines(batch: Batch, rows: int, format_: OutputFormat) -> bytes:
+    """The first messages of a batch, one per line."""
+    if format_ is OutputFormat.json:
+        return json_lines(list(batch_rows(batch, rows)))
+    values = _values(batch, rows)
+    if format_ is OutputFormat.keyed:
+        keys: list[bytes | None] = batch.arrow.column("key")[:rows].to_pylist()
+        values = [b"%b\t%b" % (key or b"", value) for key, value in zip(keys, values, strict=True)]
+    values.append(b"")  # so that the last line ends too
+    return b"\n".join(values)
+
+
+def _values(batch: Batch, rows: int) -> list[bytes]:
     """The values as they are, or as JSON for a typed topic."""
     if batch.typed:
-        lines = [readable(message.value) for message in batch.messages()[:rows]]
-        return json_lines(lines)
+        return [value_json(message.value) for message in batch.messages()[:rows]]
     values: list[bytes | None] = batch.arrow.column("value")[:rows].to_pylist()
-    if None in values:
-        values = [value or b"" for value in values]
-    values.append(b"")  # so that the last line ends too
-    return b"\n".join(values)  # type: ignore[arg-type]  # no None is left
+    return [value or b"" for value in values]
