@@ -601,6 +601,31 @@ class DemoShape(TypedDict):
 # --- commands ---------------------------------------------------------------------------------------
 
 
+class AgentShape(TypedDict):
+    file: str
+    """A refill file that was delivered."""
+    slot: str
+    topic: str
+    bytes: int
+
+
+class BackupShape(TypedDict):
+    backup: str
+    """The folder of the backup."""
+    files: int
+    bytes: int
+    bytes_copied: int
+    """Without the files that the backup before has too."""
+
+
+class RestoredShape(TypedDict):
+    backup: str
+    data: str
+    """The data folder."""
+    files: int
+    bytes: int
+
+
 class DeletedShape(TypedDict):
     deleted: str
 
@@ -641,6 +666,7 @@ PRINTS: dict[str, Any] = {
     "refill list|show": list[RefillShape],
     "refill send": list[RefillSentShape],
     "refill drop": RefillDroppedShape,
+    "agent": Iterator[AgentShape],
     "token bootstrap": FirstTokenShape,
     "token create|show": resources.TokenShape,
     "token list": list[resources.TokenShape],
@@ -661,6 +687,8 @@ PRINTS: dict[str, Any] = {
     "doctor": CheckupShape,
     "ledger": LedgerShape,
     "top": Iterator[TopShape],
+    "backup": BackupShape,
+    "restore": RestoredShape,
     "inspect": InspectedShape,
     "errors": list[ErrorExplained],
     "errors CODE": ErrorExplained,

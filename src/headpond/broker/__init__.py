@@ -13,6 +13,7 @@ In reading order::
     session     One connection as the node knows it: its conversation, its blocks, its consumers
     sessions    All connections: what is sent to them, and how they end
     stores      Everything durable of a node, opened as one consistent whole and committed in lanes
+    backup      The files of one moment, held while a program copies them
     operations  A request, from its check against the token to its answer
     core        Wires the parts, and passes each input to the part that handles it
 """

@@ -17,6 +17,7 @@ from headpond.broker.access.groups import Elsewhere
 from headpond.broker.access.guard import Guard
 from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.requests import TokenRequests
+from headpond.broker.backup import BackupRequests, FolderCut
 from headpond.broker.catalog.compact import Compacting
 from headpond.broker.catalog.place_requests import PlaceRequests
 from headpond.broker.catalog.retain import Retaining
@@ -73,10 +74,12 @@ class NodeCore:
         clock_us: Callable[[], int] | None = None,
         vitals: Callable[[], tuple[int | None, int | None]] = lambda: (None, None),
         elsewhere: Elsewhere | None = None,
+        cut: FolderCut | None = None,
     ) -> None:
         """``now_us`` is the time of day; ``clock_us`` is never set back; ``vitals``: node/process.py.
 
-        ``elsewhere``: in a cluster, the error for a tenant on another group.
+        ``elsewhere``: in a cluster, the error for a tenant on another group. ``cut``: None if the disk has no
+        folder of this machine that could be backed up.
         """
         context = self.context = Context(
             settings,
@@ -124,6 +127,7 @@ class NodeCore:
             vitals=vitals,
             links=peering.infos,
         )
+        backups = self._backups = BackupRequests(context, stores, cut)
         topics.listeners += [consuming, producing, peering, fetching]
         operations = self.operations = Operations(
             context,
@@ -142,6 +146,7 @@ class NodeCore:
                 TokenRequests(context, disk, stores, guard, watermark),
                 LedgerRequests(context, stores, topics, producing),
                 top,
+                backups,
             ),
         )
         self._on_raw: dict[int, Callable[[Session, Frame], None]] = {
@@ -219,6 +224,7 @@ class NodeCore:
             self.consuming.on_disconnect(session)
             self.fetching.on_disconnect(session)
             self.peering.on_disconnect(connection)
+            self._backups.on_disconnect(session)
 
     def received(self, connection: int, data: bytes) -> None:
         """Bytes came on a connection."""

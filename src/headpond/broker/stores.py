@@ -25,7 +25,7 @@ from headpond.broker.ledger.runs import Runs
 from headpond.broker.links.link_table import PeerLinks
 from headpond.broker.staging.stages import Stages
 from headpond.broker.staging.writers import Writers
-from headpond.broker.steps import Errand
+from headpond.broker.steps import Errand, Wait
 from headpond.broker.subscriptions.journal import Subscriptions, release, unjournaled_copies
 from headpond.broker.subscriptions.records import Missed, Tallied
 from headpond.broker.subscriptions.subscription import Subscription
@@ -84,6 +84,8 @@ class Stores:
         )
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self._closed = False
+        self._paused: Wait[None] | None = None
+        """While no write may begin: waits for the end of those under way."""
 
         replayed = replay(disk)
         self.recovered += replayed.lines()
@@ -268,6 +270,8 @@ class Stores:
 
     def due(self) -> list[Committer]:
         """What can be written now."""
+        if self._paused is not None:
+            return []
         if not (self._dirty or self.rounds.has_work or self.long_work.due):
             return []
         now_us = self._context.clock_us()
@@ -276,6 +280,26 @@ class Stores:
             del self._dirty[lane]
         chosen = self.rounds.choose(ready)
         return [*chosen, self.long_work] if self.long_work.due else chosen
+
+    def pause(self) -> Wait[None]:
+        """Lets no write begin until ``resume``; waits until none is under way."""
+        assert self._paused is None
+        self._paused = Wait()
+        self._note_rest()
+        return self._paused
+
+    def resume(self) -> None:
+        self._paused = None
+
+    def _note_rest(self) -> None:
+        if self._paused is not None and not self._paused.over and not self._busy:
+            self._paused.done(None)
+
+    def lengths(self) -> dict[str, int]:
+        """How long the files are that are being written, without reserved room; for a time without writes."""
+        lanes = [shard.lane for topic in self.catalog for shard in topic.shards]
+        appenders = [lane.appender for lane in (*lanes, *self._tables, self.stages.lane)]
+        return {each.path: each.durable_end for each in appenders if each.path}
 
     def _try_again(self) -> None:
         """The time of some lane has come that waits after a failure: ``due`` has it now. Others wait longer."""
@@ -286,6 +310,12 @@ class Stores:
 
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended: calls its waiters."""
+        try:
+            self._wrote(lane, write, error)
+        finally:
+            self._note_rest()
+
+    def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         if lane is self.long_work:
             self.long_work.done(cast(LongJob, write), error)
         elif isinstance(write, Errand):

@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "producer": Entry("resources.producer:producer_app", "Register, list and delete producers of a topic."),
         "writer": Entry("resources.producer:writer_app", "List and delete writers of staged batches."),
         "refill": Entry("data.refill:refill_app", "Messages on this disk that wait for a node."),
+        "agent": Entry("data.agent:agent", "Deliver the messages that wait on this disk, until it is stopped."),
         "tenant": Entry("resources.places:tenant_app", "Create, list, change and delete tenants."),
         "product": Entry("resources.places:product_app", "The same for products (TENANT/PRODUCT)."),
         "component": Entry(
@@ -53,6 +54,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "ledger": Entry("operate.ledger:ledger", "Account for every message of a topic."),
         "doctor": Entry("operate.doctor:doctor", "Check a node: addresses, token, clock, disk."),
         "inspect": Entry("operate.inspect:inspect", "Show the contents of a data file, and verify it."),
+        "backup": Entry("operate.backup:backup", "Copy the data of a running node."),
+        "restore": Entry("operate.backup:restore", "Copy a backup to an empty data folder."),
         "errors": Entry("operate.errors:errors", "Explain an error code, or list all codes."),
     },
     "Spark": {

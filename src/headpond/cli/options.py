@@ -120,7 +120,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 InputFormat = StrEnum("InputFormat", ["lines", "json", "csv"])
 OutputFormat = StrEnum("OutputFormat", ["value", "keyed", "json"])
-FORMAT_HELP = "value: a value per line. keyed: the key, a tab and the value. json: the whole message, as --json."
+FORMAT_HELP = (
+    "value: a value per line. keyed: the key, a tab and the value. json: the whole message, as --json."
+)
 FormatOption = Annotated[OutputFormat, typer.Option("--format", help=FORMAT_HELP)]
 
 # --- subscriptions ----------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
-from headpond.model.errors import BadRequest, HeadpondError
+from headpond.model.errors import BadRequest, BadTopicName, HeadpondError
 from headpond.model.grant import redacted
+from headpond.model.names import TopicName
 from headpond.shapes.convert import error_object
 from headpond.shapes.convert import iso_time as iso_time
 
@@ -188,7 +189,17 @@ class Output:
 def picked(value: Object, names: str) -> list[tuple[str, object]]:
     """Values of an object with their titles: a word is a key, or TITLE=KEY; a ``_`` in a title is a space."""
     words = [word.partition("=") for word in names.split()]
-    return [(title.replace("_", " "), value[key or title]) for title, _, key in words]
+    return [(title.replace("_", " "), _shown(key or title, value[key or title])) for title, _, key in words]
+
+
+def _shown(key: str, value: object) -> object:
+    """A topic as people name it; other values as they are."""
+    if key != "topic" or not isinstance(value, str):
+        return value
+    try:
+        return TopicName.parse(value).short
+    except BadTopicName:  # a damaged file names it
+        return value
 
 
 def print_objects(objects: Sequence[Object], columns: str) -> None:
@@ -232,6 +243,17 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         print(f"{name.ljust(width)}  {_cell(value)}".rstrip())
+
+
+def size(value: float | None) -> str:
+    """A number of bytes in at most nine characters."""
+    if value is None:
+        return "-"
+    for unit, step in (("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40)):
+        if value < step * 1000 or unit == "TiB":
+            scaled = value / step
+            return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 100 else f"{scaled:.1f} {unit}"
+    raise AssertionError("every size has a unit")
 
 
 def _is_number(value: object) -> bool:

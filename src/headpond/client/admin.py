@@ -27,8 +27,9 @@ from headpond.model.names import Place as TreePlace
 from headpond.model.names import TopicName
 from headpond.model.policy import Policy
 from headpond.model.topic_settings import Value
-from headpond.wire.control import access, catalog, consuming, links, producing, staging
+from headpond.wire.control import access, backup, catalog, consuming, links, producing, staging
 from headpond.wire.control.access import AccessInfo, AdminRecord, TokenCreated, TokenInfo
+from headpond.wire.control.backup import BackupBegun
 from headpond.wire.control.catalog import PlaceDeleted, PlaceInfo, TopicCompaction, TopicInfo
 from headpond.wire.control.codec import read_result
 from headpond.wire.control.consuming import SkippedPage, SubscriptionInfo, UnackedEntry, UnackedPage
@@ -44,6 +45,7 @@ from headpond.wire.typed.schema import encode_schema
 from headpond.wire.typed.versions import SchemaVersions
 
 COMPACT_TIMEOUT_S = 600.0
+BACKUP_TIMEOUT_S = 600.0
 
 Start = str | int | datetime
 Place = tuple[int, int]
@@ -562,6 +564,17 @@ class Admin:
     async def show_node(self) -> Mapping[str, Any]:
         """The node's counters, its limits and the findings of recovery."""
         return await self._ask(ShowNode())
+
+    async def begin_backup(self) -> BackupBegun:
+        """Holds the node's files as they are now, in a folder of its machine, until ``end_backup``.
+
+        ``headpond backup`` copies that folder. The connection must stay open until then.
+        """
+        return await self._ask(backup.BeginBackup(), timeout_s=BACKUP_TIMEOUT_S)
+
+    async def end_backup(self) -> None:
+        """Ends the backup that this client began."""
+        await self._ask(backup.EndBackup(), timeout_s=BACKUP_TIMEOUT_S)
 
 
 async def _show_topic(topic: str, link: Link) -> tuple[Link, TopicInfo]:

@@ -6,6 +6,7 @@ In reading order::
 
     process           A node's process: its folder, its signals, and serving until a signal stops it
     data_folder       The data folder: its owner, and the version that wrote it
+    backup            A cut of the data folder: links to all its files at one moment
     bootstrap         The first admin token, written to the data folder of a node that does not run
     server            The node's shell: sockets, worker threads and timers around the core
     member            A node that is a member of a cluster: standby, active, and its end

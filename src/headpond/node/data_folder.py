@@ -15,6 +15,7 @@
     runs/           the number of this run, and whether the last one ended cleanly (a journal)
     commits/        writes of many logs that one sync made durable
     topics/UUID/SHARD/   the logs
+    backup/         links to the files of a backup that is under way (backup.py)
     cluster/        how far the folder of a cluster's member is; a folder that is being copied has no NODE yet
 """
 

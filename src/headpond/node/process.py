@@ -22,6 +22,7 @@ from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
+from headpond.node.backup import LinkedCut
 from headpond.node.data_folder import NodeDisk, check_no_member, lock_folder, open_error, open_identity
 from headpond.node.server import Server, clock_us, now_us
 from headpond.storage.disk import Disk
@@ -191,6 +192,9 @@ def open_core(
     clock_us: Callable[[], int] = clock_us,
 ) -> NodeCore:
     """Recovers the data folder, and logs what it found. Does IO."""
+    cut = LinkedCut(disk.root) if isinstance(disk, NodeDisk) else None
+    if cut is not None:
+        cut.release(disk)  # of a run that was killed
     identity = open_identity(disk, node=uuid.uuid4().hex, now_us=now_us())
     core = NodeCore(
         disk,
@@ -202,6 +206,7 @@ def open_core(
         new_uuid=lambda: uuid.uuid4().bytes,
         vitals=process_vitals,
         elsewhere=elsewhere,
+        cut=cut,
     )
     for line in core.stores.recovered:
         logger.warning("%s", line)

@@ -90,7 +90,7 @@ class TopicListed(TypedDict):
 
 
 class TopicShape(TopicListed, total=False):
-    """These fields are only in ``show``."""
+    """These fields are only in ``show``; ``list`` has entries and bytes too."""
 
     settings: dict[str, SettingShape]
     entries: int
@@ -116,6 +116,8 @@ def topic_object(info: TopicInfo) -> TopicShape:
     found = derive(TopicShape, info, state=bool(info.state), schema=columns)
     if info.settings:
         found["settings"] = settings_object(info.settings)
+    if info.entries is not None and info.bytes is not None:
+        found["entries"], found["bytes"] = info.entries, info.bytes
     if info.shard_list:
         found["entries"] = entries_of(info)
         found["bytes"] = bytes_of(info)

@@ -85,6 +85,8 @@ class Admin(Twin[AsyncAdmin]):
 
     top = blocking(AsyncAdmin.top)
     show_node = blocking(AsyncAdmin.show_node)
+    begin_backup = blocking(AsyncAdmin.begin_backup)
+    end_backup = blocking(AsyncAdmin.end_backup)
 
     def create_subscription(self, topic: str, subscription: str, **options: Any) -> SubscriptionInfo:
         """Creates a subscription without a consumer; kind, mode, start, policy, exist_ok, positions."""

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from headpond.cli.operate.top import count, duration, screen, size
+from headpond.cli.operate.top import count, duration, screen
+from headpond.cli.output import size
 from headpond.shapes.top import sample
 from headpond.wire.control.status import TopInfo, TopLink, TopNode, TopSubscription, TopTopic
 

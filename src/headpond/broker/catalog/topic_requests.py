@@ -126,7 +126,7 @@ class TopicRequests:
             return page_of(
                 session, ask, ask.page, named, lambda topic, _: topic.info(with_shards=True, with_schemas=False)
             )
-        infos = [topic.info(with_schemas=False) for topic in self._catalog]
+        infos = [topic.info(with_schemas=False, with_totals=True) for topic in self._catalog]
         if sum(len(info.schema or b"") for info in infos) > RESPONSE_BYTES_MAX // 2:
             infos = [msgspec.structs.replace(info, schema=None) for info in infos]
         return infos

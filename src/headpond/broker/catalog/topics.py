@@ -165,7 +165,9 @@ class Topic:
         for shard in self.shards:
             shard.log.retitle(self.title)
 
-    def info(self, *, with_shards: bool = False, with_schemas: bool = True) -> TopicInfo:
+    def info(
+        self, *, with_shards: bool = False, with_schemas: bool = True, with_totals: bool = False
+    ) -> TopicInfo:
         schemas = self.schemas
         shard_list = []
         if with_shards:
@@ -194,6 +196,10 @@ class Topic:
             message_bytes_max=self.settings.message_bytes_max,
             settings=setting_infos(self._levels()) if with_shards else [],
             state=self.is_state,
+            entries=sum(each.log.entry_durable - each.log.entry_first for each in self.shards)
+            if with_totals
+            else None,
+            bytes=sum(each.log.bytes for each in self.shards) if with_totals else None,
         )
 
 

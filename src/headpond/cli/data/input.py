@@ -5,6 +5,7 @@ A record that cannot be read is rejected with the number of its line; the others
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -226,8 +227,10 @@ class CsvRecords:
         return found
 
     def _name_columns(self, header: bytes) -> None:
-        table = pc.read_csv(pa.BufferReader(header), pc.ReadOptions(column_names=None))
-        self._names = table.column_names
+        try:
+            (self._names,) = csv.reader([header.decode("utf-8-sig")])
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"the first line of the CSV is not UTF-8: {error}") from None
         if unknown := [name for name in self._names if name not in self._kinds]:
             raise BadRequest(
                 f"the CSV has a column {unknown[0]!r}, and the topic has none of that name",

@@ -131,14 +131,16 @@ def _print_sent(sent: Sent) -> None:
     if sent.delivered:
         note(f"{sent.slot}: delivered {sent.bytes_before:,} bytes of {sent.topic}")
         return
-    why = ""
+    note(f"{sent.slot}: delivery is not complete{why_not_delivered(sent)}; the rest stays on this disk")
+
+
+def why_not_delivered(sent: Sent) -> str:
+    """The end of a sentence; empty if the reason is unknown."""
     if sent.error is not None:
-        why = f": {sent.error.message}"
-    elif sent.unreachable:
-        why = f": no node answers at {', '.join(sent.unreachable)}"
-    elif sent.lost:
-        why = f": {'; '.join(sent.lost)}"
-    note(f"{sent.slot}: delivery is not complete{why}; the rest stays on this disk")
+        return f": {sent.error.message}"
+    if sent.unreachable:
+        return f": no node answers at {', '.join(sent.unreachable)}"
+    return f": {'; '.join(sent.lost)}" if sent.lost else ""
 
 
 @command(refill_app)

@@ -7,6 +7,7 @@ In reading order::
     cluster  ``headpond cluster show|switch|groups|place|up|reseed``: groups of nodes over NATS
     doctor   ``headpond doctor``: checks every address of a node
     top      ``headpond top``: throughput and lag, live on a terminal, or one JSON object per sample
+    backup   ``headpond backup`` and ``headpond restore``: the data folder of a running node, copied
     ledger   ``headpond ledger``: accounts for every message of a topic
     inspect  ``headpond inspect``: the contents of a data file, verified
     errors   ``headpond errors``: the catalogue of errors

@@ -16,7 +16,7 @@ from rich.text import Text
 import headpond
 from headpond.cli.command import Node, command
 from headpond.cli.options import flag, option
-from headpond.cli.output import json_text, make_console, note, run
+from headpond.cli.output import json_text, make_console, note, run, size
 from headpond.model.errors import HeadpondError
 from headpond.model.names import TopicName
 from headpond.shapes.top import Rate, Sample, sample, top_object
@@ -274,16 +274,6 @@ def count(value: Rate | int) -> str:
         if value < step * 100_000 or unit == "G":
             return f"{value / step:,.0f}{unit}"
     raise AssertionError("every number has a unit")
-
-
-def size(value: Rate | int) -> str:
-    if value is None:
-        return "-"
-    for unit, step in (("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("TiB", 2**40)):
-        if value < step * 1000 or unit == "TiB":
-            scaled = value / step
-            return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 100 else f"{scaled:.1f} {unit}"
-    raise AssertionError("every size has a unit")
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.options import NewTopicArgument, TopicArgument, Yes, flag, option, wrong_use
-from headpond.cli.output import picked, print_report
+from headpond.cli.output import picked, print_report, size
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import bytes_of, compaction_object, entries_of, topic_object
 
@@ -103,8 +103,10 @@ def _changed(info: TopicInfo, given: pa.Schema) -> pa.Schema:
 def list_(node: Node) -> None:
     """List all topics."""
     infos = sorted(node.ask(lambda admin: admin.list_topics()), key=lambda info: info.topic)
-    columns = "topic shards durability schema=schema_version created=created_at"
-    node.table([topic_object(info) for info in infos], columns)
+    objects = [topic_object(info) for info in infos]
+    rows = [{**each, "size": size(each.get("bytes")), "entries": each.get("entries")} for each in objects]
+    columns = "topic shards entries size durability schema=schema_version created=created_at"
+    node.table(objects, columns, rows)
 
 
 @command(topic_app)

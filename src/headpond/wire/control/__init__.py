@@ -12,6 +12,7 @@ In reading order::
     access     tokens, rights, and the audit log of administration
     ledger     the ledger of a topic
     status     the node's counters, and totals for rates
+    backup     backups of a running node
     links      links between nodes, and the subscriptions that they copy
     codec      the table of frame types, encoding and decoding
 """

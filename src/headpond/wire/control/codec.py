@@ -14,6 +14,7 @@ import msgspec
 from headpond.model.bounds import NUMBER_MAX, UNDECODABLE, Number, check_values
 from headpond.model.errors import BadFrame, BadRequest, HeadpondError, LimitReached, WrongGroup
 from headpond.wire.control.access import AccessOperation
+from headpond.wire.control.backup import BackupOperation
 from headpond.wire.control.catalog import CatalogOperation
 from headpond.wire.control.consuming import (
     Credit,
@@ -51,6 +52,7 @@ Operation = (
     | AccessOperation
     | PeerOperation
     | StatusOperation
+    | BackupOperation
     | ShowLedger
 )
 

@@ -1,0 +1,92 @@
+"""A cut of the data folder: hard links to all files that a restart needs, and their lengths.
+
+::
+
+    backup/CUT/FILES    how long each file was: one JSON object per line (``CutFile``)
+    backup/CUT/…        the files
+
+Files that are being written grow behind these lengths. The commit journal is left out: what it holds is in the
+logs too. ``headpond backup`` copies a cut to another folder, where it has the same form.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from headpond.model.errors import BadData
+from headpond.storage.append import NEW_SUFFIX
+from headpond.storage.commit_journal import FOLDER as COMMITS_FOLDER
+from headpond.storage.disk import Disk
+from headpond.storage.os_disk import LOCK_NAME
+from headpond.storage.seal import SEAL_FILE
+
+BACKUP_FOLDER = "backup"
+FILES_NAME = "FILES"
+_LEFT_OUT = (LOCK_NAME, SEAL_FILE, BACKUP_FOLDER, COMMITS_FOLDER, "lost+found")
+"""At the top of the data folder."""
+
+
+class CutFile(msgspec.Struct, frozen=True):
+    """One file of a cut."""
+
+    path: str
+    bytes: int
+    inode: int
+    mtime_ns: int
+    """With path, length and inode: two cuts that agree in all four have the same bytes."""
+
+
+class LinkedCut:
+    """Links below the data folder, so on the same file system."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._cuts = root / BACKUP_FOLDER
+
+    def hold(self, lengths: Mapping[str, int], disk: Disk) -> str:
+        """``lengths``: of files with reserved room. Called while nothing is written."""
+        cut = self._cuts / uuid.uuid4().hex
+        made: set[Path] = set()
+        files: list[CutFile] = []
+        for path in self._paths():
+            place = cut / path
+            if place.parent not in made:
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                made.add(place.parent)
+            with suppress(FileNotFoundError):  # of a topic that was deleted
+                os.link(self._root / path, place)
+                found = place.stat()
+                length = min(lengths.get(path, found.st_size), found.st_size)
+                files.append(CutFile(path, length, found.st_ino, found.st_mtime_ns))
+        (cut / FILES_NAME).write_bytes(msgspec.json.Encoder().encode_lines(files))
+        return str(cut.absolute())
+
+    def release(self, disk: Disk) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._cuts)
+
+    def _paths(self) -> Iterator[str]:
+        for folder, folders, names in os.walk(self._root):
+            above = Path(folder).relative_to(self._root)
+            if above == Path():
+                folders[:] = [name for name in folders if name not in _LEFT_OUT]
+                names = [name for name in names if name not in _LEFT_OUT]
+            yield from (str(above / name) for name in names if not name.endswith(NEW_SUFFIX))
+
+
+def read_cut(folder: Path) -> list[CutFile]:
+    """The files of a cut, or of its copy."""
+    try:
+        lines = (folder / FILES_NAME).read_bytes()
+        return msgspec.json.Decoder(CutFile).decode_lines(lines)
+    except FileNotFoundError:
+        raise BadData(f"{folder} is not a backup: it has no file {FILES_NAME}") from None
+    except msgspec.MsgspecError as error:
+        raise BadData(f"{folder / FILES_NAME} cannot be read: {error}") from None
