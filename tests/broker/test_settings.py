@@ -91,3 +91,28 @@ def test_a_stream_that_would_always_be_too_full_is_refused() -> None:
     with pytest.raises(BadConfig, match=r"stream_bytes = 67,108,864 .* refuse every message"):
         Settings.load(None, small, {})
     assert Settings.load(None, {**small, "limits": {"free_bytes_min": 2**20}}, {}).stream_bytes == 2**26
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ('data = "d"\nlisen = "x"\n', "line 2: there is no setting lisen", "Did you mean listen?"),
+        (
+            "[limits]\n\nconections = 1\n",
+            "line 3: there is no setting limits.conections",
+            "limits.connections?",
+        ),
+        ("limits.topics = 0\n", "line 1: limits.topics: Expected `int` >= 1", "docs/settings.md"),
+        ("[limit]\ntopics = 1\n", "line 1: there is no setting limit", "Did you mean limits?"),
+        ("zzz = 1\n", "line 1: there is no setting zzz", "docs/settings.md"),
+        ("data = \n", r"is not TOML: .* \(at line 1", ""),
+    ],
+)
+def test_an_error_names_the_line_and_the_setting_that_was_meant(
+    tmp_path: Path, text: str, says: str, hint: str
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(text)
+    with pytest.raises(BadConfig, match=says) as raised:
+        Settings.load(str(file))
+    assert hint in raised.value.hint

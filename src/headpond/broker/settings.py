@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -200,8 +202,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> Settings:
         """Reads a TOML file, if given. Variables override it, and ``overrides`` that are not None (from the
         command line) override both."""
-        values = _read_file(path) if path is not None else {}
-        _convert(values, cls, f"settings file {path}")
+        values: dict[str, Any] = {}
+        if path is not None:
+            text = _read_file(path)
+            values = _parse_file(path, text)
+            _convert(values, cls, f"settings file {path}", text)
         names: dict[str, str] = {}
         for name, variable in variables().items():
             if text := (environment or {}).get(name):
@@ -291,20 +296,73 @@ def _host_port(key: str, text: str, name: str | None = None) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), number
 
 
-def _read_file(path: str) -> dict[str, Any]:
+def _read_file(path: str) -> str:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadConfig(f"settings file {path} is not TOML: {error}") from error
 
 
-def _convert(values: dict[str, Any], kind: type[Settings], origin: str) -> Settings:
+def _parse_file(path: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"settings file {path} is not TOML: {error}") from error
+
+
+def _convert(values: dict[str, Any], kind: type[Settings], origin: str, text: str = "") -> Settings:
+    """``text``: of the file that has the values; errors then name the line."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"{origin}: {error}") from error
+        raise _misfit(error, origin, text) from error
+
+
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_PLACE = re.compile(r"^(.*) - at `\$\.?([^`]*)`$", re.DOTALL)
+
+
+def _misfit(error: msgspec.ValidationError, origin: str, text: str) -> BadConfig:
+    """What is wrong, with the line of the file and the setting that was probably meant."""
+    found = _PLACE.match(str(error))
+    reason, place = (found[1], found[2].split(".")) if found else (str(error), [])
+    place = [part for part in place if part]
+    unknown = _UNKNOWN.search(reason)
+    if unknown is not None:
+        near = difflib.get_close_matches(unknown[1], _names_at(place), n=1)
+        place = [*place, unknown[1]]
+        reason = f"there is no setting {'.'.join(place)}"
+        hint = f"Did you mean {'.'.join([*place[:-1], *near])}?" if near else "docs/settings.md lists them all."
+    else:
+        reason = f"{'.'.join(place)}: {reason}" if place else reason
+        hint = "docs/settings.md has the type and the limits of every setting."
+    line = _line_of(text, place)
+    return BadConfig(f"{origin}{f', line {line}' if line else ''}: {reason}", hint=hint)
+
+
+def _names_at(place: Sequence[str]) -> list[str]:
+    """The settings of a section, or those of the file itself and the sections."""
+    struct: Any = Settings()
+    for part in place:
+        struct = getattr(struct, part, None)
+    return list(struct.__struct_fields__) if isinstance(struct, msgspec.Struct) else []
+
+
+def _line_of(text: str, place: Sequence[str]) -> int | None:
+    """The line, from 1, that sets a key; a value that spans lines is at its first one."""
+    wanted, section = ".".join(place), ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[([^\[\]]+)\]", line):
+            section = header[1].strip()
+            name = section
+        else:
+            key = line.partition("=")[0].strip().replace('"', "")
+            name = f"{section}.{key}" if section else key
+        if name == wanted:
+            return number
+    return None
 
 
 # --- variables of the environment -------------------------------------------------------------------

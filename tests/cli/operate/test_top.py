@@ -64,6 +64,9 @@ class Terminal:
             if select.select([self._ours], [], [], 1.0)[0]:
                 seen += os.read(self._ours, 65536).decode(errors="replace")
 
+    def press(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(WAIT_S_MAX)
@@ -83,8 +86,23 @@ def test_a_node_that_goes_away_is_waited_for(tmp_path: Path) -> None:
             terminal.until("orders")
             node.kill()
             terminal.until("no answer, trying")
+            terminal.until("orders")  # the last figures stay, marked as old ones
             node.start()
-            terminal.until("orders")
+            with headpond.sync.connect(node.url) as client:
+                client.admin.create_topic("later")
+            terminal.until("later")
             assert terminal.interrupt() == 130
         finally:
             terminal.close()
+
+
+def test_keys_change_the_order_and_end_it(service: Node) -> None:
+    terminal = Terminal(service.url)
+    try:
+        terminal.until("by lag")
+        terminal.press(b"ss")
+        terminal.until("by size")
+        terminal.press(b"q")
+        assert terminal.process.wait(WAIT_S_MAX) == 0
+    finally:
+        terminal.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -135,7 +135,7 @@ class JsonLines:
         key, id_, headers = self._given
         keys = [key if each.key is None else _key_bytes(each.key) for each in messages]
         ids = [id_ if each.id is None else each.id for each in messages]
-        all_headers = [each.headers or headers for each in messages]
+        all_headers: list[Mapping[str, str] | None] = [each.headers or headers for each in messages]
         times = [now_us if each.sent_at is None else _micros(each.sent_at) for each in messages]
         some_keys = keys if any(each is not None for each in keys) else None
         some_ids = ids if any(each is not None for each in ids) else None

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import termios
+import time
+import tty
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -34,6 +40,8 @@ ASK_S_MAX = 5.0
 INTERVAL_HELP = "Seconds between two samples."
 TOPIC_HELP = "Only topics that match; * and ? are wildcards."
 LIMIT_HELP = "Show at most N topics and N subscriptions."
+SORT_HELP = "What comes first among those shown; the key s changes it."
+Sort = StrEnum("Sort", ["lag", "rate", "size", "name"])
 
 
 @command()
@@ -43,23 +51,28 @@ def top(
     once: Annotated[bool, flag("--once", "Print one sample and exit.")] = False,
     topic: Annotated[str, option("--topic", "PATTERN", TOPIC_HELP)] = "",
     limit: Annotated[int, option("--limit", "N", LIMIT_HELP, min=1, max=1000)] = 50,
+    sort: Annotated[Sort, typer.Option("--sort", help=SORT_HELP)] = Sort.lag,
 ) -> None:
-    """Watch throughput and lag until Ctrl-C; what lags most comes first."""
-    run(_watch(node, topic, limit, interval, once=once))
+    """Watch throughput and lag until q or Ctrl-C; the node sends those that lag most."""
+    run(_watch(node, topic, limit, interval, sort, once=once))
 
 
-async def _watch(node: Node, topic: str, limit: int, interval: float, *, once: bool) -> None:
+async def _watch(node: Node, topic: str, limit: int, interval: float, sort: Sort, *, once: bool) -> None:
     live = sys.stdout.isatty() and not once
-    show = _JsonLines() if node.as_json else _Screen(node.url) if live else _Plain()
+    show = _JsonLines(sort) if node.as_json else _Screen(node.url, sort) if live else _Plain(sort)
     before: TopInfo | None = None
-    async with aclosing(_readings(node, topic, limit, interval, None if once else show)) as readings:
-        with show:
-            async for reading in readings:
-                if before is not None:
-                    show.sample(sample(before, reading))
-                    if once:
-                        return
-                before = reading
+    try:
+        async with aclosing(_readings(node, topic, limit, interval, None if once else show)) as readings:
+            with show:
+                async for reading in readings:
+                    if before is not None:
+                        show.sample(sample(before, reading))
+                        if once:
+                            return
+                    before = reading
+    except asyncio.CancelledError:
+        if not show.ended:
+            raise
 
 
 async def _readings(
@@ -99,13 +112,19 @@ async def _readings(
 class _Plain:
     """One screen after the other, for a file, a pipe, or a single look."""
 
+    ended = False
+    """Whether a key ended it."""
+
+    def __init__(self, sort: Sort) -> None:
+        self._sort = sort
+
     def __enter__(self) -> None: ...
 
     def __exit__(self, *exc: object) -> None: ...
 
     def sample(self, sample: Sample) -> None:
         console = make_console()
-        console.print(screen(sample, console.width))
+        console.print(screen(sample, console.width, sort=self._sort))
         if not console.is_terminal:
             console.print()
 
@@ -121,26 +140,64 @@ class _JsonLines(_Plain):
 
 
 class _Screen(_Plain):
-    """The whole terminal, redrawn with every sample."""
+    """The whole terminal, redrawn with every sample. The key q ends it, s changes the order."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, sort: Sort) -> None:
+        super().__init__(sort)
         self._url = url
         self._console = make_console()
+        self._last: Sample | None = None
+        self._last_s = 0.0
         first = Text(f"{url}: waiting for the first two readings …")
         self._live = Live(first, console=self._console, screen=True, auto_refresh=False)
+        self._terminal: list[Any] | None = None
 
     def __enter__(self) -> None:
         self._live.__enter__()
+        if sys.stdin.isatty():
+            self._terminal = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin)
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().add_reader(sys.stdin, self._on_key, task)
 
     def __exit__(self, *exc: object) -> None:
+        if self._terminal is not None:
+            asyncio.get_running_loop().remove_reader(sys.stdin)
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._terminal)
         self._live.__exit__(None, None, None)
 
+    def _on_key(self, task: asyncio.Task[Any]) -> None:
+        keys = os.read(sys.stdin.fileno(), 64)
+        if b"q" in keys or not keys:
+            self.ended = True
+            task.cancel()
+        for _ in range(keys.count(b"s")):
+            orders = list(Sort)
+            self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
+        self._draw()
+
     def sample(self, sample: Sample) -> None:
-        self._live.update(screen(sample, self._console.width, self._console.height), refresh=True)
+        self._last, self._last_s = sample, time.monotonic()
+        self._draw()
 
     def waiting(self, why: str) -> None:
-        text = f"{self._url}: no answer, trying ({why})"
-        self._live.update(Text(text, style="yellow", overflow="ellipsis", no_wrap=True), refresh=True)
+        self._draw(why)
+
+    def _draw(self, stale_why: str = "") -> None:
+        """``stale_why``: the node does not answer, so the figures are the last ones that it sent."""
+        if self._last is None and not stale_why:
+            return
+        parts: list[RenderableType] = []
+        if stale_why:
+            age = f"figures of {duration(time.monotonic() - self._last_s)} ago; " if self._last else ""
+            text = f"STALE {self._url}: {age}no answer, trying ({stale_why})"
+            parts.append(Text(text, style="black on yellow", overflow="ellipsis", no_wrap=True))
+        if self._last is not None:
+            height = self._console.height - len(parts) - 1
+            parts.append(screen(self._last, self._console.width, height, sort=self._sort))
+        parts.append(Text(f"q quits, s sorts (by {self._sort})", style="dim"))
+        self._live.update(Group(*parts), refresh=True)
 
 
 # --- the screen -------------------------------------------------------------------------------------
@@ -180,13 +237,23 @@ _SUBSCRIPTIONS = (
 )
 
 
-def screen(sample: Sample, width: int, height: int | None = None) -> RenderableType:
+_ORDERS: dict[Sort, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    Sort.lag: (lambda row: -row.now.lag, lambda row: -row.now.lag),
+    Sort.rate: (lambda row: -(row.messages_s or 0), lambda row: -(row.delivered_s or 0)),
+    Sort.size: (lambda row: -row.now.bytes, lambda row: -row.now.lag),
+    Sort.name: (lambda row: row.now.topic, lambda row: (row.now.topic, row.now.subscription)),
+}
+"""How topics and subscriptions are sorted."""
+
+
+def screen(sample: Sample, width: int, height: int | None = None, sort: Sort = Sort.lag) -> RenderableType:
     """``height`` None: as long as it is."""
+    of_topic, of_subscription = _ORDERS[sort]
     topics_room, subscriptions_room = _rooms(sample, height)
-    topics = [(_short(row.now.topic), row) for row in sample.topics[:topics_room]]
+    topics = [(_short(row.now.topic), row) for row in sorted(sample.topics, key=of_topic)[:topics_room]]
     subscriptions = [
         (f"{_short(row.now.topic)} {row.now.subscription}", row)
-        for row in sample.subscriptions[:subscriptions_room]
+        for row in sorted(sample.subscriptions, key=of_subscription)[:subscriptions_room]
     ]
     topics_left = sample.topics_left_out + len(sample.topics) - topics_room
     subscriptions_left = sample.subscriptions_left_out + len(sample.subscriptions) - subscriptions_room
