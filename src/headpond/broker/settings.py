@@ -204,9 +204,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         command line) override both."""
         values: dict[str, Any] = {}
         if path is not None:
-            text = _read_file(path)
-            values = _parse_file(path, text)
-            _convert(values, cls, f"settings file {path}", text)
+            written = _read_file(path)
+            values = _parse_file(path, written)
+            _convert(values, cls, f"settings file {path}", written)
         names: dict[str, str] = {}
         for name, variable in variables().items():
             if text := (environment or {}).get(name):

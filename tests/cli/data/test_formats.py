@@ -112,10 +112,8 @@ def test_consume_says_that_its_subscription_is_paused(cli: Cli, service: Node, t
 
 def test_tables_have_short_names_counts_and_sizes(cli: Cli, service: Node, topic: str) -> None:
     cli("produce", topic, url=service.url, stdin=b"a\nb\n")
-    (line,) = [
-        line.split()
-        for line in cli("topic", "list", url=service.url).out.decode().splitlines()
-        if line.startswith(f"{topic} ")
-    ]
+    done = cli("topic", "list", url=service.url)
+    assert done.code == 0, done.err
+    (line,) = [line.split() for line in done.out.decode().splitlines() if line.startswith(f"{topic} ")]
     assert line[:3] == [topic, "1", "2"]
     assert line[4] == "B"
