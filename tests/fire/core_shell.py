@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from headpond.broker.backup import FolderCut
 from headpond.broker.core import NodeCore
 from headpond.broker.effects import Close, Commit, Fetch, RemoveTree, Send
 from headpond.broker.settings import LogSettings, Settings
@@ -39,6 +40,7 @@ class CoreShell:
         settings: Settings = SMALL_FILES,
         now_us: int = 1,
         node: str = "twin",
+        cut: FolderCut | None = None,
     ) -> None:
         self.disk = disk
         self.now_us = now_us
@@ -53,6 +55,7 @@ class CoreShell:
             software="test",
             now_us=lambda: self.now_us,
             new_uuid=lambda: self._random.randbytes(16),
+            cut=cut,
         )
         self.drain()
 

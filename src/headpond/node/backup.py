@@ -75,10 +75,13 @@ class LinkedCut:
     def _paths(self) -> Iterator[str]:
         for folder, folders, names in os.walk(self._root):
             above = Path(folder).relative_to(self._root)
-            if above == Path():
-                folders[:] = [name for name in folders if name not in _LEFT_OUT]
-                names = [name for name in names if name not in _LEFT_OUT]
-            yield from (str(above / name) for name in names if not name.endswith(NEW_SUFFIX))
+            folders[:] = [name for name in folders if not is_left_out(str(above / name))]
+            yield from (path for path in (str(above / name) for name in names) if not is_left_out(path))
+
+
+def is_left_out(path: str) -> bool:
+    """Whether a restart does not need this file or folder."""
+    return path.partition("/")[0] in _LEFT_OUT or path.endswith(NEW_SUFFIX)
 
 
 def read_cut(folder: Path) -> list[CutFile]:

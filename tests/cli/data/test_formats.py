@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Cli, Node
+from tests.cli.conftest import HEADPOND, Cli, Node, clean_environment
 from tests.cli.data.test_produce_consume import summary
 
 
@@ -117,3 +120,39 @@ def test_tables_have_short_names_counts_and_sizes(cli: Cli, service: Node, topic
     (line,) = [line.split() for line in done.out.decode().splitlines() if line.startswith(f"{topic} ")]
     assert line[:3] == [topic, "1", "2"]
     assert line[4] == "B"
+
+
+def at_a_terminal(node: Node, answer: bytes, *arguments: str) -> int:
+    """The exit code of a ``produce`` at a terminal where a person types the answer."""
+    ours, theirs = pty.openpty()
+    os.write(ours, answer)
+    try:
+        command = [*HEADPOND, "produce", *arguments, "--url", node.url]
+        return subprocess.run(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=clean_environment(),
+            timeout=60,
+            check=False,
+        ).returncode
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_topic_with_a_similar_name_is_created_only_if_a_person_says_so(
+    cli: Cli, service: Node, topic: str
+) -> None:
+    def exists(name: str) -> bool:
+        return cli("topic", "show", name, url=service.url).code == 0
+
+    cli("topic", "create", f"invoices-{topic}", url=service.url)
+    typo = f"invoicse-{topic}"
+    assert at_a_terminal(service, b"n\n", typo, "v") == 1
+    assert not exists(typo)
+    assert at_a_terminal(service, b"y\n", typo, "v") == 0
+    assert exists(typo)
+    assert at_a_terminal(service, b"", f"invoiecs-{topic}", "v", "--create") == 0
+    assert cli("produce", f"invocies-{topic}", "v", url=service.url).code == 0, "a script is not asked"

@@ -151,9 +151,9 @@ class TopicInfo(msgspec.Struct, frozen=True):
     """Every setting with its origin; not in a list of topics, nor in the answer to ``open_topic``."""
     state: bool | None = None
     """Whether it is a state topic: every message has a key, and a message without a value deletes its key."""
-    entries: Count | None = None
+    entries: Total | None = None
     """Entries that it holds now; only in a list of topics."""
-    bytes: ByteCount | None = None
+    bytes: Total | None = None
     """The size of its logs; only in a list of topics."""
 
 
