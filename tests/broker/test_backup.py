@@ -111,3 +111,17 @@ def test_no_write_begins_while_the_files_are_linked() -> None:
     assert node.shell.pending and node.client.take(Response) == [], "the writes, the log of administration too"
     node.shell.work_all()
     assert node.client.take(Response)
+
+
+def test_the_links_wait_for_the_writes_under_way() -> None:
+    node = BackedUpNode()
+    node.turns(2)
+    node.shell.work_all()
+    node.send()
+    under_way = len(node.shell.pending)
+    node.client.send(Request(99, BeginBackup()))
+    for left in range(under_way, 0, -1):
+        assert (len(node.shell.pending), node.held.files) == (left, {})
+        node.shell.work()
+    node.shell.work()
+    assert node.held.files
