@@ -2,11 +2,12 @@
 
 ::
 
-    backup/CUT/FILES    how long each file was: one JSON object per line (``CutFile``)
-    backup/CUT/…        the files
+    backup/CUT/FILES    the files: one JSON object per line (``CutFile``)
+    backup/CUT/0, …     links to them, by the number of the line
 
-Files that are being written grow behind these lengths. The commit journal is left out: what it holds is in the
-logs too. ``headpond backup`` copies a cut to another folder, where it has the same form.
+Files that are being written grow behind their length in the list. The commit journal is left out: what it
+holds is in the logs too. Folders like those of the data folder would make the pause twice as long, so the
+links have numbers. ``headpond backup`` copies them to their paths, beside the list.
 """
 
 from __future__ import annotations
@@ -53,16 +54,13 @@ class LinkedCut:
     def hold(self, lengths: Mapping[str, int], disk: Disk) -> str:
         """``lengths``: of files with reserved room. Called while nothing is written."""
         cut = self._cuts / uuid.uuid4().hex
-        made: set[Path] = set()
+        cut.mkdir(mode=0o700, parents=True)
         files: list[CutFile] = []
         for path in self._paths():
-            place = cut / path
-            if place.parent not in made:
-                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                made.add(place.parent)
             with suppress(FileNotFoundError):  # of a topic that was deleted
-                os.link(self._root / path, place)
-                found = place.stat()
+                link = cut / str(len(files))
+                os.link(self._root / path, link)
+                found = link.stat()
                 length = min(lengths.get(path, found.st_size), found.st_size)
                 files.append(CutFile(path, length, found.st_ino, found.st_mtime_ns))
         (cut / FILES_NAME).write_bytes(msgspec.json.Encoder().encode_lines(files))

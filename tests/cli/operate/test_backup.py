@@ -101,7 +101,7 @@ def test_an_unchanged_file_is_linked_to_the_backup_before(cli: Cli, busy: Node, 
 def test_a_connection_that_ends_ends_its_backup(busy: Node) -> None:
     with headpond.sync.connect(busy.url) as client:
         held = Path(client.admin.begin_backup().folder)
-        assert (held / "NODE").exists()
+        assert (held / "FILES").exists()
         with headpond.sync.connect(busy.url) as other, pytest.raises(headpond.HeadpondError, match="under way"):
             other.admin.begin_backup()
     wait_until(lambda: not held.exists())

@@ -72,13 +72,13 @@ def restore(
     data: Annotated[Path | None, option("--data", "DIR", DATA_HELP)] = None,
 ) -> None:
     """Copy a backup to an empty data folder. Then start a node with that folder."""
-    from headpond.node.backup import read_cut
+    from headpond.node.backup import FILES_NAME, read_cut
     from headpond.node.data_folder import NODE_FILE
 
     target = data or default_data_folder()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadRequest(f"{target} is not an empty folder", hint="Give a new folder with --data.")
-    found = source if (source / "FILES").exists() else _newest(source)
+    found = source if (source / FILES_NAME).exists() else _newest(source)
     if found is None:
         raise BadData(f"there is no backup in {source}", hint="`headpond backup` makes one.")
     files = read_cut(found)
@@ -105,9 +105,9 @@ def _copy_cut(cut: Path, folder: Path) -> Copied:
     partial = folder / f"{name}{PARTIAL_SUFFIX}"
     files = read_cut(cut)
     bytes_copied = 0
-    for each in files:
+    for number, each in enumerate(files):
         if last is None or known.get(each.path) != each or not _link(last / each.path, partial / each.path):
-            _copy(cut / each.path, partial / each.path, each.bytes)
+            _copy(cut / str(number), partial / each.path, each.bytes)
             bytes_copied += each.bytes
     _copy(cut / FILES_NAME, partial / FILES_NAME, (cut / FILES_NAME).stat().st_size)
     _sync_folders(partial, files)
@@ -121,7 +121,9 @@ def _copy_cut(cut: Path, folder: Path) -> Copied:
 
 def _newest(folder: Path) -> Path | None:
     """The last complete backup in a folder."""
-    found = [each for each in folder.glob("*/FILES") if not each.parent.name.endswith(PARTIAL_SUFFIX)]
+    from headpond.node.backup import FILES_NAME
+
+    found = [each for each in folder.glob(f"*/{FILES_NAME}") if not each.parent.name.endswith(PARTIAL_SUFFIX)]
     return max(found).parent if found else None
 
 
