@@ -15,6 +15,7 @@ from headpond.wire.control.access import (
     ShowToken,
     TokenCreated,
 )
+from headpond.wire.control.backup import BeginBackup, EndBackup
 from headpond.wire.control.catalog import (
     AlterTopic,
     ChangeSettings,
@@ -157,6 +158,8 @@ def samples(topic: str = TOPIC, uuid: bytes = b"u" * 16, stage: bytes = STAGE) -
         ShowLedger(topic),
         ShowTop(),
         ShowNode(),
+        BeginBackup(),
+        EndBackup(),
         AddPeer("headpond://127.0.0.1:1", ["*"], name="west"),
         ListPeers(),
         ShowPeer("west"),
