@@ -119,7 +119,7 @@ def test_tables_have_short_names_counts_and_sizes(cli: Cli, service: Node, topic
     assert done.code == 0, done.err
     (line,) = [line.split() for line in done.out.decode().splitlines() if line.startswith(f"{topic} ")]
     assert line[:3] == [topic, "1", "2"]
-    assert line[4] == "B"
+    assert int(line[3]) > 0
 
 
 def at_a_terminal(node: Node, answer: bytes, *arguments: str) -> int:

@@ -49,8 +49,8 @@ def test_a_typed_topic_is_created_shown_and_altered(cli: Cli, service: Node, top
     done = cli("topic", "alter", topic, "--column", "unit:string", url=service.url)
     assert b"already" in done.out
     listed = cli("topic", "list", url=service.url).out.decode().splitlines()
-    (line,) = [line.split() for line in listed if line.split()[0].endswith(f"/{topic}")]
-    assert line[3] == "2"
+    (line,) = [line.split() for line in listed if line.split()[0] == topic]
+    assert line[5] == "2"
 
 
 def test_the_json_of_a_schema_can_be_read_as_a_file(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headpond.cli.command import Node, command, confirm, group
 from headpond.cli.options import NewTopicArgument, TopicArgument, Yes, flag, option, wrong_use
-from headpond.cli.output import picked, print_report, size
+from headpond.cli.output import picked, print_report
 from headpond.cli.resources.settings import Assignments, Names, SetOption, print_settings, read_assignments
 from headpond.shapes.resources import bytes_of, compaction_object, entries_of, topic_object
 
@@ -104,8 +104,8 @@ def list_(node: Node) -> None:
     """List all topics."""
     infos = sorted(node.ask(lambda admin: admin.list_topics()), key=lambda info: info.topic)
     objects = [topic_object(info) for info in infos]
-    rows = [{**each, "size": size(each.get("bytes")), "entries": each.get("entries")} for each in objects]
-    columns = "topic shards entries size durability schema=schema_version created=created_at"
+    rows = [{"entries": None, "bytes": None, **each} for each in objects]  # an older node does not count
+    columns = "topic shards entries bytes durability schema=schema_version created=created_at"
     node.table(objects, columns, rows)
 
 
