@@ -96,7 +96,7 @@ def _with_given(columns: dict[str, pa.Array], given: Given, mark: str = "") -> p
 
 
 class JsonMessage(msgspec.Struct):
-    """A message as ``consume --json`` prints it; the node gives the other fields anew."""
+    """A message as ``consume --json`` prints it, without the fields that the node sets."""
 
     value: msgspec.Raw
     key: str | Base64 | None = None
