@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from headpond.client.arguments import checked
 from headpond.client.connect import Client, Tokens
 from headpond.client.link.connection import Dial
 from headpond.client.link.dialling import Backoff
 from headpond.client.link.link import LinkOptions
-from headpond.client.options import ProducerKeywords
+from headpond.client.options import DEFAULT_REFILL, ProducerOptions
+from headpond.client.produce.batcher import Batcher
 from headpond.client.produce.producer import Producer
 
 BACKOFF = Backoff(0.001, 0.02)
@@ -25,7 +27,14 @@ class MemoryClient(Client):
         options = LinkOptions(request_timeout_s=request_timeout, backoff=BACKOFF, dial=dial)
         super().__init__(url, token, name, options, wait=wait)
 
-    @checked
-    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        options.setdefault("refill", None)
-        return super().producer(topic, name, **options)
+    def add_producer(
+        self,
+        topic: str,
+        name: str | None,
+        value: Any,
+        options: ProducerOptions,
+        make_batcher: Callable[..., Batcher] = Batcher,
+    ) -> Producer[Any]:
+        if options.refill == DEFAULT_REFILL:
+            options = replace(options, refill=None)
+        return super().add_producer(topic, name, value, options, make_batcher)
