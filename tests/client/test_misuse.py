@@ -60,7 +60,7 @@ def test_a_batch_is_an_arrow_table(shared_url: str, topic: str, table: Any) -> N
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("url", [None, 5, ["headpond://a", None], []])
+@pytest.mark.parametrize("url", [5, ["headpond://a", None], []])
 def test_an_address_is_text(url: Any) -> None:
     with pytest.raises(BadRequest):
         headpond.connect(url)

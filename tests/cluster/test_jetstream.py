@@ -412,7 +412,7 @@ def test_a_stream_with_other_settings_is_an_error(cluster: NatsCluster, group: s
         async with connected(cluster.url, group, bytes_max=1 << 30):
             pass
         with pytest.raises(
-            BadConfig, match=r"num_replicas is 3, not 1; max_bytes is 1073741824, not 8589934592$"
+            BadConfig, match=r"num_replicas is 3, not 1; max_bytes is 1073741824, not 8589934592"
         ):
             await JetStream.connect(cluster.url, group, "m1", replicas=1)
         async with connected(cluster.url, group, create=False) as journal:

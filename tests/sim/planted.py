@@ -252,8 +252,8 @@ STORAGE = [
     PlantedFault(
         "A reader continues behind the record that had no room",
         "storage/log/read.py",
-        "                self._hint(header.first_entry, file_id, item.offset)",
-        "                self._hint(header.first_entry, file_id, item.offset + len(item.raw))",
+        "                self._hint(first_entry, file_id, offset)",
+        "                self._hint(first_entry, file_id, offset + len(raw))",
         ("unsettled", "lost", "liveness"),
     ),
     PlantedFault(
@@ -531,8 +531,8 @@ BROKER = [
     PlantedFault(
         "A snapshot of settlements forgets what is settled out of order",
         "broker/subscriptions/journal.py",
-        "        sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode())",
-        "        sets = (EntrySet().encode(), cursor.dead.encode(), cursor.skipped.encode())",
+        "        sets = (cursor.settled.encode(), ",
+        "        sets = (EntrySet().encode(), ",
         ("returned", "ledger", "recovered", "liveness"),
         (START,),
     ),
@@ -955,7 +955,7 @@ WIRE = [
     PlantedFault(
         "The checksum of a frame is not checked",
         "wire/frame.py",
-        "    if extend(value(data[at:body_at]), body) != crc:",
+        "    if extend(value(data[at : at + HEADER_BYTES]), body) != crc:",
         "    if False:",
         ("altered", "unhandled", "lost", "liveness"),
         ("flip",),

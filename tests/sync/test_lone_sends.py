@@ -33,6 +33,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller acts in place of the loop for longer than a busy machine takes for an answer."""
     monkeypatch.setattr(background, "LEND_S", PATIENT_S)
+    monkeypatch.setattr(background, "HAND_OVER_S", PATIENT_S)
     monkeypatch.setattr(producer, "LEND_S", PATIENT_S)
 
 

@@ -162,7 +162,7 @@ def test_a_table_at_fault_sends_nothing(shared_url: str, topic: str) -> None:
     ("arguments", "words"),
     [
         ({"value": "text"}, "value is bytes, not str"),
-        ({"value": b"", "key": "text"}, "key is bytes, not str"),
+        ({"value": b"", "key": 5}, "key is bytes or text, not int"),
         ({"value": b"", "id": b"bytes"}, "id is text, not bytes"),
         ({"value": b"", "id": "\ud800"}, "UTF-8"),
         ({"value": b"", "headers": {"a": 1}}, "header 'a' is text, not int"),

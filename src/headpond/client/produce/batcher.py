@@ -111,7 +111,7 @@ class Batcher:
             size += ROW_BYTES
         else:
             if type(value) is not bytes:
-                value = _as_bytes(value, "value")
+                value = _as_bytes(value, "value is bytes")
             size = ROW_BYTES + len(value)
         if value is None or self._state:
             self._check_state(value, key)
@@ -186,20 +186,20 @@ def _column(sparse: dict[int, Any], rows: int) -> list[Any] | None:
     return list(sparse.values()) if len(sparse) == rows else [sparse.get(row) for row in range(rows)]
 
 
-def _as_bytes(value: object, what: str) -> bytes:
+def _as_bytes(value: object, rule: str) -> bytes:
     if type(value) is bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise BadRequest(
-        f"a message's {what} is bytes, not {type(value).__name__}",
+        f"a message's {rule}, not {type(value).__name__}",
         hint="Encode it first: text.encode(), msgspec.json.encode(...), or open the producer with value=TYPE.",
     )
 
 
 def _as_key(key: object) -> bytes:
     if not isinstance(key, str):
-        return _as_bytes(key, "key")
+        return _as_bytes(key, "key is bytes or text")
     try:
         return key.encode()
     except UnicodeEncodeError:

@@ -236,9 +236,9 @@ def test_a_topic_is_created_changed_and_deleted(watched: Watched) -> None:
 def test_the_keyboard_reaches_everything_and_the_theme_changes(watched: Watched) -> None:
     page = watched.open("producers")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    expect(page.locator("#main")).to_be_focused()
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     press(page, "Theme: auto")
     press(page, "Theme: light")
