@@ -106,11 +106,12 @@ async def fetch_copy(
     if disk.exists(POSITION_FILE):
         disk.remove(POSITION_FILE)
     write_whole(disk, COPYING_FILE, b"", sync=True)  # the folder is a member's, though it has no NODE yet
-    for path in shared_paths(disk):
+    removed = shared_paths(disk)
+    for path in removed:
         disk.remove(path)
     begun = msgspec.msgpack.decode(await ask(BeginCopy()), type=CopyBegun)
     on_begun(begun.position)
-    folders: set[str] = set()
+    folders = {path.rpartition("/")[0] for path in removed}
     number = 0
     while number < begun.files:
         for path in msgspec.msgpack.decode(await ask(ListCopy(begun.copy, number)), type=list[str]):
