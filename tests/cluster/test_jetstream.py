@@ -278,7 +278,7 @@ def test_a_journal_leaves_a_server_that_stopped_reading(cluster: NatsCluster, gr
                     last = (await journal.read(1, 1) or [(0, b"")])[-1][0]
                     for at in range(64):  # more than the sockets hold
                         journal.append(bytes(RECORD_BYTES_MAX), last + at)
-                    assert await append_at_end(journal, b"elsewhere") == last + 1
+                    assert await append_at_end(journal, b"elsewhere") > last  # a first answer may be lost
                 finally:
                     cluster.resume(stopped)
 
