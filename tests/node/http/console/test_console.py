@@ -242,7 +242,7 @@ def test_the_keyboard_reaches_everything_and_the_theme_changes(watched: Watched)
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     press(page, "Theme: auto")
     press(page, "Theme: light")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    expect(page.locator("body")).not_to_have_css("background-color", light)
 
 
 def test_a_node_with_tokens_asks_for_one_and_the_console_has_its_rights(
