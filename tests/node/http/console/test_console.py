@@ -10,6 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.fire.real_node import wait_until
 from tests.node.http.console.browser import Watched, chromium
 from tests.node.http.nodes import HttpNode
 
@@ -138,8 +139,8 @@ def test_messages_are_found_by_entry_and_by_key_and_shown_in_every_form(watched:
     press(page, "hex")
     expect(page.locator("pre.value")).to_contain_text("7b 22 6f")
     press(page, "Copy as headpond command")
-    said = page.evaluate("navigator.clipboard.readText()")
-    assert said == "headpond consume orders --subscription look-42 --start 42 --count 1 --json"
+    said = "headpond consume orders --subscription look-42 --start 42 --count 1 --json"
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == said)
     page = watched.open("topics/typed/messages?entry=0")
     press(page, "0")
     expect(page.locator(".panel").first).to_contain_text("amount")
