@@ -1,8 +1,6 @@
-"""Blocking sends that come one at a time: the caller takes the answers itself, and the loop still runs."""
+"""Blocking sends that come one at a time: the caller takes the answers itself."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 
@@ -54,20 +52,6 @@ def test_a_refusal_is_raised(shared_url: str, topic: str, taken: list[bool]) -> 
         with pytest.raises(headpond.HeadpondError):
             sender.send(b"")
         assert any(taken)
-
-
-def test_the_loop_runs_while_sends_follow_each_other(shared_url: str, topic: str) -> None:
-    with headpond.sync.connect(shared_url) as client, client.producer(topic) as sender:
-        rang: list[float] = []
-        for _ in range(SENDS):
-            sender.send(b"")
-        sender._background.soon(
-            lambda: sender._background.loop.call_later(0.02, lambda: rang.append(time.monotonic())), hurry=False
-        )
-        until = time.monotonic() + PATIENT_S
-        while not rang:
-            assert time.monotonic() < until
-            sender.send(b"")
 
 
 @pytest.mark.usefixtures("patient")

@@ -117,7 +117,9 @@ class Background:
         try:
             return await work
         finally:
-            if len(self._callers) == 1 and threading.get_ident() == self._thread.ident:
+            callers = list(self._callers)
+            if len(callers) == 1 and threading.get_ident() == self._thread.ident:
+                self._callers.discard(callers[0])  # it is done, and may notice that late
                 self._lending = True
                 self.loop.call_soon(self.loop.call_soon, self._pause)  # when the caller has the result
 
