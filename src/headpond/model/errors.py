@@ -766,6 +766,12 @@ class AddressInUse(HeadpondError):
     default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
 
 
+class HttpMissing(HeadpondError):
+    """The Python packages for HTTP and the console are not installed; they are an extra of Headpond."""
+
+    default_hint = "Run pip install 'headpond[node]', or start the node without --http."
+
+
 class DataLocked(HeadpondError):
     """Another node process uses the data folder."""
 

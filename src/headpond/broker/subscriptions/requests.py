@@ -116,6 +116,7 @@ class SubscriptionRequests:
             seen_at_us=subscription.history.seen_us,
             bury_fault=subscription.bury_fault,
             compacted=subscription.history.compacted,
+            reasons_dropped=sum(len(cursor.reasons.dropped) for cursor in cursors),
             **copy_fields(subscription.copy),
         )
 
