@@ -1,4 +1,4 @@
-"""Consuming: from a topic that is full, and end to end beside a producer."""
+"""Dispatcher: from a topic that is full, and end to end beside a producer."""
 
 from __future__ import annotations
 
