@@ -1,4 +1,4 @@
-"""Dispatcher: from a topic that is full, and end to end beside a producer."""
+"""Consuming: from a topic that is full, and end to end beside a producer."""
 
 from __future__ import annotations
 
