@@ -1,4 +1,4 @@
-"""A service gets its options from variables: every option of ``headpond node`` and ``headpond agent`` has one."""
+"""A service can get all its options from variables: ``headpond node`` and ``headpond agent``."""
 
 from __future__ import annotations
 
