@@ -763,7 +763,10 @@ class Insecure(HeadpondError):
 class AddressInUse(HeadpondError):
     """The node cannot listen on the address."""
 
-    default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
+    default_hint = (
+        "Another program listens there; choose another address by --listen, or for HTTP by --http (port 0 "
+        "picks a free one)."
+    )
 
 
 class HttpMissing(HeadpondError):
