@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -93,9 +94,33 @@ def test_constraints_are_plain_pins() -> None:
 def test_constraints_pin_every_dependency_of_the_project_and_its_tools() -> None:
     lines = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
     pinned = {requirement_name(line) for line in lines}
-    wanted = {requirement_name(each) for each in project()["project"]["dependencies"]}
+    extras = project()["project"]["optional-dependencies"]
+    required = [*project()["project"]["dependencies"], *extras["node"], *extras["cli"]]
+    wanted = {requirement_name(each) for each in required} - {"headpond"}
     wanted |= {requirement_name(each) for each in project()["dependency-groups"]["dev"]}
     assert wanted - pinned == set()
+
+
+def private_imports(path: Path) -> set[str]:
+    """Packages of others from which a file imports a module or a name that begins with ``_``."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        module = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            parts = [*module, *name.split(".")]
+            if any(re.match("_[a-z]", part) for part in parts) and parts[0] not in sys.stdlib_module_names:
+                found.add(parts[0])
+    return found
+
+
+def test_a_package_whose_internals_are_imported_has_an_upper_bound() -> None:
+    extras = project()["project"]["optional-dependencies"].values()
+    wanted = [*project()["project"]["dependencies"], *(each for extra in extras for each in extra)]
+    bounded = {requirement_name(each) for each in wanted if "<" in each}
+    found = set[str]().union(*map(private_imports, SOURCES))
+    assert "typer" in found, "the test finds what there is"
+    assert found - bounded == set()
 
 
 def test_the_dev_group_is_the_same_for_an_old_pip() -> None:

@@ -105,7 +105,7 @@ def test_a_stream_that_would_always_be_too_full_is_refused() -> None:
         ("limits.topics = 0\n", "line 1: limits.topics: Expected `int` >= 1", "docs/settings.md"),
         ("[limit]\ntopics = 1\n", "line 1: there is no setting limit", "Did you mean limits?"),
         ("zzz = 1\n", "line 1: there is no setting zzz", "docs/settings.md"),
-        ("data = \n", r"is not TOML: .* \(at line 1", ""),
+        ("data = \n", r"is not TOML: .* \(at line 1", "NAME = VALUE"),
     ],
 )
 def test_an_error_names_the_line_and_the_setting_that_was_meant(
@@ -116,3 +116,13 @@ def test_an_error_names_the_line_and_the_setting_that_was_meant(
     with pytest.raises(BadConfig, match=says) as raised:
         Settings.load(str(file))
     assert hint in raised.value.hint
+
+
+def test_a_settings_file_that_cannot_be_read_has_a_hint_about_the_file(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="cannot read settings file") as raised:
+        Settings.load(str(tmp_path / "nowhere.toml"))
+    assert "--config or HEADPOND_CONFIG" in raised.value.hint
+    (tmp_path / "node.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadConfig, match="is not TOML") as raised:
+        Settings.load(str(tmp_path / "node.toml"))
+    assert raised.value.hint == "Write it in UTF-8."

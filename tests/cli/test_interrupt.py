@@ -57,6 +57,23 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_simulation_that_a_signal_ends_takes_its_processes_along(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "headpond", "sim", "run", "--seeds", "1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+        def workers() -> list[int]:
+            pids = [int(word) for word in children.read_text().split()]
+            return [pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+        wait_until(lambda: len(workers()) == 2, 60)
+        found = workers()
+        process.send_signal(number)
+        assert process.wait(30) == -number
+    wait_until(lambda: all(map(has_ended, found)), 60)
+
+
 @pytest.mark.parametrize("at_once", [False, True], ids=["while it starts", "before pyspark has its process"])
 def test_while_spark_starts_its_java_ends_too(tmp_path: Path, at_once: bool) -> None:
     """A Spark that never gets ready stands in: the point is what becomes of its process."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import headpond
-from headpond.errors import BadRequest, HeadpondError
+from headpond.errors import BadRequest, Closed, HeadpondError
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,35 @@ def test_a_blocking_client_can_be_closed_twice(shared_url: str) -> None:
     client = headpond.sync.connect(shared_url)
     client.close()
     client.close()
+
+
+def test_what_a_closed_blocking_client_made_says_that_it_is_closed(shared_url: str, topic: str) -> None:
+    client = headpond.sync.connect(shared_url)
+    producer, consumer = client.producer(topic), client.consumer(topic, "s")
+    reader, writer, admin = client.reader(topic), client.writer("w"), client.admin
+    client.close()
+    calls: list[Callable[[], object]] = [
+        lambda: producer.send(b"x"),
+        lambda: producer.post_when_room(b"x"),
+        producer.flush,
+        consumer.flush,
+        lambda: consumer.receive(timeout=1),
+        reader.ends,
+        lambda: admin.show_topic(topic),
+        lambda: client.producer(topic),
+    ]
+    for call in calls:
+        with pytest.raises(Closed):
+            call()
+    for each in (producer, consumer, reader, writer):
+        each.close()
+
+
+def test_a_key_that_is_a_number_gets_a_hint_about_keys(shared_url: str, topic: str) -> None:
+    with headpond.sync.connect(shared_url) as client, client.producer(topic) as producer:
+        with pytest.raises(BadRequest, match="key is bytes or text, not int") as raised:
+            producer.send(b"x", key=5)  # type: ignore[arg-type]
+        assert "key=str(number)" in raised.value.hint
 
 
 def test_the_catalogue_can_be_imported_by_its_public_name() -> None:

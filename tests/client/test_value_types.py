@@ -14,6 +14,12 @@ class Order(msgspec.Struct):
     item: str
 
 
+def of_connecting() -> None:
+    assert_type(headpond.connect("headpond://127.0.0.1:7411"), headpond.Client)
+    assert_type(headpond.sync.connect(["headpond://127.0.0.1:7411"]), headpond.sync.Client)
+    headpond.connect(7411)  # type: ignore[arg-type]
+
+
 async def of_the_client(client: headpond.Client) -> None:
     async with client.producer("orders", value=Order) as producer:
         assert_type(producer, headpond.Producer[Order])
@@ -24,6 +30,7 @@ async def of_the_client(client: headpond.Client) -> None:
         async for message in consumer:
             assert_type(message, headpond.Message[Order])
             assert_type(message.value.item, str)
+        assert_type(await consumer.receive(timeout=1), headpond.Message[Order] | None)
     async with client.consumer("orders", "kitchen") as plain:
         assert_type((await anext(plain)).value, bytes)
     client.consumer("orders", "kitchen", kind="odd")  # type: ignore[call-overload]

@@ -55,6 +55,11 @@ def test_anything_else_is_a_bad_url_with_a_hint(url: str | list[str]) -> None:
     assert caught.value.hint
 
 
+def test_an_address_without_a_host_says_that() -> None:
+    with pytest.raises(BadURL, match="'headpond://' has no host"):
+        parse_addresses("headpond://")
+
+
 @pytest.mark.parametrize("url", ["headpond://node:1", "headpond://[::1]:7411"])
 def test_an_address_is_written_as_it_is_read(url: str) -> None:
     assert parse_addresses(url)[0].url == url

@@ -23,6 +23,14 @@ def test_a_folder_of_other_files_is_refused_and_not_touched(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
 
 
+def test_a_file_in_the_place_of_the_folder_is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.touch()
+    with pytest.raises(BadData) as raised:
+        lock_folder(file)
+    assert raised.value.message == f"cannot use the data folder {file}: it is not a folder"
+
+
 def test_the_free_room_is_the_last_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = NodeDisk(tmp_path)
     room = disk.free_bytes()

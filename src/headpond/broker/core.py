@@ -24,21 +24,21 @@ from headpond.broker.catalog.retain import Retaining
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.context import Context
 from headpond.broker.effects import Commit, Effect, Fetch, RemoveTree, Send
-from headpond.broker.ingest.ingest import Producing
+from headpond.broker.ingest.ingest import Ingester
 from headpond.broker.ingest.requests import ProducerRequests
 from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.ledger.ledger import LedgerRequests
 from headpond.broker.ledger.top import TopRequests
-from headpond.broker.links.requests import Peering
+from headpond.broker.links.requests import LinkRequests
 from headpond.broker.operations import LocalRequest, Operations
-from headpond.broker.reading.fetch import Fetching
+from headpond.broker.reading.fetch import Fetcher
 from headpond.broker.session import Session, shown
 from headpond.broker.sessions import Sessions
 from headpond.broker.settings import Settings
 from headpond.broker.staging.requests import WriterRequests
 from headpond.broker.staging.staging import Staging
 from headpond.broker.stores import Readable, Stores
-from headpond.broker.subscriptions.consume import Consuming
+from headpond.broker.subscriptions.consume import Dispatcher
 from headpond.broker.subscriptions.requests import SubscriptionRequests
 from headpond.model.errors import HeadpondError
 from headpond.model.grant import ALL
@@ -99,8 +99,8 @@ class NodeCore:
         quotas = self.quotas = Quotas(catalog, stores.stages, context.counters, context.clock_us)
         guard = self._guard = Guard(context, sessions, stores, quotas, elsewhere)
         topics = self.topics = TopicRequests(context, stores, quotas, Compacting(context, stores))
-        producing = self._producing = Producing(context, sessions, catalog, watermark, quotas)
-        consuming = self.consuming = Consuming(
+        producing = self._producing = Ingester(context, sessions, catalog, watermark, quotas)
+        consuming = self.consuming = Dispatcher(
             context,
             sessions,
             stores,
@@ -110,11 +110,11 @@ class NodeCore:
             full=lambda topic, size: watermark.refusal(size) or quotas.refusal(topic, size),
         )
         Retaining(context, stores, consuming)
-        fetching = self.fetching = Fetching(context, catalog)
+        fetching = self.fetching = Fetcher(context, catalog)
         writers = WriterRequests(stores)
         staging = Staging(context, stores, guard, quotas, watermark, topics, writers)
         subscriptions = SubscriptionRequests(context, stores, topics, consuming, fetching)
-        peering = self.peering = Peering(
+        peering = self.peering = LinkRequests(
             context, stores, quotas, watermark, topics, consuming, fetching, subscriptions
         )
         producers = self._producers = ProducerRequests(context, sessions, stores, quotas, topics, producing)

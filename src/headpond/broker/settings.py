@@ -300,16 +300,18 @@ def _read_file(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise BadConfig(f"cannot read settings file {path}: {error.strerror}") from error
+        hint = "Give the path of a file that this user may read, by --config or HEADPOND_CONFIG."
+        raise BadConfig(f"cannot read settings file {path}: {error.strerror}", hint=hint) from error
     except UnicodeDecodeError as error:
-        raise BadConfig(f"settings file {path} is not TOML: {error}") from error
+        raise BadConfig(f"settings file {path} is not TOML: {error}", hint="Write it in UTF-8.") from error
 
 
 def _parse_file(path: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"settings file {path} is not TOML: {error}") from error
+        hint = 'Correct that line: NAME = VALUE, with text in quotes, such as listen = "127.0.0.1:7411".'
+        raise BadConfig(f"settings file {path} is not TOML: {error}", hint=hint) from error
 
 
 def _convert(values: dict[str, Any], kind: type[Settings], origin: str, text: str = "") -> Settings:

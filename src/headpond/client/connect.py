@@ -31,7 +31,7 @@ from headpond.client.options import (
     ProducerOptions,
 )
 from headpond.client.produce.batcher import Batcher
-from headpond.client.produce.encoding import EncodingProducer
+from headpond.client.produce.encoding import encoding
 from headpond.client.produce.producer import Producer
 from headpond.client.reader import Reader
 from headpond.client.scope import AsyncScope
@@ -182,12 +182,13 @@ class Client(AsyncScope):
         name: str | None,
         value: Any,
         options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
+        batcher: type[Batcher] = Batcher,
     ) -> Producer[Any]:
-        """A producer to this service and its copies, to be opened; ``make_batcher`` is the twin's."""
+        """A producer to this service and its copies, to be opened; ``batcher`` is the twin's."""
         codec = codec_of(value)
-        given = (self.links(options.copies), topic, name, options, make_batcher)
-        return self.add(Producer(*given) if codec is None else EncodingProducer(codec, *given))
+        if codec is not None:
+            batcher = encoding(batcher, codec)
+        return self.add(Producer(self.links(options.copies), topic, name, options, batcher))
 
     @overload
     def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerKeywords]) -> Consumer: ...

@@ -75,12 +75,12 @@ def _parse_url(url: str) -> list[Address]:
         raise BadURL(f"address {url!r} does not begin with {SCHEME} or {TLS_SCHEME}")
     found: list[Address] = []
     tls = False
-    for place in url.removesuffix("/").split(","):
+    for place in url.split(","):
         scheme, _, rest = place.strip().rpartition("://")
         if scheme not in ("", "headpond", "headponds"):
             raise BadURL(f"address {url!r} does not begin with {SCHEME} or {TLS_SCHEME}")
         tls = scheme == "headponds" if scheme else tls  # a scheme also holds for the addresses after it
-        found.append(replace(parse_place(rest, url), tls=tls))
+        found.append(replace(parse_place(rest.removesuffix("/"), url), tls=tls))
     return found
 
 

@@ -763,7 +763,16 @@ class Insecure(HeadpondError):
 class AddressInUse(HeadpondError):
     """The node cannot listen on the address."""
 
-    default_hint = "Another program listens there; choose another --listen address (port 0 picks a free one)."
+    default_hint = (
+        "Another program listens there; choose another address by --listen, or for HTTP by --http (port 0 "
+        "picks a free one)."
+    )
+
+
+class HttpMissing(HeadpondError):
+    """The Python packages for HTTP and the console are not installed; they are an extra of Headpond."""
+
+    default_hint = "Run pip install 'headpond[node]', or start the node without --http."
 
 
 class DataLocked(HeadpondError):

@@ -49,8 +49,9 @@ class NodeIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
 def open_error(folder: Path, error: OSError) -> HeadpondError:
     """The error of a data folder that cannot be used: which file, how much room there is, what to do."""
-    file = f": {error.filename}" if error.filename else ""
-    reason = f"cannot use the data folder {folder}{file}: {error.strerror or error}"
+    file = f": {error.filename}" if error.filename and Path(error.filename) != folder else ""
+    why = error.strerror or error if folder.is_dir() or not folder.exists() else "it is not a folder"
+    reason = f"cannot use the data folder {folder}{file}: {why}"
     if not is_disk_full(error):
         return BadData(reason)
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())

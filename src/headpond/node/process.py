@@ -11,6 +11,7 @@ import signal
 import ssl
 import uuid
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,6 +218,8 @@ def prepare(settings: Settings) -> None:
     """Checks what the settings name, before anything is opened, and raises the limit of open files."""
     settings.check_places()
     tls_context(settings)
+    if settings.http:
+        import_module("headpond.node.http")  # raises HttpMissing
     _raise_file_limit()
 
 

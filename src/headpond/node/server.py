@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -98,9 +99,8 @@ async def listen(
         hint = (
             None if error.errno == errno.EADDRINUSE else "Choose an address of this machine, such as 127.0.0.1."
         )
-        raise AddressInUse(
-            f"cannot listen on {Address(host, port)}{protocol}: {error.strerror or error}", hint=hint
-        ) from error
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise AddressInUse(f"cannot listen on {Address(host, port)}{protocol}: {why}", hint=hint) from error
     return listener, Address(host, listener.sockets[0].getsockname()[1], tls=tls is not None)
 
 

@@ -4,6 +4,7 @@ In reading order::
 
     convert    from a struct of the wire to a JSON object; times and errors
     resources  topics, places, producers, writers, subscriptions, tokens, peers, ledgers
+    values     values that people write: bytes, columns of typed topics, times
     message    messages, one batch at a time
     cluster    the members of a group and its stream
     top        how busy a node is: rates beside the totals that they come from

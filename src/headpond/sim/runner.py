@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -115,10 +116,26 @@ def run_twice(plans: Sequence[Plan], on_progress: Callable[[Repeats], None]) -> 
     return repeats
 
 
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """A signal may end the command at any time, and its processes have minutes of work left."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "it runs in a process of a pool"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @contextmanager
 def _process(hashes: str) -> Iterator[ProcessPoolExecutor]:
     before = os.environ.get("PYTHONHASHSEED")
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _pool(1) as pool:
         os.environ["PYTHONHASHSEED"] = hashes
         pool.submit(int).result()  # the process starts now
         if before is None:
@@ -185,9 +202,9 @@ def in_processes(jobs: int) -> Spread:
         if jobs == 1:
             yield from map(run_some, tasks)
             return
-        context, size = multiprocessing.get_context("spawn"), jobs * TASKS_PER_PROCESS
+        size = jobs * TASKS_PER_PROCESS
         for at in range(0, len(tasks), size):
-            with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+            with _pool(jobs) as pool:
                 yield from pool.map(run_some, tasks[at : at + size])
 
     return spread

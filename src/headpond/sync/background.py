@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 import uvloop
 
 from headpond.client.scope import AsyncScope, PublicNames
+from headpond.model.errors import Closed
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -92,6 +93,8 @@ class Background:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs a coroutine on the loop and waits for it; an interrupt of the wait cancels the coroutine."""
+        if self.loop.is_closed():
+            return self._run_without(work)
         if asyncio._get_running_loop() is None and self._take_turn():
             return self._run_here(work)
         self._callers.add(threading.get_ident())
@@ -107,6 +110,18 @@ class Background:
         finally:
             self._callers.discard(threading.get_ident())
             self._used_s = monotonic()
+
+    def _run_without(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """After the end of the loop: what is closed says so, or has nothing left to do."""
+        try:
+            work.send(None)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+        except RuntimeError:  # it looks for the loop
+            pass
+        work.close()
+        raise Closed("the client was closed", hint="Make a new one by headpond.sync.connect(...).")
 
     def _take_turn(self) -> bool:
         """Whether the calling thread may run the loop now."""

@@ -21,7 +21,7 @@ from headpond.model.errors import HeadpondError
 from headpond.sync.admin import Admin
 from headpond.sync.background import Background, Mirror, ScopeTwin, blocking, mirrored
 from headpond.sync.consumer import Consumer, DecodingConsumer, LockedSettler
-from headpond.sync.producer import EncodingProducer, LockedBatcher, Producer
+from headpond.sync.producer import LockedBatcher, Producer
 from headpond.sync.writer import Writer
 from headpond.wire.control.catalog import TopicInfo
 from headpond.wire.typed.versions import SchemaVersions
@@ -136,10 +136,7 @@ class Client(ScopeTwin[aio.Client]):
         """
         producer = self._twin.add_producer(topic, name, value, ProducerOptions(**options), LockedBatcher)
         self._background.run(producer.open())
-        codec = codec_of(value)
-        if codec is None:
-            return Producer(producer, self._background)
-        return EncodingProducer(codec, producer, self._background)
+        return Producer(producer, self._background)
 
     @overload
     def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerKeywords]) -> Consumer: ...

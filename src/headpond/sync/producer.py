@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Generic
 
 from headpond.client.arguments import checked
-from headpond.client.codecs import Codec
 from headpond.client.produce.batcher import Batcher, SentT
 from headpond.client.produce.producer import Producer as AsyncProducer
 from headpond.client.produce.producer import ProducerStats
@@ -206,35 +205,3 @@ class Producer(ScopeTwin[AsyncProducer[Any]], Generic[SentT]):
     flush = blocking(AsyncProducer.flush)
     close = blocking(AsyncProducer.close)
     stats: Mirror[ProducerStats] = mirrored(AsyncProducer.stats)
-
-
-class EncodingProducer(Producer[SentT]):
-    """A producer of values of one type; its twin encodes what it sends itself."""
-
-    def __init__(self, codec: Codec[Any], producer: AsyncProducer[Any], background: Background) -> None:
-        super().__init__(producer, background)
-        self._codec = codec
-
-    def post(
-        self,
-        value: SentT | None,
-        *,
-        key: bytes | str | None = None,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        ttl: float | None = None,
-    ) -> Promise:
-        """Takes a message and returns at once; ``promise.result()`` waits for its receipt."""
-        data: Any = None if value is None else self._codec.to_bytes(value)
-        return super().post(data, key=key, id=id, headers=headers, ttl=ttl)
-
-    def _send_lone(
-        self,
-        value: Any,
-        key: bytes | str | None,
-        id: str | None,
-        headers: Mapping[str, str] | None,
-        ttl: float | None,
-    ) -> Promise | None:
-        data = None if value is None else self._codec.to_bytes(value)
-        return super()._send_lone(data, key, id, headers, ttl)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +32,8 @@ class MemoryClient(Client):
         name: str | None,
         value: Any,
         options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
+        batcher: type[Batcher] = Batcher,
     ) -> Producer[Any]:
         if options.refill == DEFAULT_REFILL:
             options = replace(options, refill=None)
-        return super().add_producer(topic, name, value, options, make_batcher)
+        return super().add_producer(topic, name, value, options, batcher)

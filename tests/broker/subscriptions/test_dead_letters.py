@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headpond.broker.settings import LogSettings, Settings
+from headpond.broker.subscriptions.refusal_reasons import DROPPED, REASONS_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.policy import Policy
 from headpond.storage.memory_disk import MemoryDisk
@@ -299,6 +300,32 @@ def test_the_reason_of_the_last_refusal_is_listed_and_is_in_the_dead_letter() ->
     reader.settle(nacked=[(1, 0.0)], reasons=[(1, "still no stock")])
     (copy,) = copies(it)
     assert dict(copy["headers"])["dead.reason"] == "still no stock"
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["records", "snapshot"])
+def test_a_reason_that_is_dropped_is_counted_and_the_list_and_the_dead_letter_say_so(compacted: bool) -> None:
+    disk = MemoryDisk()
+    it = CoreShell(disk, seed=1, settings=PLAIN)
+    count = REASONS_MAX + 3
+    Writer(it).write(count)
+    reader = Trier(it, Policy())
+    (subscription,) = it.core.stores.subscriptions.all()
+    subscription.bury_again_us = 2**62  # the dead-letter topic takes no copies
+    entries = range(count)
+    reader.settle(nacked=[(n, 3600.0) for n in entries], dead=[1], reasons=[(n, "no") for n in entries])
+    assert shown(it).reasons_dropped == 3
+    if compacted:
+        it.core.stores.settlements.compact()
+        it.work_all()
+    disk.crash(keep="none")
+    again = CoreShell(disk, seed=2, settings=PLAIN)
+    Trier(again, Policy())
+    again.work_all()
+    (copy,) = copies(again)
+    assert dict(copy["headers"])["dead.reason"] == DROPPED
+    page = read_result(again.connect().request(ListUnacked("orders", "s", limit=3)), UnackedPage)
+    assert [(each.entry, each.reason) for each in page.entries] == [(0, DROPPED), (2, DROPPED), (3, "no")]
+    assert shown(again).reasons_dropped == 2, "the dead one is settled"
 
 
 @pytest.mark.parametrize("mode", ["non_resilient", "resilient"])

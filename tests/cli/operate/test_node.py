@@ -90,7 +90,8 @@ def test_a_folder_or_a_port_in_use_is_an_error(cli: Cli, service: Node, tmp_path
     listen = service.url.removeprefix("headpond://")
     taken = cli("node", "--data", tmp_path / "other", "--listen", listen)
     assert taken.code == 1
-    assert f"cannot listen on {listen}" in taken.err
+    assert f"cannot listen on {listen}: Address already in use\nhint: " in taken.err
+    assert "for HTTP by --http" in taken.err
     assert (tmp_path / "other" / "SEAL").is_file(), (
         "a node that could not serve leaves its folder in good order"
     )

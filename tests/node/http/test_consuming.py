@@ -54,14 +54,16 @@ def test_unacked_and_skipped_messages_are_listed(http: httpx.Client, topic: str)
     send(http, topic, "a", "b", "c")
     fetch(http, topic, count=10, wait=5)
     settle(http, "skip", topic, "0/1")
-    settle(http, "nack", topic, "0/0", "0/2", delay=60)
+    settle(http, "nack", topic, "0/0", "0/2", delay=60, reason="no oven " + "x" * 600)
     listed = f"/v1/topics/{topic}/subscriptions/s"
     assert http.get(f"{listed}/skipped").json() == [{"shard": 0, "first": 1, "end": 2}]
     first, second = http.get(f"{listed}/unacked").json()
     assert (first["entry"], first["attempts"], first["waits_for"]) == (0, 1, "time")
+    assert first["reason"].startswith("no oven x") and len(first["reason"]) == 512
     assert http.get(f"{listed}/unacked", params={"limit": 1}).json() == [first]
     assert http.get(f"{listed}/unacked", params={"start": "0/1"}).json() == [second]
     assert http.get(f"{listed}/unacked", params={"limit": 0}).status_code == 400
+    assert settle(http, "extend", topic, "0/2", reason="more dough").status_code == 400
     assert http.get(f"{listed}/skipped", params={"start": "here"}).json()["code"] == "bad-request"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.consume import Consuming
+from headpond.broker.subscriptions.consume import Dispatcher
 from headpond.broker.subscriptions.records import EXPIRED, RETENTION, Removed
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import HeadpondError, SubscriptionNotFound
@@ -34,7 +34,7 @@ class Retaining:
         self,
         context: Context,
         stores: Stores,
-        consuming: Consuming,
+        consuming: Dispatcher,
     ) -> None:
         self._stores = stores
         self._consuming = consuming

@@ -65,7 +65,7 @@ FINAL = (BadSegment, SchemaMismatch, SegmentTooLarge, KeyMissing, ValueMissing)
 """Faults of the segment itself: the same bytes can never be taken."""
 
 
-class Producing(TopicListener):
+class Ingester(TopicListener):
     def __init__(
         self, context: Context, sessions: Sessions, catalog: Catalog, watermark: Watermark, quotas: Quotas
     ) -> None:

@@ -30,7 +30,7 @@ from headpond.broker.catalog.pages import page_of
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
-from headpond.broker.ingest.ingest import Producing
+from headpond.broker.ingest.ingest import Ingester
 from headpond.broker.ingest.producers import (
     ACCESSES,
     MULTIPLE,
@@ -79,7 +79,7 @@ class ProducerRequests:
         stores: Stores,
         quotas: Quotas,
         topics: TopicRequests,
-        producing: Producing,
+        producing: Ingester,
     ) -> None:
         self._context = context
         self._sessions = sessions

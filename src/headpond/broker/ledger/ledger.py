@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
-from headpond.broker.ingest.ingest import Producing
+from headpond.broker.ingest.ingest import Ingester
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.session import Session
 from headpond.broker.stores import Stores
@@ -37,7 +37,7 @@ from headpond.wire.control.ledger import (
 
 
 class LedgerRequests:
-    def __init__(self, context: Context, stores: Stores, topics: TopicRequests, producing: Producing) -> None:
+    def __init__(self, context: Context, stores: Stores, topics: TopicRequests, producing: Ingester) -> None:
         self._context = context
         self._stores = stores
         self._topics = topics

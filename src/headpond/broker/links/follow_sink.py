@@ -22,7 +22,7 @@ from headpond.broker.links.positions import Location, Segment, SegmentFinder, wa
 from headpond.broker.session import Session
 from headpond.broker.steps import Steps, on_disk
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.consume import Consuming
+from headpond.broker.subscriptions.consume import Dispatcher
 from headpond.broker.subscriptions.records import (
     RETURNED_MAX,
     CameBack,
@@ -57,7 +57,7 @@ FOLLOWING, PROMOTED, OWN, IGNORED = "following", "promoted", "own", "ignored"
 
 
 class FollowSink:
-    def __init__(self, context: Context, stores: Stores, consuming: Consuming, progress: LinkProgress) -> None:
+    def __init__(self, context: Context, stores: Stores, consuming: Dispatcher, progress: LinkProgress) -> None:
         self._context = context
         self._stores = stores
         self._catalog = stores.catalog

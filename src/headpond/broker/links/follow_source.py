@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.links.positions import read_dropped, walk_heads
-from headpond.broker.reading.fetch import Fetching
+from headpond.broker.reading.fetch import Fetcher
 from headpond.broker.session import Session
 from headpond.broker.steps import Steps
 from headpond.broker.stores import Stores
@@ -100,7 +100,7 @@ class ShardReport:
 
 
 class FollowSource:
-    def __init__(self, context: Context, stores: Stores, fetching: Fetching) -> None:
+    def __init__(self, context: Context, stores: Stores, fetching: Fetcher) -> None:
         self._context = context
         self._catalog = stores.catalog
         self._subscriptions = stores.subscriptions

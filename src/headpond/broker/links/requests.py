@@ -26,11 +26,11 @@ from headpond.broker.links.link_table import (
 from headpond.broker.links.sink import PeerSink
 from headpond.broker.links.source import PeerSource
 from headpond.broker.links.status import LinkStatus
-from headpond.broker.reading.fetch import Fetching
+from headpond.broker.reading.fetch import Fetcher
 from headpond.broker.session import Session, hold_unacked
 from headpond.broker.steps import Steps, journaled, on_disk
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.consume import Consuming
+from headpond.broker.subscriptions.consume import Dispatcher
 from headpond.broker.subscriptions.requests import SubscriptionRequests
 from headpond.model.address import parse_addresses
 from headpond.model.errors import BadRequest, HeadpondError, LimitReached, PeerExists, PeerNotFound
@@ -54,7 +54,7 @@ NAME_LENGTH_MAX = 64
 RECORD_COST_BYTES = 512
 
 
-class Peering(TopicListener):
+class LinkRequests(TopicListener):
     def __init__(
         self,
         context: Context,
@@ -62,8 +62,8 @@ class Peering(TopicListener):
         quotas: Quotas,
         watermark: Watermark,
         topics: TopicRequests,
-        consuming: Consuming,
-        fetching: Fetching,
+        consuming: Dispatcher,
+        fetching: Fetcher,
         subscriptions: SubscriptionRequests,
     ) -> None:
         self._context = context

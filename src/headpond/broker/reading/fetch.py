@@ -107,7 +107,7 @@ class Watch:
     wait: Wait[None]
 
 
-class Fetching(TopicListener):
+class Fetcher(TopicListener):
     def __init__(self, context: Context, catalog: Catalog) -> None:
         self._context = context
         self._catalog = catalog

@@ -110,7 +110,7 @@ class Schedule:
         return subscription
 
 
-class Consuming(TopicListener):
+class Dispatcher(TopicListener):
     def __init__(
         self,
         context: Context,

@@ -317,7 +317,9 @@ def _snapshot(subscription: Subscription, now_us: int, clock_us: int) -> Iterato
         yield CopyPlace(topic, name, shard, floor)
     for shard, cursor in enumerate(subscription.cursors):
         sets = (cursor.settled.encode(), cursor.dead.encode(), cursor.skipped.encode(), cursor.dying.encode())
-        yield ShardState(topic, name, shard, cursor.cursor, *sets, cursor.reasons.items())
+        reasons = cursor.reasons
+        dropped = reasons.dropped.encode() if reasons.dropped else b""
+        yield ShardState(topic, name, shard, cursor.cursor, *sets, reasons.items(), dropped)
         yield from came_back(topic, name, shard, cursor.delivered.sets.items())
         log = cursor.unacked_log
         for part in log.entries.parts(UNACKED_MAX):
@@ -344,6 +346,8 @@ def _restore(state: ShardState, policy: Policy) -> ShardCursor:
     if state.dying:
         cursor.restore_dying(EntrySet.decode(state.dying))
     cursor.restore_reasons(state.reasons)
+    if state.reasons_dropped:
+        cursor.reasons.dropped = EntrySet.decode(state.reasons_dropped)
     # The ``Tallied`` record that follows says of what kind they are.
     cursor.tally.unknown = len(cursor.settled) - cursor.dead.count(state.cursor, cursor.dead.end)
     return cursor

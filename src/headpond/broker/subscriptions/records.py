@@ -223,6 +223,8 @@ class ShardState(ShardRecord, frozen=True, tag=4):
     dying: bytes = b""
     reasons: list[tuple[int, str]] = []
     """Refused entries, and why."""
+    reasons_dropped: bytes = b""
+    """The bitmap of refused entries whose reason the node did not keep."""
 
 
 class Totals(SubscriptionRecord, frozen=True, tag=5):

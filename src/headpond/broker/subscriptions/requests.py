@@ -10,11 +10,11 @@ from headpond.broker.catalog.topic_requests import TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
-from headpond.broker.reading.fetch import Fetching
+from headpond.broker.reading.fetch import Fetcher
 from headpond.broker.session import Session
 from headpond.broker.steps import Steps, journaled, on_disk
 from headpond.broker.stores import Stores
-from headpond.broker.subscriptions.consume import Consuming
+from headpond.broker.subscriptions.consume import Dispatcher
 from headpond.broker.subscriptions.records import (
     Change,
     EntriesRedriven,
@@ -67,8 +67,8 @@ class SubscriptionRequests:
         context: Context,
         stores: Stores,
         topics: TopicRequests,
-        consuming: Consuming,
-        fetching: Fetching,
+        consuming: Dispatcher,
+        fetching: Fetcher,
     ) -> None:
         self._context = context
         self._stores = stores
@@ -116,6 +116,7 @@ class SubscriptionRequests:
             seen_at_us=subscription.history.seen_us,
             bury_fault=subscription.bury_fault,
             compacted=subscription.history.compacted,
+            reasons_dropped=sum(len(cursor.reasons.dropped) for cursor in cursors),
             **copy_fields(subscription.copy),
         )
 

@@ -32,13 +32,20 @@ SEND_S_MAX = 60.0
 """How long one try may take."""
 INTERVAL_HELP = "Seconds between two looks at the folder."
 PAUSE_HELP = "Seconds before a slot that could not be delivered is tried again."
+Interval = Annotated[
+    float,
+    option("--interval", "S", INTERVAL_HELP, envvar="HEADPOND_AGENT_INTERVAL", min=0.1, max=3600.0),
+]
+Pause = Annotated[
+    float, option("--pause", "S", PAUSE_HELP, envvar="HEADPOND_AGENT_PAUSE", min=0.1, max=86_400.0)
+]
 
 
 @command()
 def agent(
     output: Output,
-    interval: Annotated[float, option("--interval", "S", INTERVAL_HELP, min=0.1, max=3600.0)] = 1.0,
-    pause: Annotated[float, option("--pause", "S", PAUSE_HELP, min=0.1, max=86_400.0)] = 15.0,
+    interval: Interval = 1.0,
+    pause: Pause = 15.0,
     state: State = None,
     token: Token = None,
 ) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal, DecimalException
+from datetime import datetime
+from decimal import DecimalException
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -21,8 +21,7 @@ from headpond.cli.stdio import LINE_BYTES_MAX
 from headpond.client.produce.values import TypedValues
 from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.message import to_micros
-from headpond.node.http.bodies import Base64, as_bytes, from_json
+from headpond.shapes.values import WITH_DIGITS, Base64, from_json, text_bytes, utc_micros
 from headpond.wire.plain.columns import TYPES, rows_to_batch
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch"
@@ -33,7 +32,6 @@ Numbered = tuple[int, bytes]
 
 _BESIDE = {"key": pa.binary(), "id": pa.string(), "headers": TYPES[3]}
 """Columns beside the value; among the columns of a typed topic they begin with @."""
-_WITH_DIGITS = msgspec.json.Decoder(float_hook=Decimal)
 _PLAIN_COLUMNS = {"value": pa.binary(), "key": pa.binary(), "id": pa.string()}
 
 
@@ -133,10 +131,10 @@ class JsonLines:
         if not messages:
             return None
         key, id_, headers = self._given
-        keys = [key if each.key is None else _key_bytes(each.key) for each in messages]
+        keys = [key if each.key is None else text_bytes(each.key) for each in messages]
         ids = [id_ if each.id is None else each.id for each in messages]
         all_headers: list[Mapping[str, str] | None] = [each.headers or headers for each in messages]
-        times = [now_us if each.sent_at is None else _micros(each.sent_at) for each in messages]
+        times = [now_us if each.sent_at is None else utc_micros(each.sent_at) for each in messages]
         some_keys = keys if any(each is not None for each in keys) else None
         some_ids = ids if any(each is not None for each in ids) else None
         make = rows_to_batch if self._typed is None else self._typed.to_batch
@@ -152,18 +150,9 @@ class JsonLines:
 
     def _value(self, raw: msgspec.Raw) -> Any:
         if self._typed is None:
-            return as_bytes(msgspec.to_builtins(msgspec.json.decode(raw, type=str | Base64 | None)))
-        value = _WITH_DIGITS.decode(raw)
+            return text_bytes(msgspec.json.decode(raw, type=str | Base64 | None))
+        value = WITH_DIGITS.decode(raw)
         return None if value is None else self._typed.check(from_json(value, self._kind))[0]
-
-
-def _key_bytes(key: str | Base64) -> bytes:
-    found: bytes = as_bytes(msgspec.to_builtins(key))
-    return found
-
-
-def _micros(at: datetime) -> int:
-    return to_micros(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
 
 
 # --- CSV --------------------------------------------------------------------------------------------

@@ -31,7 +31,9 @@ def node(
     data: Annotated[Path | None, option("--data", "DIR", DATA_HELP)] = None,
     listen: Annotated[str | None, option("--listen", "HOST:PORT", LISTEN_HELP)] = None,
     http: Annotated[str | None, option("--http", "HOST:PORT", HTTP_HELP)] = None,
-    config: Annotated[Path | None, option("--config", "FILE.toml", CONFIG_HELP)] = None,
+    config: Annotated[
+        Path | None, option("--config", "FILE.toml", CONFIG_HELP, envvar="HEADPOND_CONFIG")
+    ] = None,
     tls_cert: Annotated[str | None, option("--tls-cert", "FILE", CERT_HELP)] = None,
     tls_key: Annotated[str | None, option("--tls-key", "FILE", KEY_HELP)] = None,
     tls_client_ca: Annotated[str | None, option("--tls-client-ca", "FILE", CLIENT_CA_HELP)] = None,

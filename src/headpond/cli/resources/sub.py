@@ -130,6 +130,7 @@ def _print(info: SubscriptionInfo) -> None:
             *picked(values, "subscription topic kind mode created=created_at paused"),
             *_copy_fields(info),
             *picked(values, delivery),
+            *([("reasons dropped", info.reasons_dropped)] if info.reasons_dropped else []),
             *([("not put aside", info.bury_fault)] if info.bury_fault else []),
             *picked(values, losses),
             *(("lost range", _range_text(each)) for each in info.lost_ranges),

@@ -28,6 +28,8 @@ HEADER_BYTES = 16
 SEGMENT_SPARE_BYTES = 4096
 """Room in a segment for its own header and metadata."""
 
+VALUE_HINT = "Encode it first: text.encode(), msgspec.json.encode(...), or open the producer with value=TYPE."
+
 Value = bytes | bytearray | memoryview | Mapping[str, Any] | None
 """A message's value: bytes, or in a typed topic a mapping of its columns. None deletes a state topic's key."""
 
@@ -111,7 +113,7 @@ class Batcher:
             size += ROW_BYTES
         else:
             if type(value) is not bytes:
-                value = _as_bytes(value, "value is bytes")
+                value = _as_bytes(value, "value is bytes", VALUE_HINT)
             size = ROW_BYTES + len(value)
         if value is None or self._state:
             self._check_state(value, key)
@@ -186,20 +188,17 @@ def _column(sparse: dict[int, Any], rows: int) -> list[Any] | None:
     return list(sparse.values()) if len(sparse) == rows else [sparse.get(row) for row in range(rows)]
 
 
-def _as_bytes(value: object, rule: str) -> bytes:
+def _as_bytes(value: object, rule: str, hint: str) -> bytes:
     if type(value) is bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise BadRequest(
-        f"a message's {rule}, not {type(value).__name__}",
-        hint="Encode it first: text.encode(), msgspec.json.encode(...), or open the producer with value=TYPE.",
-    )
+    raise BadRequest(f"a message's {rule}, not {type(value).__name__}", hint=hint)
 
 
 def _as_key(key: object) -> bytes:
     if not isinstance(key, str):
-        return _as_bytes(key, "key is bytes or text")
+        return _as_bytes(key, "key is bytes or text", "Give one of these: key=str(number), for example.")
     try:
         return key.encode()
     except UnicodeEncodeError:

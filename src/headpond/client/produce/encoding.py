@@ -1,38 +1,22 @@
-"""A producer of values of one type: it encodes each value before it takes it."""
+"""Batchers of values of one type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from headpond.client.codecs import Codec
-from headpond.client.link.link import Link
-from headpond.client.options import ProducerOptions
-from headpond.client.produce.batcher import Batcher, SentT
-from headpond.client.produce.producer import Producer
+from headpond.client.produce.batcher import Batcher
 from headpond.client.produce.promise import Promise
 
 
-class EncodingProducer(Producer[SentT]):
-    def __init__(
-        self,
-        codec: Codec[Any],
-        links: Sequence[Link],
-        topic: str,
-        name: str | None,
-        options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
-    ) -> None:
-        super().__init__(links, topic, name, options, make_batcher)
-        self.codec = codec
+def encoding(kind: type[Batcher], codec: Codec[Any]) -> type[Batcher]:
+    """A kind of batcher that encodes each value, and then adds it as ``kind`` does."""
 
-    def _take(
-        self,
-        value: SentT | None,
-        key: bytes | str | None,
-        id: str | None,
-        headers: Mapping[str, str] | None,
-        ttl: float | None,
-    ) -> Promise:
-        data: Any = None if value is None else self.codec.to_bytes(value)
-        return super()._take(data, key, id, headers, ttl)
+    class EncodingBatcher(kind):  # type: ignore[misc, valid-type]  # a class that mypy cannot know
+        def add(self, value: Any, key: Any, id: str | None, headers: Mapping[str, str] | None) -> Promise:
+            data = None if value is None else codec.to_bytes(value)
+            added: Promise = super().add(data, key, id, headers)
+            return added
+
+    return EncodingBatcher

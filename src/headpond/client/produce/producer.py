@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Generic, Self
@@ -117,7 +117,7 @@ class Producer(AsyncScope, Generic[SentT]):
         topic: str,
         name: str | None,
         options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
+        batcher: type[Batcher] = Batcher,
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self.name = name or ""
@@ -130,7 +130,7 @@ class Producer(AsyncScope, Generic[SentT]):
         self._links = list(links)
         self._options = options
         self._memory_max = options.memory_max
-        self.batcher = make_batcher(options.batch_rows)
+        self.batcher = batcher(options.batch_rows)
         """Where rows gather; the blocking twin adds to it from its own threads."""
         self._open_run: ProducerRun | None = None
         self._sharder: Sharder | None = None

@@ -21,3 +21,15 @@ In reading order::
     routes   The routes, one file per group
     console  The console: a page for people at the path /
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from headpond.model.errors import HttpMissing
+
+try:
+    for _package in ("h11", "litestar", "prometheus_client", "uvicorn"):
+        import_module(_package)
+except ModuleNotFoundError as error:
+    raise HttpMissing(f"HTTP needs packages that are not installed: {error}") from error

@@ -3,106 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import math
-import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
-from decimal import Decimal, DecimalException, InvalidOperation
+from datetime import datetime
+from decimal import DecimalException
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.types as pt
 
 from headpond.client.produce.values import TypedValues
 from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadRequest, BadSegment, WrongMediaType
-from headpond.model.message import to_micros
+from headpond.shapes.values import WITH_DIGITS, Base64, from_json, text_bytes, utc_micros
 from headpond.wire.expiry import TTL_S_MAX, with_ttl
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.ipc import unfolded_bytes
 from headpond.wire.typed.schema import texts_of
-
-# --- values of typed topics -------------------------------------------------------------------------
-
-
-def from_json(value: Any, kind: pa.DataType) -> Any:
-    """A value of a typed topic from JSON, as ``consume --json`` prints it.
-
-    Times are ISO 8601, bytes are text or ``{"base64": …}``, decimals are numbers or text, maps are objects or
-    lists of pairs. A value that does not fit stays as it is: the check of the row names its column. A number
-    with a point comes as a ``Decimal``, with all its digits.
-    """
-    if value is None:
-        return None
-    if pt.is_struct(kind) and isinstance(value, dict):
-        kinds = {kind.field(index).name: kind.field(index).type for index in range(kind.num_fields)}
-        return {name: from_json(each, kinds[name]) if name in kinds else each for name, each in value.items()}
-    if pt.is_map(kind):
-        pairs = list(value.items()) if isinstance(value, dict) else value
-        if isinstance(pairs, list) and all(isinstance(each, list | tuple) and len(each) == 2 for each in pairs):
-            return [(from_json(key, kind.key_type), from_json(each, kind.item_type)) for key, each in pairs]
-        return value
-    if isinstance(value, list) and (pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)):
-        return [from_json(each, kind.value_type) for each in value]
-    return _scalar(value, kind)
-
-
-def _scalar(value: Any, kind: pa.DataType) -> Any:
-    if _is_bytes(kind):
-        return as_bytes(value)
-    if isinstance(value, Decimal) and not pt.is_decimal(kind):
-        return _number(value, kind)
-    if not isinstance(value, str):
-        return value
-    try:
-        if pt.is_decimal(kind):
-            return Decimal(value)
-        if pt.is_timestamp(kind):
-            return datetime.fromisoformat(_in_micros(value))
-        if pt.is_date(kind):
-            return date.fromisoformat(value)
-        if pt.is_time(kind):
-            return time.fromisoformat(_in_micros(value))
-    except (ValueError, InvalidOperation):
-        pass
-    return value
-
-
-def _number(value: Decimal, kind: pa.DataType) -> Any:
-    """For a floating-point column the nearest number, unless that is infinite; for others the decimal."""
-    if not pt.is_floating(kind):
-        return value
-    nearest = float(value)
-    return value if math.isinf(nearest) else nearest
-
-
-def _in_micros(text: str) -> str:
-    """Refuses digits beyond microseconds, which Python would drop."""
-    if re.search(r"[.,]\d{6}0*[1-9]", text):
-        raise ValueError(text)
-    return text
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
-
-
-def as_bytes(value: Any) -> Any:
-    """Text as UTF-8, ``{"base64": …}`` as its bytes; any other value unchanged."""
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except (binascii.Error, ValueError):
-            raise BadRequest(f"{value['base64'][:40]!r} is not base64") from None
-    return value
-
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -119,11 +37,6 @@ HEADERS_BYTES_MAX: Final = 256 * 1024
 HEADER_PREFIX: Final = "headpond-header-"
 NULL: Final = msgspec.Raw(b"null")
 ABSENT: Final = msgspec.Raw(b"")
-_WITH_DIGITS: Final = msgspec.json.Decoder(float_hook=Decimal)
-
-
-class Base64(msgspec.Struct, forbid_unknown_fields=True):
-    base64: str
 
 
 class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -181,10 +94,10 @@ class Rows:
         if self.headers_count > PARTS_MAX:
             raise BadRequest(f"more than {PARTS_MAX:,} headers in one request")
         self.values.append(message.value if value is None else value)
-        self.keys.append(None if message.key is None else _bytes(message.key))
+        self.keys.append(text_bytes(message.key))
         self.ids.append(message.id)
         self.headers.append(headers or None)
-        self.sent_at.append(None if message.sent_at is None else _micros(message.sent_at))
+        self.sent_at.append(None if message.sent_at is None else utc_micros(message.sent_at))
         self.timed = self.timed or message.sent_at is not None
 
     def to_batch(self, schema: pa.Schema | None, sent_at_us: int) -> pa.RecordBatch:
@@ -206,16 +119,11 @@ class Rows:
         return typed.to_batch(rows, keys, ids, headers, times)
 
 
-def _bytes(given: str | Base64 | None) -> bytes | None:
-    found: bytes | None = as_bytes({"base64": given.base64} if isinstance(given, Base64) else given)
-    return found
-
-
 def _plain(value: msgspec.Raw | bytes, number: int) -> bytes | None:
     if not isinstance(value, msgspec.Raw):
         return value
     try:
-        return _bytes(msgspec.json.decode(value, type=str | Base64 | None))
+        return text_bytes(msgspec.json.decode(value, type=str | Base64 | None))
     except UNDECODABLE as error:
         raise BadRequest(
             f"message {number}: a value is text or {{'base64': …}}: {error}",
@@ -233,7 +141,7 @@ def _object(value: msgspec.Raw | bytes, number: int) -> Any:
             hint=f"Send it as an {ARROW} body.",
         )
     try:
-        return _WITH_DIGITS.decode(text)
+        return WITH_DIGITS.decode(text)
     except (*UNDECODABLE, DecimalException) as error:
         raise BadRequest(f"message {number} is invalid: {error}") from None
 
@@ -247,10 +155,6 @@ def _headers(given: msgspec.Raw) -> dict[str, str] | None:
     if len(given) > HEADERS_BYTES_MAX:
         raise BadRequest(f"headers of more than {HEADERS_BYTES_MAX:,} bytes")
     return msgspec.json.decode(given, type=dict[str, str] | None)
-
-
-def _micros(at: datetime) -> int:
-    return to_micros(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
 
 
 class RawMessage(NamedTuple):

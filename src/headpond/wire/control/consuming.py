@@ -123,6 +123,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """Settlements that the other node sent after this copy was promoted, since the node started."""
     elsewhere: str = ""
     """The id of a node that promoted a copy of this active subscription: both nodes deliver messages."""
+    reasons_dropped: int = 0
+    """Refused entries whose reason the node did not keep: it keeps the latest 4,096 of each shard."""
 
 
 class SubscriptionRequest(OperationOf[Result], Generic[Result], frozen=True):

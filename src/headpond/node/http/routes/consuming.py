@@ -8,7 +8,7 @@ The messages that it delivered belong to that name until they are settled, or un
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 from litestar import delete, post
@@ -64,18 +64,23 @@ class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
     """As they came with the messages."""
 
     @property
-    def options(self) -> dict[str, float | None]:
+    def options(self) -> dict[str, Any]:
         """Further arguments of the consumer's method."""
         return {}
 
 
-class NackBody(SettleBody, forbid_unknown_fields=True):
+class ExtendBody(SettleBody, forbid_unknown_fields=True):
     delay: Annotated[float, msgspec.Meta(ge=0, le=86400 * 7)] | None = None
-    """Seconds until it comes again; null: as the policy says."""
+    """Seconds from now; null: as the policy says."""
+
+
+class NackBody(ExtendBody, forbid_unknown_fields=True):
+    reason: str = ""
+    """Listed with the messages, and put into their dead letters; the node keeps the first 512 characters."""
 
     @property
-    def options(self) -> dict[str, float | None]:
-        return {"delay": self.delay}
+    def options(self) -> dict[str, Any]:
+        return {"delay": self.delay, "reason": self.reason}
 
 
 class Settled(TypedDict):
@@ -179,7 +184,7 @@ async def nack(
     data: JSONBody[NackBody],
     consumer: ConsumerName = "",
 ) -> Settled:
-    """Failed: these messages come again, after `delay` seconds or as the policy says."""
+    """Failed, for a `reason`: these messages come again, after `delay` seconds or as the policy says."""
     return await _settle("nack", caller, topic, subscription, data, consumer)
 
 
@@ -188,7 +193,7 @@ async def extend(
     caller: FromCaller,
     topic: TopicPath,
     subscription: FromPath[str],
-    data: JSONBody[NackBody],
+    data: JSONBody[ExtendBody],
     consumer: ConsumerName = "",
 ) -> Settled:
     """More time: the deadline of these messages is `delay` seconds from now (null: as the policy says)."""
