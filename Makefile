@@ -98,5 +98,5 @@ $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt
 	@if [ ! -x $(BIN)/python ]; then echo "» making $(VENV) ($$($(PYTHON) -V))"; $(PYTHON) -m venv $(VENV); fi
 	@echo "» installing the tools and libraries into $(VENV) (some minutes at first: Spark is large)"
 	@$(PIP) install -r requirements/dev.txt -c requirements/constraints.txt
-	@$(PIP) install --no-build-isolation -e '.[node]' -c requirements/constraints.txt
+	@$(PIP) install --no-build-isolation -e . -c requirements/constraints.txt
 	@touch $@

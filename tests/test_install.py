@@ -1,6 +1,6 @@
-"""What each extra installs is enough for the modules that it promises: the wheel beside its own packages alone.
+"""What each distribution and extra installs is enough for the modules that it promises.
 
-The tests run the wheel that the project builds. Python may load the standard library, the wheel, and the
+The tests run the wheels that the project builds. Python may load the standard library, the wheel, and the
 packages that the wheel's metadata require for the extra; every other package is missing, as in a fresh
 environment.
 """
@@ -22,8 +22,7 @@ from packaging.requirements import Requirement
 
 from tests.root import ROOT
 
-LIBRARY = ["google-crc32c", "msgspec", "pyarrow", "pyroaring", "typing-extensions", "uvloop", "xxhash"]
-SERVER = {"h11", "litestar", "prometheus_client", "rich", "typer", "uvicorn"}
+OF_HTTP = {"h11", "litestar", "prometheus-client", "uvicorn"}
 
 ONLY = """
 import sys
@@ -46,7 +45,7 @@ for name in MODULES:
     import_module(name)
 """
 
-LIBRARY_AT_WORK = """
+CLIENT_AT_WORK = """
 import asyncio
 import headpond, headpond.testing
 for name in headpond.__all__:
@@ -75,16 +74,24 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build(project: Path, folder: Path) -> Path:
     """The folder of the unpacked wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
     (made,) = folder.glob("*.whl")
     with zipfile.ZipFile(made) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT / "packaging" / "client", tmp_path_factory.mktemp("client"))
 
 
 def requirements(wheel: Path, extra: str) -> list[Requirement]:
@@ -136,49 +143,47 @@ def sources(wheel: Path, *left_out: str) -> list[str]:
     return [name for name in names if not any(name == each or name.startswith(f"{each}.") for each in without)]
 
 
-def test_the_library_alone_requires_nothing_of_the_command_line_or_of_http(wheel: Path) -> None:
-    assert [each.name for each in requirements(wheel, "")] == LIBRARY
-    assert missing(wheel, "") > SERVER
-    assert not missing(wheel, "node") & SERVER
+def test_the_client_requires_the_same_without_the_packages_of_http(wheel: Path, client: Path) -> None:
+    base = [each for each in requirements(wheel, "") if each.name not in OF_HTTP]
+    assert requirements(client, "") == base
+    assert {each.name for each in requirements(wheel, "")} > OF_HTTP
+    assert missing(client, "") > {each.replace("-", "_") for each in OF_HTTP}
+
+
+def test_both_have_the_same_modules(wheel: Path, client: Path) -> None:
+    assert sources(client) == sources(wheel)
 
 
 @pytest.mark.parametrize(
     ("extra", "left_out"),
-    [
-        ("", "cli spark node.http cluster.jetstream"),
-        ("cli", "spark node.http cluster.jetstream"),
-        ("node", "spark cluster.jetstream"),
-        ("cluster", "spark"),
-        ("spark", "node.http cluster.jetstream"),
-    ],
+    [("", "spark cluster.jetstream"), ("cluster", "spark"), ("spark", "cluster.jetstream")],
 )
 def test_an_extra_is_enough_for_its_modules(wheel: Path, extra: str, left_out: str) -> None:
+    import_all(wheel, extra, left_out)
+
+
+def test_the_client_is_enough_for_all_but_http(client: Path) -> None:
+    import_all(client, "", "spark node.http cluster.jetstream")
+
+
+def import_all(wheel: Path, extra: str, left_out: str) -> None:
     names = sources(wheel, *(f"headpond.{each}" for each in left_out.split()))
     done = python(wheel, extra, IMPORT_ALL, MODULES=names)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_library_sends_and_reads(wheel: Path) -> None:
-    done = python(wheel, "", LIBRARY_AT_WORK)
+def test_the_client_sends_and_reads(client: Path) -> None:
+    done = python(client, "", CLIENT_AT_WORK)
     assert (done.stdout, done.returncode) == ("b'tea' b'milk'\nstored\n", 0), done.stderr
 
 
-def test_the_command_line_says_how_to_install_it(wheel: Path) -> None:
-    done = python(wheel, "", COMMAND, ARGUMENTS=["node"])
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: the command line needs the Python package typer, which is not installed\n"
-        "hint: Run pip install 'headpond[node]'; 'headpond[cli]' is the command line without HTTP.\n"
-    )
-
-
-def test_a_node_with_http_says_what_it_lacks_before_it_makes_its_folder(wheel: Path, tmp_path: Path) -> None:
+def test_a_node_with_http_says_what_it_lacks_before_it_makes_its_folder(client: Path, tmp_path: Path) -> None:
     options = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]
-    done = python(wheel, "cli", COMMAND, ARGUMENTS=["node", *options])
+    done = python(client, "", COMMAND, ARGUMENTS=["node", *options])
     assert done.returncode == 1
     error = json.loads(done.stderr.splitlines()[-1])
     assert (error["code"], error["hint"]) == (
         "http-missing",
-        "Run pip install 'headpond[node]', or start the node without --http.",
+        "Install headpond in place of headpond-client, or start the node without --http.",
     )
     assert not (tmp_path / "data").exists()

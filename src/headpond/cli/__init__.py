@@ -18,8 +18,6 @@ A command's module is imported when the command is called, so that ``headpond --
 
 from __future__ import annotations
 
-import sys
-
 __all__ = ["main"]
 
 
@@ -33,12 +31,3 @@ def main() -> None:
         command()(prog_name="headpond")
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except ModuleNotFoundError as error:
-        if error.name not in ("rich", "typer"):
-            raise
-        print(
-            f"error: the command line needs the Python package {error.name}, which is not installed\n"
-            "hint: Run pip install 'headpond[node]'; 'headpond[cli]' is the command line without HTTP.",
-            file=sys.stderr,
-        )
-        raise SystemExit(1) from None

@@ -770,9 +770,9 @@ class AddressInUse(HeadpondError):
 
 
 class HttpMissing(HeadpondError):
-    """The Python packages for HTTP and the console are not installed; they are an extra of Headpond."""
+    """The Python packages for HTTP and the console are not installed; the distribution headpond-client does not bring them."""
 
-    default_hint = "Run pip install 'headpond[node]', or start the node without --http."
+    default_hint = "Install headpond in place of headpond-client, or start the node without --http."
 
 
 class DataLocked(HeadpondError):
