@@ -225,5 +225,5 @@ def _link(info: PeerInfo) -> TopLink:
         messages=counts["messages_in"] + counts["messages_out"],
         records=counts["records_in"] + counts["records_out"],
         duplicates=counts["duplicates"],
-        lag_us=info.lag_us,
+        lacking_us=info.lacking_us,
     )

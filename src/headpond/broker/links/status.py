@@ -109,8 +109,8 @@ class LinkStatus:
         """How many messages of a topic's shard the sink lacks."""
         topic.note_lag(shard, lag, self._now_us())
 
-    def _lag_us(self) -> int:
-        level = [each.level_us for each in self.topics.values() if each.state == "following" and each.lag]
+    def _lacking_us(self) -> int:
+        level = [each.level_us for each in self.topics.values() if each.lag and each.catches_up]
         if self._away_us is not None:
             level.append(self._away_us)
         return max(0, self._now_us() - min(level)) if level else 0
@@ -166,5 +166,5 @@ class LinkStatus:
             infos[:TOPICS_SHOWN_MAX],
             list(made.subscriptions),
             [self.subscriptions[each] for each in sorted(self.subscriptions)] if whole else [],
-            self._lag_us(),
+            self._lacking_us(),
         )

@@ -104,7 +104,7 @@ LINK = (
         lambda link: link.state in ("connected", "catching up"),
     ),
     _gauge("lag", "Messages that the other node does not have yet."),
-    _seconds("lag_seconds", "Since it lacked nothing or had a connection; 0 if it lacks nothing.", "lag_us"),
+    _seconds("lag_seconds", "For how long it has lacked something, or had no connection; else 0.", "lacking_us"),
     _gauge("refused", "Topics that it cannot copy."),
 )
 HTTP = {

@@ -115,8 +115,8 @@ class PeerInfo(msgspec.Struct, frozen=True):
     """The subscriptions to copy, by name or pattern."""
     subscription_list: list[PeerSubscriptionInfo] = []
     """Not in a list of links."""
-    lag_us: int = 0
-    """How long ago it last lacked nothing, or had a connection; 0 while it lacks nothing."""
+    lacking_us: int = 0
+    """For how long it has lacked something, or had no connection; 0 while it lacks nothing."""
 
 
 class AddPeer(OperationOf[PeerInfo], frozen=True, tag="add_peer"):

@@ -118,8 +118,8 @@ class TopLink(msgspec.Struct, frozen=True):
     records: int = 0
     duplicates: int = 0
     """Records that arrived again. UR of the hop is ``records / (records + duplicates)``."""
-    lag_us: int = 0
-    """How long ago it last lacked nothing; 0 while it lacks nothing."""
+    lacking_us: int = 0
+    """For how long it has lacked something, or had no connection; 0 while it lacks nothing."""
 
 
 StatusOperation = ShowNode | ShowTop
