@@ -70,7 +70,7 @@ They are histograms of the whole node, not of each topic, which would make 84 se
   at most 20 messages a second, and one of a consumer at a time. **It compares two clocks.** If the
   producer's clock is 2 s behind the node's, it is 2 s too long; if it is ahead, 2 s too short, and
   what would be negative counts as 0. Compare it only where clocks are synchronized. A message that
-  was sent over HTTP has no `sent_at`; its way begins with its arrival.
+  was sent over HTTP with an `Idempotency-Key` has no `sent_at`; its way begins with its arrival.
 
 A histogram of Prometheus knows bounds only: a quantile is right within its bucket.
 

@@ -80,7 +80,7 @@ def test_the_panels_of_the_dashboard_do_not_overlap_and_have_numbers_of_their_ow
     assert len(set(numbers)) == len(numbers)
 
 
-@pytest.mark.parametrize("alert", metrics_page.alerts(), ids=lambda alert: alert.name)
+@pytest.mark.parametrize("alert", list(metrics_page.alerts()), ids=lambda alert: alert.name)
 def test_an_alert_is_well_formed(alert: metrics_page.Alert) -> None:
     assert re.fullmatch(r"Headpond[A-Za-z]+", alert.name)
     assert re.fullmatch(r"at once|\d+[smh]", alert.wait) and alert.todo.endswith(".")

@@ -32,7 +32,7 @@ def test_the_marks_of_years_are_few() -> None:
         assert len(times._entries) <= MARKS_MAX
 
 
-def test_what_nobody_noted_is_unknown() -> None:
+def test_what_is_older_than_all_that_is_known_is_at_least_as_old() -> None:
     assert StoredTimes().stored_us(3) is None
-    assert StoredTimes([(5, 1_000_000)]).stored_us(4) is None
+    assert StoredTimes([(5, 1_000_000)]).stored_us(4) == 1_000_000
     assert StoredTimes([(5, 1_000_000)]).stored_us(9) == 1_000_000

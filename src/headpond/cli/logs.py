@@ -31,7 +31,6 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         from headpond.cli.output import iso_time, json_text
 
-        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         line: dict[str, Any] = {
             "time": iso_time(round(record.created * 1e6)),
             "level": record.levelname.lower(),
@@ -40,7 +39,8 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json_text({name: str(value) for name, value in fields.items()} | line)
+        given = {name: str(value) for name, value in vars(record).items() if name not in _STANDARD}
+        return json_text(line | {name: text for name, text in given.items() if name not in line})
 
 
 def start_log(form: str | None, level: str | None, *, as_json: bool = False) -> None:

@@ -49,6 +49,9 @@ class StoredTimes:
         self._times_us = array("q", [self._times_us[number] for number in kept])
 
     def stored_us(self, entry: int) -> int | None:
-        """When an entry was stored, or a little earlier; None if nothing is known of its time."""
+        """When an entry was stored, or a little earlier; None before the first is noted.
+
+        An entry before all that are known counts as stored with the first of them.
+        """
         number = bisect_right(self._entries, entry) - 1
-        return self._times_us[number] if number >= 0 else None
+        return self._times_us[max(number, 0)] if self._times_us else None
