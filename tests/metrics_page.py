@@ -13,6 +13,7 @@ from headpond.broker.settings import Settings
 from headpond.broker.steps import run
 from headpond.cluster.journal import StreamState
 from headpond.cluster.member import MemberStatus
+from headpond.model.errors import HeadpondError
 from headpond.node.http.cluster import MemberReadings
 from headpond.node.http.metrics import HTTP, HTTP_COUNTERS, NodeReadings, render
 from headpond.storage.memory_disk import MemoryDisk
@@ -121,7 +122,9 @@ def node_page() -> str:
     """Of a node without topics, subscriptions and links."""
     core = CoreShell(MemoryDisk(), seed=1, settings=Settings(data="memory")).core
     found: list[TopInfo] = []
-    run(core.operations.steps(None, ShowTop()), found.append, found.append)
+    refused: list[HeadpondError] = []
+    run(core.operations.steps(None, ShowTop()), found.append, refused.append)
+    assert not refused
     top = structs.replace(found[0], node=structs.replace(found[0].node, cpu_us=0, rss_bytes=0))
     http = dict.fromkeys((*HTTP, *HTTP_COUNTERS), 0)
     return render(NodeReadings(top, core.context.counters, http, core.context.timings)).decode()

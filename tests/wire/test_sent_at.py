@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headpond.wire.plain.columns import SENT_AT_US_UNKNOWN, rows_to_batch
-from headpond.wire.plain.segment import FORM_BARE, FORM_FOLDED, FORM_IPC, encode_plain
+from headpond.wire.plain.few_rows import FORM_BARE
+from headpond.wire.plain.segment import FORM_FOLDED, FORM_IPC, encode_plain
 from headpond.wire.sent_at import sent_at_us
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.schema import encode_schema

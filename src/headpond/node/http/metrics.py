@@ -104,7 +104,9 @@ LINK = (
         lambda link: link.state in ("connected", "catching up"),
     ),
     _gauge("lag", "Messages that the other node does not have yet."),
-    _seconds("lag_seconds", "For how long it has lacked something, or had no connection; else 0.", "lacking_us"),
+    _seconds(
+        "lag_seconds", "For how long it has lacked something, or had no connection; else 0.", "lacking_us"
+    ),
     _gauge("refused", "Topics that it cannot copy."),
 )
 HTTP = {
@@ -129,7 +131,9 @@ TIMINGS = {
 
 class BuildReading(Collector):
     def collect(self) -> Iterator[Metric]:
-        build = GaugeMetricFamily("headpond_build_info", "Always 1; its labels have the versions.", labels=["version", "python"])
+        build = GaugeMetricFamily(
+            "headpond_build_info", "Always 1; its labels have the versions.", labels=["version", "python"]
+        )
         build.add_metric([__version__, platform.python_version()], 1.0)
         yield build
 
