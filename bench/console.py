@@ -42,6 +42,7 @@ ASKS = {
     "producers: first page": "/v1/producers?limit=51",
     "delivery: the ledger of a million": "/v1/topics/million/ledger",
     "dead letters": "/v1/subscriptions?limit=51&dead=true",
+    "for Prometheus": "/metrics",
 }
 WAITED_MS = {"overview: one reading": 100.0}
 """What the request itself asks the node to wait."""

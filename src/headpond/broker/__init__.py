@@ -8,6 +8,8 @@ In reading order::
 
     settings    A node's settings: defaults, a TOML file, and options of the command line
     effects     What the shell does for the core, and how it reports back
+    events      The counters of what happens in a node, by name
+    timings     How long the node takes: histograms
     context     What every part uses: clocks, settings, counters, effects, and alarms
     steps       Operations that wait, written as generators
     session     One connection as the node knows it: its conversation, its blocks, its consumers

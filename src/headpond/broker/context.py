@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from headpond.broker.effects import Effect
 from headpond.broker.settings import Settings
+from headpond.broker.timings import Timings
 
 
 class Alarm:
@@ -78,6 +79,7 @@ class Context:
         self.clock_us = clock_us
         self.new_uuid = new_uuid
         self.counters: Counter[str] = Counter()
+        self.timings = Timings()
         self.alarms = Alarms(clock_us)
         self.effects: list[Effect] = []
         """The effects that the shell carries out next."""

@@ -118,7 +118,7 @@ class NodeCore:
             context, stores, quotas, watermark, topics, consuming, fetching, subscriptions
         )
         producers = self._producers = ProducerRequests(context, sessions, stores, quotas, topics, producing)
-        top = self.top = TopRequests(
+        top = TopRequests(
             context,
             sessions,
             stores,

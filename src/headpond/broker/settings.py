@@ -184,6 +184,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (tenancy.md). Unset: on if the node listens on loopback only."""
     topics: SettingValues = msgspec.field(default_factory=dict)
     """Settings of topics that no tenant, product, component or topic sets (tenancy.md#settings)."""
+    log_format: Literal["text", "json"] = "text"
+    """The log on stderr: text, or one JSON object per line; `--log-format`. With `--json` it is `json`."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines that the log has; `--log-level`."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
     """Worker threads for writes, syncs and reads."""
     journal_compact_bytes: ByteCount = 8 * MIB

@@ -31,6 +31,7 @@ from headpond.broker.subscriptions.records import Missed, Tallied
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.model.errors import BadFrame, BadTopicName, HeadpondError, SchemaMismatch
 from headpond.model.names import TopicName
+from headpond.model.stored_times import StoredTimes
 from headpond.storage.append import Batch
 from headpond.storage.commit_journal import remove_journal, replay
 from headpond.storage.commit_lane import CommitLane, Committer, Write
@@ -217,7 +218,7 @@ class Stores:
             on_done = partial(self._log_wrote, topic, number)
             lane = CommitLane(place, log.appender, on_done, self._dirty, shares=True)
             lookup = SegmentLookup(self._context.add_effect, topic.uuid, number)
-            topic.shards.append(Shard(log, Admission(log), lane, lookup))
+            topic.shards.append(Shard(log, Admission(log), lane, lookup, StoredTimes(log.known_times())))
 
     def _schemas(self, uuid: bytes) -> SchemaVersions | None:
         topic = self.catalog.by_uuid(uuid)
@@ -353,7 +354,10 @@ class Stores:
             shard.log.failed(write)
             shard.admission.forget()
             return True
-        self.readable.append((topic, number, shard.log.committed(write)))
+        records = shard.log.committed(write)
+        if records and records[0].header.stored_at_us >= shard.times.due_us:
+            shard.times.note(records[0].header.first_entry, records[0].header.stored_at_us)
+        self.readable.append((topic, number, records))
         self._open_logs.wrote(shard.log)
         return False
 

@@ -6,6 +6,7 @@ In reading order::
     command     what every command has in common: three options, one request, errors
     options     how options are declared, and those that several commands take
     output      text, tables, JSON, errors and exit codes
+    logs        the log of a process: text, or JSON lines
     completion  names for the shell's TAB
     stdio       stdin and stdout beside the event loop
     resources   commands about topics, subscriptions, tokens and the like

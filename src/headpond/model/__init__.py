@@ -9,6 +9,8 @@ In reading order::
     address         the URLs of nodes
     ranges          a set of integers, stored as ranges
     entry_set       a set of entries, stored as a compressed bitmap
+    stored_times    when the entries of a log were stored, about
+    histogram       how long something took, in Prometheus's buckets
     bounds          the limits of every field that arrives from outside
     policy          the redelivery policy of a subscription
     topic_settings  the settings of topics, and how topics inherit them

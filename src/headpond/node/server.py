@@ -31,6 +31,7 @@ from headpond.node.links.links import Peers
 from headpond.node.memory_transport import MemoryTransport, connect_in_memory
 from headpond.storage.append import Batch
 from headpond.storage.commit_lane import CommitLane, Committer, Write
+from headpond.storage.commit_rounds import RoundWrite
 from headpond.storage.disk import Disk, MeasuredDisk, is_disk_full
 from headpond.storage.log.batch import LogBatch
 from headpond.storage.log.read import ReadResult
@@ -521,8 +522,11 @@ class Server:
 
     def _wrote(self, lane: Committer, write: Write, began_s: float, error: OSError | None) -> None:
         self._writing -= 1
+        took_s = time.monotonic() - began_s
         if isinstance(write, Batch):
-            self._write_s += HERE_SHARE * (time.monotonic() - began_s - self._write_s)
+            self._write_s += HERE_SHARE * (took_s - self._write_s)
+        if error is None and isinstance(write, Batch | RoundWrite):
+            self.core.context.timings.sync.observe(int(took_s * 1e6))
         known = error is not None and is_disk_full(error) and self.core.watermark.lack() is not None
         if error is not None and not known:  # the watermark logs a full disk once
             logger.error("cannot write %s: %s; the node refuses what it had not acknowledged", lane.name, error)

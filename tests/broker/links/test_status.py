@@ -40,3 +40,34 @@ def test_a_topic_that_another_link_carries_is_none_of_its_lag() -> None:
     elsewhere.state = "elsewhere"
     info = a_link(orders=elsewhere).info(MADE)
     assert (info.state, info.lag, info.error) == ("connected", 0, "")
+
+
+def test_a_link_lacks_something_since_its_oldest_lag_or_since_it_lost_its_connection() -> None:
+    now_s = 0
+    link = LinkStatus(lambda: now_s * 1_000_000)
+
+    def lacking_s() -> float:
+        return link.info(MADE).lacking_us / 1e6
+
+    now_s = 5
+    assert lacking_s() == 5, "it has never had a connection"
+    link.connected("a1")
+    orders, bills = behind(0), behind(0)
+    link.topics.update({("pull", "orders"): orders, ("pull", "bills"): bills})
+    assert lacking_s() == 0
+    link.note_lag(orders, 0, 4)
+    now_s = 7
+    link.note_lag(bills, 0, 1)
+    link.note_lag(orders, 0, 2)
+    assert lacking_s() == 2, "less than before is not level"
+    link.note_lag(orders, 0, 0)
+    now_s = 8
+    assert lacking_s() == 1
+    link.note_lag(bills, 0, 0)
+    assert lacking_s() == 0
+    link.wait(Unavailable("nobody there"))
+    now_s = 9
+    link.connecting()
+    link.wait(Unavailable("nobody there"))
+    now_s = 11
+    assert lacking_s() == 3, "a try is no connection"

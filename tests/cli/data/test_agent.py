@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from pathlib import Path
 
@@ -20,8 +21,9 @@ def test_the_agent_delivers_files_as_soon_as_the_node_answers(
     (file,) = refill_files(state_folder)
     agent = spawn("agent", "--json", "--interval", 0.1, "--pause", 0.1)
     assert agent.stdout is not None and agent.stderr is not None
-    assert b"delivers refill files in" in agent.stderr.readline()
-    assert b"no node answers" in agent.stderr.readline()
+    log = (json.loads(line)["message"] for line in agent.stderr)
+    assert "delivers refill files in" in next(log)
+    assert any("no node answers" in message for message in log)
     node.start()
     (line,) = check("agent", agent.stdout.readline())
     assert (line["file"], line["topic"].rpartition("/")[2]) == (str(file), topic)

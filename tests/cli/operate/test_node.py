@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Cli, Node, Spawn
@@ -98,3 +100,39 @@ def test_a_folder_or_a_port_in_use_is_an_error(cli: Cli, service: Node, tmp_path
     locked = cli("node", "--data", service.data, "--listen", "127.0.0.1:0")
     assert locked.code == 1
     assert str(service.data) in locked.err
+
+
+def log_lines(process: subprocess.Popen[bytes]) -> list[dict[str, str]]:
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    return [json.loads(line) for line in err.splitlines()]
+
+
+def test_with_json_every_line_of_the_log_is_an_object(spawn: Spawn, cli: Cli, tmp_path: Path) -> None:
+    data = tmp_path / "a\nb"
+    process = spawn(*START, "--http", "127.0.0.1:0", "--data", data, "--json", "--log-level", "debug")
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert httpx.get(f"{ready['http']}/livez").text == "ok\n"
+    cli("topic", "create", "orders", url=ready["ready"])
+    lines = log_lines(process)
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    assert [line["message"] for line in lines if line["message"].startswith("data in")] == [f"data in {data}"]
+    (made,) = [line for line in lines if line["logger"] == "headpond.admin"]
+    assert (made["operation"], made["result"], made["level"]) == ("create_topic", "done", "info")
+
+
+def test_the_form_of_the_log_is_a_setting_and_its_option_wins(spawn: Spawn, tmp_path: Path) -> None:
+    variables = {"HEADPOND_LOG_FORMAT": "json", "HEADPOND_LOG_LEVEL": "info"}
+    process = spawn(*START, "--data", tmp_path / "a", **variables)
+    assert process.stdout is not None and process.stdout.readline().startswith(b"ready ")
+    assert [line["message"] for line in log_lines(process)][-1] == "stopping"
+    process = spawn(*START, "--data", tmp_path / "b", "--json", "--log-format", "text", **variables)
+    assert process.stdout is not None and json.loads(process.stdout.readline())["ready"]
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    assert b" INFO headpond.node: stopping\n" in err
+    process = spawn(*START, "--data", tmp_path / "c", "--log-level", "warning")
+    assert process.stdout is not None and process.stdout.readline()
+    process.terminate()
+    assert process.communicate(timeout=30)[1] == b""

@@ -111,8 +111,8 @@ def test_metrics_have_r_and_ur_of_every_hop(http: httpx.Client, topic: str) -> N
     lines = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#")
     name = f"default/default/default/{topic}"
     assert lines[f'headpond_topic_reliability{{topic="{name}"}}'] == "1.0"
-    stored = float(lines[f'headpond_topic_segments{{topic="{name}"}}'])
-    again = float(lines[f'headpond_topic_duplicates{{topic="{name}"}}'])
+    stored = float(lines[f'headpond_topic_segments_total{{topic="{name}"}}'])
+    again = float(lines[f'headpond_topic_duplicates_total{{topic="{name}"}}'])
     assert again == 1
     assert float(lines[f'headpond_topic_uniqueness{{topic="{name}"}}']) == stored / (stored + again)
     one = f'{{subscription="s",topic="{name}"}}'

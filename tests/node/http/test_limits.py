@@ -122,7 +122,7 @@ def test_a_request_without_messages_has_a_short_body(http: httpx.Client) -> None
 def test_clients_that_hang_up_in_the_middle_are_counted_and_not_logged_as_faults(tight: HttpNode) -> None:
     def hung_up(http: httpx.Client) -> float:
         lines = http.get("/metrics").text.splitlines()
-        return float(next(line for line in lines if line.startswith("headpond_http_hung_up ")).split()[1])
+        return float(next(line for line in lines if line.startswith("headpond_http_hung_up_total ")).split()[1])
 
     with tight.client() as http:
         before = hung_up(http)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -94,14 +95,18 @@ def test_the_history_has_the_rates_and_hops_of_an_hour_and_no_more() -> None:
     numbers = iter(range(1, READINGS_MAX + 10))
     asked: list[ShowTop] = []
 
-    def read(ask: ShowTop) -> TopInfo:
+    async def read(ask: ShowTop) -> TopInfo:
         asked.append(ask)
         return reading(next(numbers))
 
     history = History(read, lambda: 0)
     assert history.show()["at"] == []
-    for _ in range(READINGS_MAX + 5):
-        history.take()
+
+    async def take_all() -> None:
+        for _ in range(READINGS_MAX + 5):
+            await history.take()
+
+    asyncio.run(take_all())
     found = history.show("a/b/c/t")
     assert len(found["at"]) == READINGS_MAX
     assert found["node"]["stored_s"] == [10.0] * READINGS_MAX

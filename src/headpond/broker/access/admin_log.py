@@ -119,6 +119,13 @@ class AdminLogger:
             record.token or "-",
             record.client,
             record.result,
+            extra={
+                "operation": record.operation,
+                "what": record.what,
+                "token": record.token,
+                "client": record.client,
+                "result": record.result,
+            },
         )
         self._journal.note(record)
         self._journal.lane.wait(lambda failed: wait.done(None))

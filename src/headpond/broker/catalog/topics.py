@@ -28,6 +28,7 @@ from headpond.broker.ingest.producers import Producers
 from headpond.broker.steps import Steps, Wait
 from headpond.model.errors import BadRequest, StorageFailed, TopicNotFound
 from headpond.model.names import Place, TopicName
+from headpond.model.stored_times import StoredTimes
 from headpond.model.topic_settings import Level, TopicSettings, Value, effective, resolve
 from headpond.storage.commit_lane import CommitLane
 from headpond.storage.journal import TableState
@@ -51,6 +52,7 @@ class Shard:
     admission: Admission
     lane: CommitLane
     lookup: SegmentLookup
+    times: StoredTimes
 
     def store(
         self,

@@ -83,6 +83,8 @@ class Ingester(TopicListener):
         self._watermark = watermark
         self._quotas = quotas
         self.answers: dict[tuple[int, bytes, int, str], list[AckItem]] = {}
+        self._arrivals_us: list[int] = []
+        """When the segments came that ``answers`` acknowledge as stored."""
 
     # --- context ------------------------------------------------------------------------------------
 
@@ -314,7 +316,7 @@ class Ingester(TopicListener):
     ) -> None:
         size = max(len(frame.body), stored_bytes) + FRAME_COST_BYTES
         assert context.topic is not None
-        durability = context.topic.settings.durability
+        durability, arrived_us = context.topic.settings.durability, session.heard_us
         session.unacked_bytes += size
         self._context.unacked_bytes += size
 
@@ -327,6 +329,7 @@ class Ingester(TopicListener):
             else:  # a setting that changed meanwhile may hold for these bytes or not: the weaker one is named
                 topic = context.topic
                 named = durability if durability == "os" or topic is None else topic.settings.durability
+                self._arrivals_us.append(arrived_us)
                 self._answer(session, context, frame.shard, answer, named)
 
         shard.lane.wait(durable, staged=staged)
@@ -365,6 +368,11 @@ class Ingester(TopicListener):
     def flush(self) -> None:
         """Sends the answers gathered since the last call, one frame a block and shard."""
         answers, self.answers = self.answers, {}
+        if self._arrivals_us:
+            now_us = self._context.clock_us()
+            for arrived_us in self._arrivals_us:
+                self._context.timings.publish.observe(now_us - arrived_us)
+            self._arrivals_us.clear()
         acks: dict[int, list[Ack]] = {}
         for (connection, block, shard, durability), items in answers.items():
             acks.setdefault(connection, []).append(Ack(block, shard, durability, items))

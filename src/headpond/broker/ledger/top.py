@@ -1,6 +1,6 @@
-"""One reading for ``headpond top``: how far every subscription is behind, and all of those that are shown.
+"""One reading for ``headpond top`` and Prometheus: the busiest topics, the subscriptions furthest behind.
 
-Being behind takes a few numbers a shard; the rest is gathered for the rows of the answer alone.
+To rank them takes a few numbers of each; the rest is gathered for the rows of the answer alone.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from heapq import nlargest
+from operator import itemgetter
 from typing import Any
 
 from headpond.broker.catalog.topics import Topic
@@ -17,11 +18,17 @@ from headpond.broker.ledger.ledger import subscription_account
 from headpond.broker.ledger.runs import Runs
 from headpond.broker.session import Session
 from headpond.broker.sessions import Sessions
+from headpond.broker.steps import Steps, Wait
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.subscription import Subscription
 from headpond.storage.disk import Disk
 from headpond.wire.control.links import PeerInfo
 from headpond.wire.control.status import ShowNode, ShowTop, TopInfo, TopLink, TopNode, TopSubscription, TopTopic
+
+TURN_WORK = 500
+"""So much is done in one turn of the loop, about a millisecond: a topic or a subscription is 1."""
+ROW_WORK = 10
+"""A row of the answer takes as long as so many of them."""
 
 
 class TopRequests:
@@ -45,29 +52,64 @@ class TopRequests:
         self._vitals = vitals
         self._links = links
         self._began_us = context.clock_us()
+        self._waiting: list[Wait[None]] = []
+        self._alarm = context.alarms.add(self._resume)
 
-    def show_top(self, session: Session, ask: ShowTop) -> TopInfo:
-        return self.read(ask)
-
-    def read(self, ask: ShowTop) -> TopInfo:
-        topics = [topic for topic in self._stores.catalog if _matches(topic, ask.pattern)]
+    def show_top(self, session: Session | None, ask: ShowTop) -> Steps[TopInfo]:
+        """With many topics it takes several turns of the loop: the node does everything else between them."""
         behind: list[tuple[int, Topic, Subscription]] = []
-        lags: dict[bytes, int] = {}
-        for topic in topics:
+        ranked: list[tuple[tuple[int, int], Topic]] = []
+        work = 0
+        for topic in list(self._stores.catalog):
+            if work >= TURN_WORK:
+                yield self._next_turn()
+                work = 0
+            work += 1
+            if not _matches(topic, ask.pattern):
+                continue
+            most = 0
             for subscription in self._stores.subscriptions.of_topic(topic.uuid):
                 lag = _lag(topic, subscription)
                 behind.append((lag, topic, subscription))
-                lags[topic.uuid] = max(lags.get(topic.uuid, 0), lag)
-        shown = nlargest(ask.limit, behind, key=lambda item: item[0])
-        busiest = nlargest(ask.limit, topics, key=lambda topic: (lags.get(topic.uuid, 0), _written(topic)))
+                most = max(most, lag)
+                work += 1
+            ranked.append(((most, _written(topic)), topic))
+        busiest = nlargest(ask.limit, ranked, key=itemgetter(0))
+        furthest = nlargest(ask.limit, behind, key=itemgetter(0))
+        topics: list[TopTopic] = []
+        subscriptions: list[TopSubscription] = []
+        for (lag, _), topic in busiest:
+            if work >= TURN_WORK:
+                yield self._next_turn()
+                work = 0
+            work += ROW_WORK
+            topics.append(_topic(topic, lag))
+        now_us = self._context.now_us()
+        for lag, topic, subscription in furthest:
+            if work >= TURN_WORK:
+                yield self._next_turn()
+                work = 0
+            work += ROW_WORK
+            subscriptions.append(_subscription(lag, topic, subscription, self._stores.runs, now_us))
         return TopInfo(
             node=self._node(),
-            topics=[_topic(topic, lags.get(topic.uuid, 0)) for topic in busiest],
-            subscriptions=[_subscription(lag, topic, one, self._stores.runs) for lag, topic, one in shown],
-            topics_left_out=len(topics) - len(busiest),
-            subscriptions_left_out=len(behind) - len(shown),
+            topics=topics,
+            subscriptions=subscriptions,
+            topics_left_out=len(ranked) - len(busiest),
+            subscriptions_left_out=len(behind) - len(furthest),
             links=[_link(each) for each in self._links()],
         )
+
+    def _next_turn(self) -> Wait[None]:
+        wait: Wait[None] = Wait()
+        self._waiting.append(wait)
+        self._alarm.by(self._context.clock_us())
+        return wait
+
+    def _resume(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for wait in waiting:
+            wait.done(None)
 
     def _node(self) -> TopNode:
         cpu_us, rss_bytes = self._vitals()
@@ -106,14 +148,30 @@ def _matches(topic: Topic, pattern: str) -> bool:
 
 
 def _lag(topic: Topic, subscription: Subscription) -> int:
-    return sum(
-        max(0, shard.log.entry_durable - cursor.cursor) - len(cursor.settled)
-        for shard, cursor in zip(topic.shards, subscription.cursors, strict=True)
-    )
+    lag = 0
+    for shard, cursor in zip(topic.shards, subscription.cursors, strict=True):
+        unsettled = shard.log.entry_durable - cursor.cursor
+        if unsettled > 0:
+            lag += unsettled - len(cursor.settled)
+    return lag
 
 
 def _written(topic: Topic) -> int:
-    return sum(shard.log.bytes_written for shard in topic.shards)
+    written = 0
+    for shard in topic.shards:
+        written += shard.log.bytes_written
+    return written
+
+
+def _oldest_age_us(topic: Topic, subscription: Subscription, now_us: int) -> int:
+    """Of its oldest unsettled message; 0 if there is none."""
+    oldest_us = now_us
+    for shard, cursor in zip(topic.shards, subscription.cursors, strict=True):
+        if cursor.cursor < shard.log.entry_durable:  # everything before the cursor is settled
+            stored_us = shard.times.stored_us(cursor.cursor)
+            if stored_us is not None and stored_us < oldest_us:
+                oldest_us = stored_us
+    return now_us - oldest_us
 
 
 def _topic(topic: Topic, lag: int) -> TopTopic:
@@ -132,7 +190,9 @@ def _topic(topic: Topic, lag: int) -> TopTopic:
     )
 
 
-def _subscription(lag: int, topic: Topic, subscription: Subscription, runs: Runs) -> TopSubscription:
+def _subscription(
+    lag: int, topic: Topic, subscription: Subscription, runs: Runs, now_us: int
+) -> TopSubscription:
     counts = subscription.counts
     account = subscription_account(topic, subscription, runs)
     return TopSubscription(
@@ -151,6 +211,7 @@ def _subscription(lag: int, topic: Topic, subscription: Subscription, runs: Runs
         reached=account.reached,
         copies=account.use_ratio.whole,
         first_copies=account.use_ratio.part,
+        oldest_age_us=_oldest_age_us(topic, subscription, now_us),
     )
 
 
@@ -164,4 +225,5 @@ def _link(info: PeerInfo) -> TopLink:
         messages=counts["messages_in"] + counts["messages_out"],
         records=counts["records_in"] + counts["records_out"],
         duplicates=counts["duplicates"],
+        lacking_us=info.lacking_us,
     )

@@ -41,6 +41,13 @@ class TopicStatus:
     state: str = "opening"
     code: str = ""
     message: str = ""
+    level_us: int = 0
+    """When it last lacked nothing."""
+
+    def note_lag(self, shard: int, lag: int, now_us: int) -> None:
+        if not self.lag:
+            self.level_us = now_us
+        self.lags[shard] = lag
 
     @property
     def lag(self) -> int:
@@ -69,6 +76,8 @@ class LinkStatus:
         self.since_us = now_us()
         self.node = ""
         self.error: HeadpondError | None = None
+        self._away_us: int | None = self.since_us
+        """Since when it has no connection."""
         self.counts: Counter[str] = Counter()
         self.topics: dict[tuple[str, str], TopicStatus] = {}
         """By direction and topic."""
@@ -79,7 +88,7 @@ class LinkStatus:
         self._be("connecting")
 
     def connected(self, node: str) -> None:
-        self.node, self.error = node, None
+        self.node, self.error, self._away_us = node, None, None
         self.topics.clear()
         self.subscriptions.clear()
         self.counts["connections"] += 1
@@ -93,6 +102,18 @@ class LinkStatus:
     def _be(self, state: str) -> None:
         if state != self.state:
             self.state, self.since_us = state, self._now_us()
+        if state != "connected" and self._away_us is None:
+            self._away_us = self.since_us
+
+    def note_lag(self, topic: TopicStatus, shard: int, lag: int) -> None:
+        """How many messages of a topic's shard the sink lacks."""
+        topic.note_lag(shard, lag, self._now_us())
+
+    def _lacking_us(self) -> int:
+        level = [each.level_us for each in self.topics.values() if each.lag and each.catches_up]
+        if self._away_us is not None:
+            level.append(self._away_us)
+        return max(0, self._now_us() - min(level)) if level else 0
 
     def carried(self, direction: str, admitted: Admitted) -> None:
         way = "in" if direction == "pull" else "out"
@@ -145,4 +166,5 @@ class LinkStatus:
             infos[:TOPICS_SHOWN_MAX],
             list(made.subscriptions),
             [self.subscriptions[each] for each in sorted(self.subscriptions)] if whole else [],
+            self._lacking_us(),
         )

@@ -15,6 +15,7 @@ In reading order::
     key_shared       Who gets what: shared, with one consumer per key at a time
     journal          All subscriptions of a node, restored from the settlement journal
     dead_letters     Messages that reached max_attempts: copied to the dead-letter topic, then settled
+    stopwatch        How long messages take to a consumer, and to its acknowledgement
     subscribe        Opening a subscription and attaching a consumer: where it starts, checks
     consume          The shell: frames and journal records in and out
     requests         Administration: create, show, seek, pause, delete, redrive, browse

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from headpond.model.entry_set import EntrySet, Span
 
@@ -27,6 +28,14 @@ class Confirmation:
     number: int = 0
     late: int = 0
     cost_bytes: int = 0
+
+
+class Timed(NamedTuple):
+    """A message whose time to its acknowledgement is measured (stopwatch.py)."""
+
+    shard: int
+    entry: int
+    sent_us: int
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +85,7 @@ class Attachment:
     """Whether it let a message's deadline pass and has sent nothing since."""
     confirmation: Confirmation | None = None
     """Of settlements that wait for a write that has not begun, if there are any."""
+    timed: Timed | None = None
 
     @property
     def open(self) -> bool:
@@ -95,6 +105,9 @@ class Attachment:
         """Whether it still has the record that holds an entry."""
         first, end = self.cached.get(shard, (0, 0))
         return first <= entry < end
+
+    def holds(self, shard: int, entry: int) -> bool:
+        return (held := self.held.get(shard)) is not None and entry in held
 
     def hold(self, shard: int, spans: list[Span]) -> None:
         held = self.held.get(shard)

@@ -26,6 +26,7 @@ from headpond.broker.subscriptions.cursor import ShardCursor
 from headpond.broker.subscriptions.dead_letters import DeadLetters, Full
 from headpond.broker.subscriptions.journal import records_of, unjournaled_copies
 from headpond.broker.subscriptions.records import DAMAGED, EXPIRED, RETENTION, LastAttached, Missed, Reach
+from headpond.broker.subscriptions.stopwatch import Stopwatch
 from headpond.broker.subscriptions.subscribe import (
     SubscriptionOpener,
     attach,
@@ -136,6 +137,7 @@ class Dispatcher(TopicListener):
         self.opener = SubscriptionOpener(context, stores, quotas)
         self._awake: dict[bytes, dict[Subscription, None]] = {}
         """By topic: those that can be sent something; all others cost a published message nothing."""
+        self._stopwatch = Stopwatch(context.timings, context.now_us)
         self._schedule = Schedule()
         self._alarm = context.alarms.add(self._on_time)
 
@@ -367,7 +369,7 @@ class Dispatcher(TopicListener):
                 self._dead_letters.bury(subscription, topic)
             subscription.release_refused(ends)
         if subscription.settling_frees:
-            self._send_offers(subscription, subscription.offer_cached(reach))
+            self._send_offers(subscription, topic, subscription.offer_cached(reach))
         receivers = subscription.receivers()
         if not receivers:
             self._awake.get(subscription.topic_uuid, {}).pop(subscription, None)
@@ -433,9 +435,9 @@ class Dispatcher(TopicListener):
     ) -> None:
         """Sends what the subscription wants of records; what lacks credit is read again when there is room."""
         self._settle_missing(subscription, topic, shard, run)
-        self._send_offers(subscription, subscription.offer(shard, run, entry))
+        self._send_offers(subscription, topic, subscription.offer(shard, run, entry))
 
-    def _send_offers(self, subscription: Subscription, offers: list[Offer]) -> None:
+    def _send_offers(self, subscription: Subscription, topic: Topic, offers: list[Offer]) -> None:
         if not offers:
             return
         now_us = self._context.clock_us()
@@ -446,6 +448,7 @@ class Dispatcher(TopicListener):
                 parts += record.parts
             self._counters["messages_delivered"] += subscription.sent(offer, now_us)
             self._send(receiver.connection, parts)
+        self._stopwatch.sent(topic, offers)
         if subscription.policy.deadline is not None:
             self._set_time(subscription)
 
@@ -535,6 +538,8 @@ class Dispatcher(TopicListener):
             settlement, late = subscription.settle(ask, attachment, end, *times)
             self._journal.append(encode_change(settlement))
             self._counters["settlements"] += 1
+            if attachment.timed is not None:
+                self._stopwatch.settled(attachment, attachment.timed, ask)
         cost = SETTLE_COST_BYTES + 64 * (len(ask.acked) + len(ask.skipped) + len(ask.nacked))
         if ask.reasons:
             cost += sum(len(reason) for _, reason in ask.reasons)

@@ -8,6 +8,7 @@ not delay the messages for others.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import time
 from contextlib import suppress
@@ -17,14 +18,17 @@ from typing import TYPE_CHECKING, Annotated
 from headpond.cli.command import command
 from headpond.cli.data.refill import State, why_not_delivered
 from headpond.cli.data.refill_files import all_files
+from headpond.cli.logs import LogFormatOption, LogLevelOption, start_log
 from headpond.cli.options import Token, option
-from headpond.cli.output import Output, json_text, note, run
+from headpond.cli.output import Output, json_text, run
 from headpond.client.contexts import Contexts
 from headpond.client.produce.refill_send import Sent, send_slot
 from headpond.storage.folder_lock import holder, refill_root
 
 if TYPE_CHECKING:
     from headpond.client.connect import Tokens
+
+log = logging.getLogger("headpond.agent")
 
 SLOTS_MAX = 16
 """Slots that are sent at a time."""
@@ -46,6 +50,8 @@ def agent(
     output: Output,
     interval: Interval = 1.0,
     pause: Pause = 15.0,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
     state: State = None,
     token: Token = None,
 ) -> None:
@@ -56,7 +62,8 @@ def agent(
     """
     tokens = token or Contexts().tokens()
     root = refill_root(state)
-    note(f"delivers refill files in {root}")
+    start_log(log_format, log_level, as_json=output.as_json)
+    log.info("delivers refill files in %s", root)
     run(_Agent(output, root, tokens, interval, pause).run())
 
 
@@ -114,7 +121,7 @@ class _Agent:
 
     def _rest(self, slot: str, why: str) -> None:
         self._rests_until_s[slot] = time.monotonic() + self._pause_s
-        note(f"{slot}: delivery is not complete{why}; tries again in {self._pause_s:g} s")
+        log.warning("%s: delivery is not complete%s; tries again in %g s", slot, why, self._pause_s)
 
     def _print(self, sent: Sent, path: Path, size: int) -> None:
         shown = {"file": str(path), "slot": sent.slot, "topic": sent.topic, "bytes": size}

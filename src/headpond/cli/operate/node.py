@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from headpond.cli.command import command
+from headpond.cli.logs import NodeLogFormat, NodeLogLevel, start_log
 from headpond.cli.options import flag, option
-from headpond.cli.output import Output, json_text, note
+from headpond.cli.output import Output, json_text
 
 DATA_HELP = "The data folder. [default: ~/.local/share/headpond]"
 LISTEN_HELP = "The address to serve; port 0 picks a free port. [default: 127.0.0.1:7411]"
@@ -43,12 +44,14 @@ def node(
     group: Annotated[str | None, option("--group", "NAME", GROUP_HELP)] = None,
     member: Annotated[str | None, option("--member", "NAME", MEMBER_HELP)] = None,
     advertise: Annotated[str | None, option("--advertise", "URL", ADVERTISE_HELP)] = None,
+    log_format: NodeLogFormat = None,
+    log_level: NodeLogLevel = None,
 ) -> None:
     """Run a node until SIGTERM or Ctrl-C.
 
-    Prints `ready URL` on stdout when the node accepts connections, and `http URL` if it serves HTTP. The log
-    goes to stderr. Every setting can also be a variable, such as HEADPOND_LISTEN: options override variables,
-    and variables override the file.
+    Prints `ready URL` on stdout when the node accepts connections, and `http URL` if it serves HTTP; with
+    --json, one object with both. The log goes to stderr. Every setting can also be a variable, such as
+    HEADPOND_LISTEN: options override variables, and variables override the file.
     """
     import logging
 
@@ -69,12 +72,14 @@ def node(
         "group": group,
         "member": member,
         "advertise": advertise,
+        "log_format": "json" if log_format is None and output.as_json else log_format,
+        "log_level": log_level,
     }
     settings = Settings.load(None if config is None else str(config), overrides, os.environ)
     if not settings.data:
         settings = msgspec.structs.replace(settings, data=str(default_data_folder()))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    note(f"data in {settings.data}")
+    start_log(settings.log_format, settings.log_level)
+    logging.getLogger("headpond.node").info("data in %s", settings.data)
 
     def on_ready(url: str, http_url: str | None) -> None:
         lines = f"ready {url}" + (f"\nhttp {http_url}" if http_url else "")

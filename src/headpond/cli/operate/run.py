@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headpond.cli.command import Node, command
+from headpond.cli.logs import LogFormatOption, LogLevelOption, start_log
 from headpond.cli.options import argument, flag, wrong_use
 from headpond.cli.output import note, run
 
@@ -32,13 +33,13 @@ def run_app(
     node: Node,
     place: Annotated[str, argument("MODULE:NAME", _APP_HELP)],
     reload: Annotated[bool, flag("--reload", "Restart when a .py file below this folder changes.")] = False,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run the handlers of a program until SIGTERM or Ctrl-C, then let those that run finish."""
     if reload:
         raise SystemExit(_run_and_watch([sys.executable, "-m", "headpond", *_without_reload(sys.argv[1:])]))
-    import logging
-
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log(log_format, log_level, as_json=node.as_json)
     app = _load(place)
     if app.url is None:
         app.url, app.token = node.url, node.token

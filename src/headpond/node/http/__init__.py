@@ -16,6 +16,7 @@ In reading order::
     local_link  A link to the node of the same process: requests and segments go as objects
     held     A consumer that a caller holds between its requests
     history  The last hour of the node: a reading every ten seconds, for plots
+    metrics  What Prometheus reads: the process, the node, its topics, subscriptions and links
     cluster  A member of a cluster: its metrics, and its group
     standby  A member of a cluster that is not active: alive, not ready
     routes   The routes, one file per group

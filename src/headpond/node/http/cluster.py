@@ -61,7 +61,11 @@ class MemberReadings(Collector):
 
     def collect(self) -> Iterator[Metric]:
         status = self._status
-        roles = GaugeMetricFamily("headpond_cluster_role", "1 at its role.", labels=(*LABELS, "role"))
+        roles = GaugeMetricFamily(
+            "headpond_cluster_role",
+            "1 at its role: active, standby, copying or starting.",
+            labels=(*LABELS, "role"),
+        )
         for role in STAYS:
             roles.add_metric((*self._labels, role), float(status.role == role))
         yield roles

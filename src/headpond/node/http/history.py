@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headpond.shapes.convert import iso_time
@@ -45,7 +45,7 @@ class Reading:
 
 
 class History:
-    def __init__(self, read: Callable[[ShowTop], TopInfo], now_us: Callable[[], int]) -> None:
+    def __init__(self, read: Callable[[ShowTop], Awaitable[TopInfo]], now_us: Callable[[], int]) -> None:
         self._read = read
         self._now_us = now_us
         self._before: TopInfo | None = None
@@ -62,14 +62,14 @@ class History:
     async def _read_on(self) -> None:
         while True:
             try:
-                self.take()
+                await self.take()
             except Exception:
                 logger.exception("a reading of the node for its history failed")
             await asyncio.sleep(STEP_S)
 
-    def take(self) -> None:
+    async def take(self) -> None:
         """Takes a reading now. The first one only starts the rates."""
-        now = self._read(ShowTop("", ROWS))
+        now = await self._read(ShowTop("", ROWS))
         if self._before is not None:
             self._readings.append(_reading(self._now_us(), self._before, now))
         self._before = now

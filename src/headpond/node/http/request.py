@@ -14,6 +14,7 @@ from litestar import Request
 from litestar.di import NamedDependency
 from litestar.params import PathParameter, QueryParameter
 
+from headpond.broker.timings import Timings
 from headpond.client.reader import Reader
 from headpond.model.bounds import SECONDS_MAX
 from headpond.model.errors import BadRequest, HeadpondError, NodeStopping
@@ -64,6 +65,7 @@ class HttpState:
     """Why the node takes no messages now; None while it does."""
     gauges: Callable[[], dict[str, int]]
     """The counts of the HTTP server, for ``/metrics``."""
+    timings: Timings
     history: History
     cluster: ClusterView | None
     """If the node is a member of a cluster."""

@@ -28,6 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from headpond.broker.settings import HttpLimits, Settings
+from headpond.broker.steps import run
 from headpond.model.errors import HeadpondError, NodeStopping
 from headpond.node.http.app import make_app
 from headpond.node.http.callers import Callers
@@ -35,6 +36,7 @@ from headpond.node.http.gate import Gate, OwnNames
 from headpond.node.http.history import History
 from headpond.node.http.request import HttpState
 from headpond.node.server import Server, listen, now_us
+from headpond.wire.control.status import ShowTop, TopInfo
 
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView  # a node that is alone loads nothing of clusters
@@ -193,9 +195,17 @@ class HttpServer:
         self._node = node
         self._stopping = asyncio.Event()
         self._callers = Callers(node, settings.http_limits)
-        self._history = History(node.core.top.read, now_us)
+        self._history = History(self._read_top, now_us)
         app = make_app(
-            HttpState(self._callers, self._stopping, self._hindrance, self._gauges, self._history, cluster)
+            HttpState(
+                self._callers,
+                self._stopping,
+                self._hindrance,
+                self._gauges,
+                node.core.context.timings,
+                self._history,
+                cluster,
+            )
         )
         address = settings.http_address
         assert address is not None, "settings.http says where to listen"
@@ -212,6 +222,18 @@ class HttpServer:
         if self._stopping.is_set() or self._node.core.context.stopping:
             return NodeStopping("the node is shutting down")
         return self._node.core.watermark.lack()
+
+    async def _read_top(self, ask: ShowTop) -> TopInfo:
+        """A reading for the node itself, so that it needs no token."""
+        found: asyncio.Future[TopInfo] = asyncio.get_running_loop().create_future()
+
+        def answer(top: TopInfo) -> None:
+            if not found.done():
+                found.set_result(top)
+
+        run(self._node.core.operations.steps(None, ask), answer, found.set_exception)
+        self._node.drain()
+        return await found
 
     def _gauges(self) -> dict[str, int]:
         gate = self._gate

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from litestar import Request
 from litestar.types import Receive, Scope, Send
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from headpond.broker.access.tokens import Tokens
 from headpond.broker.settings import Settings
@@ -22,6 +21,7 @@ from headpond.model.errors import CrossSite, HeadpondError, NotAllowed, TokenNee
 from headpond.model.grant import ALL
 from headpond.node.http.cluster import ClusterView, read_tokens
 from headpond.node.http.gate import Gate, OwnNames
+from headpond.node.http.metrics import render
 from headpond.node.http.request import token_of
 from headpond.node.http.server import HttpListener
 from headpond.node.http.status import refusing
@@ -66,9 +66,7 @@ class StandbyHttp(HttpListener):
 
     async def _show(self, path: str, send: Send) -> None:
         if path == "/metrics":
-            registry = CollectorRegistry(auto_describe=False)
-            registry.register(await self._cluster.readings())
-            await _send(send, generate_latest(registry), CONTENT_TYPE_LATEST)
+            await _send(send, render(await self._cluster.readings()), CONTENT_TYPE_LATEST)
         else:
             await _send(send, msgspec.json.encode(await self._cluster.group()), "application/json")
 

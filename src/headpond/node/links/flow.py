@@ -164,7 +164,7 @@ class PeerFeed:
         for stream, (_, entry_end) in zip(self._streams, topic.shards, strict=False):
             stream.meet(self.uuid, entry_end)
             self._direction.status.counts["rewinds"] += stream.take_rewinds()
-            self._status.lags[stream.shard] = stream.lag
+            self._direction.status.note_lag(self._status, stream.shard, stream.lag)
         self._news.set()
 
     def on_sink_topic(self, uuid: bytes | None) -> None:
@@ -253,7 +253,7 @@ class PeerFeed:
     async def _catch_up(self, stream: PeerStream) -> None:
         while stream.behind and not self._outdated:
             await self._step(stream)
-            self._status.lags[stream.shard] = stream.lag
+            self._direction.status.note_lag(self._status, stream.shard, stream.lag)
 
     async def _step(self, stream: PeerStream) -> None:
         """Reads the next heads of the source's log and copies the records that the sink lacks."""

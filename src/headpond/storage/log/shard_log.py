@@ -223,6 +223,13 @@ class ShardLog:
         expires_us = None if self.appender.staged.creates else self._expires_us
         return self._view.stored(self.stored_at_us, expires_us or None)
 
+    def known_times(self) -> list[tuple[int, int]]:
+        """When some entries were stored, in order, without reading: the first of the files, those of the index
+        points of the last file, and the last entry. An entry between two of them was stored between."""
+        known = [(file.first, file.floor_us) for file in self._view.files if file.floor_us]
+        known += [(point.entry, point.stored_at_us) for point in self._view.points]
+        return [*known, (self.entry_durable - 1, self.stored_at_us)] if self.entry_durable else []
+
     # --- reading ------------------------------------------------------------------------------------
 
     def compacted_in(self, records: Iterable[StoredRecord]) -> bytes:

@@ -115,6 +115,8 @@ class PeerInfo(msgspec.Struct, frozen=True):
     """The subscriptions to copy, by name or pattern."""
     subscription_list: list[PeerSubscriptionInfo] = []
     """Not in a list of links."""
+    lacking_us: int = 0
+    """For how long it has lacked something, or had no connection; 0 while it lacks nothing."""
 
 
 class AddPeer(OperationOf[PeerInfo], frozen=True, tag="add_peer"):

@@ -101,6 +101,8 @@ class TopSubscription(msgspec.Struct, frozen=True):
     """Deliveries that consumers opened, since the node last crashed."""
     first_copies: int = 0
     """Those of them that were not repeats. UR of the hop is ``first_copies / copies``."""
+    oldest_age_us: int = 0
+    """How long ago its oldest unsettled message was stored, or up to a quarter more; 0 if all are settled."""
 
 
 class TopLink(msgspec.Struct, frozen=True):
@@ -116,6 +118,8 @@ class TopLink(msgspec.Struct, frozen=True):
     records: int = 0
     duplicates: int = 0
     """Records that arrived again. UR of the hop is ``records / (records + duplicates)``."""
+    lacking_us: int = 0
+    """For how long it has lacked something, or had no connection; 0 while it lacks nothing."""
 
 
 StatusOperation = ShowNode | ShowTop

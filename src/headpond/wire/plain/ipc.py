@@ -167,7 +167,10 @@ def fold(batch: pa.RecordBatch) -> pa.Buffer:
     return stream.slice(schema_bytes)
 
 
-def unfold(beginning: bytes, message: pa.Buffer) -> pa.RecordBatch:
-    """The batch in a message; ``beginning`` is the beginning of a stream of its schema."""
+def unfold(beginning: bytes, message: pa.Buffer, *, column: int | None = None) -> pa.RecordBatch:
+    """The batch in a message, or one column of it; ``beginning`` is the beginning of a stream of its schema."""
     stream = pa.py_buffer(b"".join((beginning, message)))
-    return pa.ipc.open_stream(stream, options=_NO_THREADS).read_next_batch()
+    options = _NO_THREADS
+    if column is not None:
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[column])
+    return pa.ipc.open_stream(stream, options=options).read_next_batch()

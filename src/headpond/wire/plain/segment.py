@@ -59,7 +59,7 @@ COLUMNS: Final = [[index for index in range(SENT_AT) if mask >> index & 1] for m
 """The columns with offsets, for each choice of columns."""
 _TEXT: Final = pa.string()
 _ENTRY: Final = pa.struct([TYPES[HEADERS].key_field, TYPES[HEADERS].item_field])
-_BEGINNINGS: Final = [bytes(schema.serialize()) for schema in SCHEMAS]
+BEGINNINGS: Final = [bytes(schema.serialize()) for schema in SCHEMAS]
 """The beginning of an Arrow stream, for each choice of columns."""
 _FIRST = struct.Struct("<i")
 FAULTS: Final = (pa.ArrowException, ValueError, OSError, EOFError, struct.error)
@@ -286,7 +286,7 @@ def _decode_ipc(data: bytes, mask: int, rows: int, *, folded: bool) -> pa.Record
         raise BadSegment(f"a segment of another form than its batch, which is compressed: {claims.compressed}")
     if folded:
         check_unfolded(message, UNFOLDED_BYTES_MAX)
-        return unfold(_BEGINNINGS[mask], buffer)
+        return unfold(BEGINNINGS[mask], buffer)
     return pa.ipc.read_record_batch(message, SCHEMAS[mask])
 
 
