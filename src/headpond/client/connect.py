@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
+from headpond.client import tracing
 from headpond.client.admin import Admin
 from headpond.client.arguments import checked
 from headpond.client.codecs import Codec, codec_of
@@ -58,6 +59,7 @@ class Client(AsyncScope):
         *,
         wait: bool = True,
     ) -> None:
+        self.tracing = tracing.active
         self._addresses = parse_addresses(url)
         self._token = token
         self._name = name
@@ -182,11 +184,11 @@ class Client(AsyncScope):
         name: str | None,
         value: Any,
         options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
+        make_batcher: type[Batcher] = Batcher,
     ) -> Producer[Any]:
         """A producer to this service and its copies, to be opened; ``make_batcher`` is the twin's."""
         codec = codec_of(value)
-        given = (self.links(options.copies), topic, name, options, make_batcher)
+        given = (self.links(options.copies), topic, name, options, make_batcher, self.tracing)
         return self.add(Producer(*given) if codec is None else EncodingProducer(codec, *given))
 
     @overload

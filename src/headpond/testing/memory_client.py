@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +32,7 @@ class MemoryClient(Client):
         name: str | None,
         value: Any,
         options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
+        make_batcher: type[Batcher] = Batcher,
     ) -> Producer[Any]:
         if options.refill == DEFAULT_REFILL:
             options = replace(options, refill=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headpond.client.codecs import Codec
@@ -11,6 +11,7 @@ from headpond.client.options import ProducerOptions
 from headpond.client.produce.batcher import Batcher, SentT
 from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
+from headpond.client.tracing import Tracing
 
 
 class EncodingProducer(Producer[SentT]):
@@ -21,9 +22,10 @@ class EncodingProducer(Producer[SentT]):
         topic: str,
         name: str | None,
         options: ProducerOptions,
-        make_batcher: Callable[..., Batcher] = Batcher,
+        make_batcher: type[Batcher] = Batcher,
+        tracing: Tracing | None = None,
     ) -> None:
-        super().__init__(links, topic, name, options, make_batcher)
+        super().__init__(links, topic, name, options, make_batcher, tracing)
         self.codec = codec
 
     def _take(
