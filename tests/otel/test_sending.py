@@ -166,7 +166,7 @@ def test_rows_of_a_typed_topic_carry_the_context_too(spans: FinishedSpans) -> No
         async with testing.node() as node, node.connect() as client:
             await client.admin.create_topic("orders", schema=schema)
             async with client.producer("orders") as producer:
-                await producer.send({"item": "tea"})  # type: ignore[arg-type]  # of bytes, without value=
+                await producer.send({"item": "tea"})
                 await producer.send_batch(pa.table({"item": ["milk"]}))
             return await stored(client)
 

@@ -60,6 +60,7 @@ class Client(AsyncScope):
         wait: bool = True,
     ) -> None:
         self.tracing = tracing.active
+        """What makes the spans of its messages; None: nothing does."""
         self._addresses = parse_addresses(url)
         self._token = token
         self._name = name

@@ -312,10 +312,10 @@ class Promise:
             if parcel.fate is None:  # looked at again: another thread may have set it meanwhile
                 return
             try:
-                act = todo.pop()
-            except IndexError:  # that thread has it
+                settled = todo.pop()
+            except IndexError:  # that thread calls it
                 return
-            act(parcel.receipt(self._row))
+            settled(parcel.receipt(self._row))
 
         look()
 
