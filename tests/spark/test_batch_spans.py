@@ -1,4 +1,4 @@
-"""Batches of streaming queries as spans of the driver, and traces that pass through Spark."""
+"""Batches of streaming queries as spans of the driver."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import headpond.sync
 from headpond.client import tracing
 from headpond.otel import HeadpondInstrumentor
 from headpond.spark.batch_spans import BatchSpans
-from headpond.spark.pipeline import Pipeline
+from headpond.spark.start.session import register_format
 from tests.fire.real_node import wait_until
 
 if TYPE_CHECKING:
@@ -73,29 +72,17 @@ def test_a_batch_with_rows_is_a_span_with_its_number_rows_and_topics(spans: InMe
     assert third.attributes is not None and "messaging.system" not in third.attributes
 
 
-def test_a_pipeline_reports_its_batches_and_messages_keep_their_trace(
-    spark: SparkSession, shared_url: str, topic: str, tmp_path: Path, spans: InMemorySpanExporter
+def test_a_session_reports_the_batches_of_its_queries(
+    spark: SparkSession, tmp_path: Path, spans: InMemorySpanExporter
 ) -> None:
-    with headpond.sync.connect(shared_url) as client:
-        with client.producer(topic) as producer:
-            for _ in range(3):
-                producer.send(b"tea")
-        sent = [span.get_span_context() for span in spans.get_finished_spans()]
-        pipeline = Pipeline("copy", url=shared_url, checkpoint=tmp_path, trigger={"available_now": True})
-        pipeline.source("rows", topic=topic).sink("out", from_="rows", topic=f"{topic}.out")
-        assert pipeline.start(spark).wait()
-        with client.consumer(f"{topic}.out", "s") as consumer:
-            messages = [consumer.receive(20) for _ in range(3)]
-    traces = [message.headers["traceparent"].split("-")[1] for message in messages if message is not None]
-    assert sorted(traces) == sorted(f"{each.trace_id:032x}" for each in sent if each is not None)
-
-    def batches() -> list[Any]:
-        return [
-            dict(span.attributes or {})
-            for span in spans.get_finished_spans()
-            if span.name == f"process {topic}"
-        ]
-
-    wait_until(lambda: bool(batches()))  # Spark tells it after the query has ended
-    (batch,) = batches()
-    assert (batch["messaging.headpond.query"], batch["messaging.batch.message_count"]) == ("copy.out", 3)
+    session = register_format(register_format(spark.newSession()))  # twice, and traced once
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+    query = (
+        rows.writeStream.format("noop").queryName("five").option("checkpointLocation", str(tmp_path)).start()
+    )
+    wait_until(lambda: bool(spans.get_finished_spans()), 60.0)
+    query.stop()
+    batches = [span for span in spans.get_finished_spans() if span.name == "process five"]
+    numbers = [(span.attributes or {})["messaging.headpond.batch"] for span in batches]
+    assert numbers == sorted(set(numbers)), "one span each"
+    assert (batches[0].attributes or {})["messaging.batch.message_count"] == 5
