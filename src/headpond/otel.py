@@ -119,17 +119,18 @@ class Spans:
         return self._process(batch.topic, subscription, more, links, context.get_current())
 
     def query_batch(
-        self, query: str, number: int, topics: Sequence[str], rows: int, began_s: float, seconds: float
+        self, query: str, number: int, topics: Sequence[str], rows: int, began_ms: int, took_ms: int
     ) -> None:
         attributes: Attributes = {f"{OWN}.query": query, f"{OWN}.batch": number, ROWS: rows}
         if len(topics) == 1:
             attributes |= _attributes("process", topics[0])
         elif topics:
             attributes[f"{OWN}.topics"] = list(topics)
-        began_ns = int(began_s * 1e9)
         name = f"process {TopicName.of(topics[0]).short if len(topics) == 1 else query}"
-        span = self._tracer.start_span(name, Context(), SpanKind.CONSUMER, attributes, start_time=began_ns)
-        span.end(began_ns + int(seconds * 1e9))
+        span = self._tracer.start_span(
+            name, Context(), SpanKind.CONSUMER, attributes, start_time=began_ms * 1_000_000
+        )
+        span.end((began_ms + took_ms) * 1_000_000)
 
     @contextmanager
     def _process(

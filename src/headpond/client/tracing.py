@@ -36,7 +36,7 @@ class Tracing(Protocol):
         """Makes the span of a message that no handler gets."""
 
     def query_batch(
-        self, query: str, number: int, topics: Sequence[str], rows: int, began_s: float, seconds: float
+        self, query: str, number: int, topics: Sequence[str], rows: int, began_ms: int, took_ms: int
     ) -> None:
         """Makes the span of a batch of a query of Spark, which has ended."""
 

@@ -49,8 +49,8 @@ class BatchSpans(StreamingQueryListener):
             int(report["batchId"]),
             progress_topics(report),
             rows,
-            began_s=datetime.fromisoformat(report["timestamp"]).timestamp(),
-            seconds=int((report.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
+            began_ms=round(datetime.fromisoformat(report["timestamp"]).timestamp() * 1000),
+            took_ms=int((report.get("durationMs") or {}).get("triggerExecution") or 0),
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
