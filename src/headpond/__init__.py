@@ -4,8 +4,9 @@ This module names the public surface; ``headpond.sync`` is its blocking twin. A 
 first uses it, so that the command line starts without loading Arrow.
 
 In reading order: model, wire, storage, broker, node (a message at rest), cluster (on several machines);
-producer, client, sync, app (on its way); pipes (delivery as machines); sim (all of it under faults); testing (a
-node for users' tests); shapes, cli, spark (for people and for Spark); errors (the catalogue).
+producer, client, sync, app (on its way), otel (spans of that); pipes (delivery as machines); sim (all of it
+under faults); testing (a node for users' tests); shapes, cli, spark (for people and for Spark); errors (the
+catalogue).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from headpond.client.codecs import codec_of
 from headpond.client.connect import Client
 from headpond.client.consume.consumer import Consumer
 from headpond.client.options import ConsumerKeywords, ConsumerOptions
+from headpond.client.tracing import Tracing
 from headpond.model.bounds import REASON_LENGTH_MAX
 from headpond.model.errors import BadRequest, BadValue, HeadpondError
 from headpond.model.message import Message
@@ -53,8 +54,10 @@ class Subscriber:
             self._turns = {}
         self._threads: ThreadPoolExecutor | None = None
         self._consumer: Consumer | None = None
+        self._tracing: Tracing | None = None
 
     async def open(self, client: Client) -> None:
+        self._tracing = client.tracing
         self._consumer = await client.consumer(self._topic, self._subscription, **self._options).open()
         if not self.handler.is_async:
             self._threads = ThreadPoolExecutor(self._concurrency, f"headpond-{self.handler.name}")
@@ -69,6 +72,8 @@ class Subscriber:
     async def take(self, handle: Handle) -> None:
         """Takes messages until it is cancelled, or the consumer ends."""
         assert self._consumer is not None, "it is open"
+        if self._tracing is not None:
+            handle = self._tracing.around(handle, self._subscription)
         slots = asyncio.Semaphore(self._concurrency)
         while True:
             await slots.acquire()
@@ -109,6 +114,8 @@ class Subscriber:
                 self._codec.read(message)
         except BadValue as error:
             log.error("%s: %s", self.shown, error.message)
+            if self._tracing is not None:
+                self._tracing.unreadable(message, self._subscription, error)
             settled = consumer.dead_letter(message, reason=_fit(error.message))
         else:
             settled = await self._decide(consumer, message, handle)

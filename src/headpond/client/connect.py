@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
+from headpond.client import tracing
 from headpond.client.admin import Admin
 from headpond.client.arguments import checked
 from headpond.client.codecs import Codec, codec_of
@@ -58,6 +59,8 @@ class Client(AsyncScope):
         *,
         wait: bool = True,
     ) -> None:
+        self.tracing = tracing.active
+        """What makes the spans of its messages; None: nothing does."""
         self._addresses = parse_addresses(url)
         self._token = token
         self._name = name
@@ -188,7 +191,8 @@ class Client(AsyncScope):
         codec = codec_of(value)
         if codec is not None:
             batcher = encoding(batcher, codec)
-        return self.add(Producer(self.links(options.copies), topic, name, options, batcher))
+        links = self.links(options.copies)
+        return self.add(Producer(links, topic, name, options, batcher, self.tracing))
 
     @overload
     def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerKeywords]) -> Consumer: ...

@@ -770,7 +770,7 @@ class AddressInUse(HeadpondError):
 
 
 class HttpMissing(HeadpondError):
-    """The Python packages for HTTP and the console are not installed; the distribution headpond-client does not bring them."""
+    """The packages for HTTP and the console are not installed; headpond-client does not bring them."""
 
     default_hint = "Install headpond in place of headpond-client, or start the node without --http."
 

@@ -9,6 +9,7 @@ In reading order::
     source         reading topics
     sink           writing topics, exactly once
     checkpoints    a query's checkpoint, checked before Spark reads it
+    batch_spans    spans of the batches of queries
     causes         why a query or a job failed, in words
     pipeline       a file run as queries
     jobs           audit, archive, compact, replay, reshard

@@ -55,6 +55,38 @@ def test_a_time_of_sending_is_kept_to_the_microsecond(http: httpx.Client, topic:
         assert stored(http, topic)[-1]["sent_at"] == at
 
 
+TRACE = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "shop=7"}
+
+
+def test_the_trace_of_a_request_continues_in_messages_that_have_none(http: httpx.Client, topic: str) -> None:
+    own = {"traceparent": f"00-{'c' * 32}-{'d' * 16}-00"}
+    body = {
+        "messages": [{"value": "a"}, {"value": "b", "headers": {"till": "1"}}, {"value": "c", "headers": own}]
+    }
+    published(http, topic, body, **TRACE)
+    for media in ("application/x-ndjson", "application/octet-stream"):
+        headers = {"content-type": media, "traceparent": TRACE["traceparent"], "tracestate": "x" * 513}
+        http.post(f"/v1/topics/{topic}/messages", content=b"{}", headers=headers).raise_for_status()
+    cut = {"traceparent": TRACE["traceparent"]}
+    assert [each["headers"] for each in stored(http, topic)] == [TRACE, TRACE | {"till": "1"}, own, cut, cut]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "00-1-2-3", "x" * 55, TRACE["traceparent"].upper() + "0", "00-" + "a" * 4096]
+)
+def test_a_trace_that_is_none_is_ignored(http: httpx.Client, topic: str, wrong: str) -> None:
+    published(http, topic, {"value": "a"}, traceparent=wrong, tracestate="shop=7")
+    assert stored(http, topic)[0]["headers"] == {}
+
+
+def test_a_repeat_under_a_key_may_come_in_another_trace(http: httpx.Client, topic: str) -> None:
+    once = {"Idempotency-Key": "traced"}
+    published(http, topic, {"value": "a"}, **once, **TRACE)
+    other = TRACE["traceparent"].replace("b", "e")
+    again = published(http, topic, {"value": "a"}, **once, traceparent=other)
+    assert (again["duplicate"], stored(http, topic)[0]["headers"]) == (1, {})
+
+
 def test_the_same_key_again_stores_nothing_and_returns_the_first_entry(http: httpx.Client, topic: str) -> None:
     http.post("/v1/topics", json={"topic": topic, "shards": 4}).raise_for_status()
     body = {"messages": [{"value": str(n), "key": f"k{n % 3}"} for n in range(20)] + [{"value": "no key"}]}

@@ -13,6 +13,7 @@ import time
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Generic, Self
 
@@ -25,6 +26,7 @@ from headpond.client.produce.run import ProducerRun, open_run
 from headpond.client.produce.tables import cut_rows
 from headpond.client.produce.values import TypedValues
 from headpond.client.scope import AsyncScope
+from headpond.client.tracing import Tracing
 from headpond.model.errors import BufferFull, Closed, HeadpondError, TimedOut
 from headpond.model.names import TopicName
 from headpond.model.receipt import Fate, Outcome, Receipt
@@ -118,6 +120,7 @@ class Producer(AsyncScope, Generic[SentT]):
         name: str | None,
         options: ProducerOptions,
         batcher: type[Batcher] = Batcher,
+        tracing: Tracing | None = None,
     ) -> None:
         self.topic = str(TopicName.parse(topic))
         self.name = name or ""
@@ -130,6 +133,9 @@ class Producer(AsyncScope, Generic[SentT]):
         self._links = list(links)
         self._options = options
         self._memory_max = options.memory_max
+        self._tracing = None if tracing is None else tracing.sends(self.topic, links[0].addresses)
+        if self._tracing is not None:
+            batcher = self._tracing.batcher(batcher)
         self.batcher = batcher(options.batch_rows)
         """Where rows gather; the blocking twin adds to it from its own threads."""
         self._open_run: ProducerRun | None = None
@@ -320,12 +326,27 @@ class Producer(AsyncScope, Generic[SentT]):
         of every row is known. Refused rows are counted in ``rejected``, with ``errors`` for the reasons; they
         raise nothing.
         """
+        if self._tracing is None:
+            return await self._send_table(table)
+        return await self._tracing.table(partial(self._send_table, table))
+
+    async def _send_table(
+        self, table: pa.Table | pa.RecordBatch, headers: Mapping[str, str] | None = None
+    ) -> BatchReceipt:
         if self.stopped is not None:
             raise self.stopped.again()
         sent: list[Part] = []
         run, sharder = self._run, self._sharder
         batch_bytes = min(self._options.batch_bytes, run.segment_bytes_max)
-        for piece in cut_rows(table, sharder or Sharder(0), batch_bytes, schema=run.schema, state=run.state):
+        pieces = cut_rows(
+            table,
+            sharder or Sharder(0),
+            batch_bytes,
+            schema=run.schema,
+            state=run.state,
+            headers=headers,
+        )
+        for piece in pieces:
             await self.wait_room()
             # Rows get their shards when they are sent, if the number of shards turned out since the cutting.
             shard = piece.shard if sharder is self._sharder and sharder is not None else None

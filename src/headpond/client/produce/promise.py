@@ -299,6 +299,26 @@ class Promise:
         """Whether the message's fate is known, so that awaiting it does not wait."""
         return self._parcel.fate is not None
 
+    def on_settled(self, act: Callable[[Receipt], object]) -> None:
+        """Calls ``act`` once with the receipt, when the fate is known; ``flush`` still raises a failure.
+
+        In the blocking twin the thread of the loop calls it.
+        """
+        parcel, todo = self._parcel, [act]
+
+        def look() -> None:
+            if parcel.fate is None:
+                parcel.waiters.append(look)
+            if parcel.fate is None:  # looked at again: another thread may have set it meanwhile
+                return
+            try:
+                settled = todo.pop()
+            except IndexError:  # that thread calls it
+                return
+            settled(parcel.receipt(self._row))
+
+        look()
+
     def receipt(self) -> Receipt | None:
         """The receipt if the fate is known, without raising; None before."""
         if self._parcel.fate is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from headpond.model.errors import BadRequest, KeyMissing, SchemaMismatch, ValueMissing
 from headpond.producer.encoder import Sharder
-from headpond.wire.plain.columns import cut_batch, table_to_batches
+from headpond.wire.plain.columns import PLAIN_SCHEMA, cut_batch, table_to_batches
 from headpond.wire.typed.rows import messages_of, shard_column
 
 SPLIT_BYTES_MAX = 4 * 1024 * 1024
@@ -55,11 +55,12 @@ def cut_rows(
     schema: pa.Schema | None,
     state: bool | None,
     may_name_shards: bool = False,
+    headers: Mapping[str, str] | None = None,
 ) -> Iterator[Piece]:
     """Pieces of about ``bytes_target`` in the table's order; a table at fault raises before the first piece.
 
     ``schema`` is that of a typed topic, ``state`` whether it is a state topic. With ``may_name_shards`` a
-    column may name the shards of rows (``take_shards``).
+    column may name the shards of rows (``take_shards``). ``headers`` are added to rows that have none of them.
     """
     sent_at_us = time.time_ns() // 1000
     shards: pa.Array | None = None
@@ -67,7 +68,7 @@ def cut_rows(
         table, shards = take_shards(table, "shard" if schema is None else shard_column(table.schema, schema))
     if schema is not None:
         batches: Iterable[pa.RecordBatch] = messages_of(table, schema, sent_at_us, state=bool(state))
-        return _pieces(batches, sharder, shards, partial(_slices, bytes_target))
+        return _pieces(batches, sharder, shards, partial(_slices, bytes_target), headers)
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise BadRequest(
             f"send_batch takes an Arrow table or record batch, not {type(table).__name__}",
@@ -77,7 +78,10 @@ def cut_rows(
     keyed = sharder.mask > 0 and ("key" in table.schema.names or shards is not None)
     block_bytes = min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX) if keyed else bytes_target
     batches = table_to_batches(table, sent_at_us, max(block_bytes, bytes_target))
-    return _pieces(batches, sharder, shards, lambda rows: cut_batch(rows, bytes_target) if keyed else [rows])
+    grows = keyed or bool(headers)
+    return _pieces(
+        batches, sharder, shards, lambda rows: cut_batch(rows, bytes_target) if grows else [rows], headers
+    )
 
 
 def _pieces(
@@ -85,9 +89,12 @@ def _pieces(
     sharder: Sharder,
     shards: pa.Array | None,
     cut: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
+    headers: Mapping[str, str] | None,
 ) -> Iterator[Piece]:
     first = 0
     for batch in batches:
+        if headers:
+            batch = with_headers(batch, headers)
         chosen = None if shards is None else shards.slice(first, batch.num_rows)
         for shard, rows, places in sharder.split(batch, chosen):
             at = 0
@@ -96,6 +103,25 @@ def _pieces(
                 yield Piece(shard, piece, first if places is not None else first + at, where)
                 at += piece.num_rows
         first += batch.num_rows
+
+
+def with_headers(batch: pa.RecordBatch, headers: Mapping[str, str]) -> pa.RecordBatch:
+    """The rows with these headers, but for those that have one of them already."""
+    added, field = list(headers.items()), PLAIN_SCHEMA.field("headers")
+    place = batch.schema.get_field_index("headers")
+    own = None if place < 0 else batch.column(place)
+    if own is None or own.null_count == len(own):
+        column = pa.repeat(pa.scalar(added, field.type), batch.num_rows)
+    else:
+        column = pa.array([_with(items or [], added) for items in own.to_pylist()], field.type)
+    if own is None:
+        return batch.add_column(batch.schema.get_field_index("sent_at"), field, column)
+    return batch.set_column(place, field, column)
+
+
+def _with(items: list[tuple[str, str]], added: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    names = {name for name, _ in items}
+    return items if any(name in names for name, _ in added) else [*items, *added]
 
 
 def _slices(bytes_target: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

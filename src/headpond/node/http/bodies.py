@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ requests wait while they are made."""
 HEADERS_BYTES_MAX: Final = 256 * 1024
 """One message's headers, as JSON."""
 HEADER_PREFIX: Final = "headpond-header-"
+TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+TRACESTATE_LENGTH_MAX: Final = 512
 NULL: Final = msgspec.Raw(b"null")
 ABSENT: Final = msgspec.Raw(b"")
 
@@ -99,6 +102,13 @@ class Rows:
         self.headers.append(headers or None)
         self.sent_at.append(None if message.sent_at is None else utc_micros(message.sent_at))
         self.timed = self.timed or message.sent_at is not None
+
+    def continue_trace(self, trace: Mapping[str, str]) -> None:
+        """Adds the trace of the request to messages that name none."""
+        self.headers = [
+            own if own is not None and "traceparent" in own else {**(own or {}), **trace}
+            for own in self.headers
+        ]
 
     def to_batch(self, schema: pa.Schema | None, sent_at_us: int) -> pa.RecordBatch:
         """The messages as columns; an error names the message."""
@@ -165,8 +175,23 @@ class RawMessage(NamedTuple):
     ttl: float | None = None
 
 
-def read_body(media: str, body: bytes, raw: RawMessage, headers: Mapping[str, str]) -> Rows | pa.Table:
-    """The messages of a body of this content type."""
+def trace_of(traceparent: str | None, tracestate: str | None) -> dict[str, str]:
+    """The headers by which the trace of a request continues in its messages; none if they are not valid."""
+    if traceparent is None or not TRACEPARENT.fullmatch(traceparent):
+        return {}
+    if not tracestate or len(tracestate) > TRACESTATE_LENGTH_MAX:
+        return {"traceparent": traceparent}
+    return {"traceparent": traceparent, "tracestate": tracestate}
+
+
+def read_body(
+    media: str,
+    body: bytes,
+    raw: RawMessage,
+    headers: Mapping[str, str],
+    trace: Mapping[str, str] | None = None,
+) -> Rows | pa.Table:
+    """The messages of a body of this content type, in the trace of their request."""
     if media != RAW and raw != RawMessage():
         raise BadRequest(
             f"key, id and ttl in the query are for a body of {RAW}, and this is {media[:80]!r}",
@@ -194,6 +219,8 @@ def read_body(media: str, body: bytes, raw: RawMessage, headers: Mapping[str, st
         raise BadRequest(f"the body is invalid: {error}") from None
     if not rows.values:
         raise BadRequest("the body contains no message")
+    if trace:
+        rows.continue_trace(trace)
     return rows
 
 

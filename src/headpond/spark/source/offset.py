@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,6 +92,15 @@ def progress_lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
         for topic, entries in backlog(read, there).items():
             found[topic] = max(entries, found.get(topic, 0))
     return found
+
+
+def progress_topics(progress: Mapping[str, Any]) -> list[str]:
+    """The full names of the topics that a query reads, from a progress report of Spark."""
+    found: set[str] = set()
+    for source in progress.get("sources") or ():
+        with suppress(BadRequest, KeyError):
+            found |= read_offset(_parsed(source["endOffset"])).keys()
+    return sorted(found)
 
 
 def _parsed(offset: Any) -> Any:

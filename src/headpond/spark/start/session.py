@@ -26,6 +26,7 @@ from pathlib import Path
 from site import getsitepackages, getusersitepackages
 from typing import TYPE_CHECKING, Any
 
+from headpond.client import tracing
 from headpond.model.errors import BadRequest, SparkFailed
 from headpond.spark.start.class_cache import class_cache_options
 from headpond.spark.start.java import find_java, java_home
@@ -277,11 +278,16 @@ def _reuse(active: SparkSession, master: str | None, conf: Mapping[str, object])
 
 
 def register_format(active: SparkSession) -> SparkSession:
-    """Registers ``format("headpond")`` where Spark's own search does not find it, or finds too little.
+    """Registers ``format("headpond")`` where Spark's own search does not find it, or finds too little, and
+    traces the session's queries if the program wants that.
 
     The search takes seconds, and registering starts one, so this leaves a search that will succeed to first
     use.
     """
+    if tracing.active is not None:
+        from headpond.spark.batch_spans import trace_batches
+
+        trace_batches(active, tracing.active)
     context = active.sparkContext
     if not context.getConf().contains(TIME_TYPE):
         active.conf.set(TIME_TYPE, "true")

@@ -16,7 +16,7 @@ from headpond.client.reader import Part, Reader
 from headpond.model.bounds import ENTRY_MAX, SHARDS_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.receipt import Outcome, Receipt
-from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body
+from headpond.node.http.bodies import ARROW, JSON, RawMessage, aside, read_body, trace_of
 from headpond.node.http.openapi import PublishOperation
 from headpond.node.http.publish import publish
 from headpond.node.http.request import (
@@ -104,6 +104,10 @@ async def publish_messages(
     caller: FromCaller,
     topic: TopicPath,
     idempotency_key: Annotated[str | None, HeaderParameter(name="Idempotency-Key")] = None,
+    traceparent: Annotated[
+        str | None, HeaderParameter(name="traceparent", description="Continues in messages without one.")
+    ] = None,
+    tracestate: Annotated[str | None, HeaderParameter(name="tracestate")] = None,
     producer: FromQuery[str] = "",
     key: Annotated[str | None, QueryParameter(description="Of a raw body: the message's key.")] = None,
     id: Annotated[str | None, QueryParameter(description="Of a raw body: the message's id.")] = None,
@@ -116,7 +120,9 @@ async def publish_messages(
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     raw = RawMessage(key, id, ttl)
     body = await request.body()
-    messages = await aside(len(body), read_body, media, body, raw, request.headers)
+    # A repeat under a key has the same bytes, and perhaps another trace.
+    trace = {} if idempotency_key is not None else trace_of(traceparent, tracestate)
+    messages = await aside(len(body), read_body, media, body, raw, request.headers, trace)
     await answer_of(request).expect(RECEIPT_BYTES * len(messages))
     receipts = await publish(caller, name, messages, producer, idempotency_key)
     counts = Counter(each.outcome for each in receipts)
