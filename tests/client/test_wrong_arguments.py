@@ -67,7 +67,6 @@ INSIDE = {
     "add_producer",
     "keep_unread",
     "parcel_ended",
-    "parcel_freed",
     "record",
     "next_batches",
 }

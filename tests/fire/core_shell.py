@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from headpond.broker.backup import FolderCut
 from headpond.broker.core import NodeCore
 from headpond.broker.effects import Close, Commit, Fetch, RemoveTree, Send
+from headpond.broker.session import Session
 from headpond.broker.settings import LogSettings, Settings
 from headpond.storage.disk import Disk
 from headpond.storage.log.read import ReadResult
@@ -61,13 +62,13 @@ class CoreShell:
 
     def connect(self, token: str | None = None, *, name: str = "twin") -> CoreClient:
         number = len(self.clients) + 1
-        client = self.clients[number] = CoreClient(self, number, token, name)
-        self.core.connected(number)
+        client = self.clients[number] = CoreClient(self, token, name)
+        client.session = self.core.connected(number)
         client.greet()
         return client
 
-    def received(self, number: int, data: bytes) -> None:
-        self.core.received(number, data)
+    def received(self, session: Session, data: bytes) -> None:
+        self.core.received(session, data)
         self.drain()
 
     def drain(self) -> None:
@@ -130,10 +131,10 @@ class CoreShell:
 class CoreClient:
     """The client's half of a conversation with the core."""
 
-    def __init__(self, shell: CoreShell, number: int, token: str | None, name: str) -> None:
+    def __init__(self, shell: CoreShell, token: str | None, name: str) -> None:
         self._shell = shell
         self._side = ClientSide(client=name, token=token)
-        self._number = number
+        self.session: Session
         self._requests = 0
         self.events: list[Event] = []
         self.closed = False
@@ -143,7 +144,7 @@ class CoreClient:
 
     def send(self, *pieces: bytes | Control) -> None:
         data = b"".join(piece if isinstance(piece, bytes) else encode_control(piece) for piece in pieces)
-        self._shell.received(self._number, data)
+        self._shell.received(self.session, data)
 
     def receive(self, data: bytes) -> None:
         self.events += self._side.receive(data)

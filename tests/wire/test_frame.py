@@ -47,7 +47,6 @@ def test_a_segment_decodes_to_the_encoded_rows() -> None:
 def test_a_reader_says_when_it_waits_for_the_rest_of_a_frame() -> None:
     reader = FrameReader(LIMITS)
     reader.feed(FRAMES[0] + FRAMES[1][:5])
-    assert reader.mid_frame
     assert reader.partial_bytes == 5
 
 
@@ -59,7 +58,7 @@ def test_every_single_flipped_bit_is_noticed(frame: bytes) -> None:
         reader = FrameReader(dict.fromkeys(range(256), FILE_BODY_BYTES_MAX))
         assert reader.feed(bytes(altered)) == [], f"bit {bit}"
         # A size that grew leaves the reader waiting; everything else is a fault at once.
-        assert reader.fault is not None or reader.mid_frame, f"bit {bit}"
+        assert reader.fault is not None or reader.partial_bytes, f"bit {bit}"
         try:
             assert decode_at(bytes(altered), 0, FILE_BODY_BYTES_MAX) is None, f"bit {bit}"
         except BadFrame:

@@ -37,7 +37,7 @@ from headpond.broker.sessions import Sessions
 from headpond.broker.settings import Settings
 from headpond.broker.staging.requests import WriterRequests
 from headpond.broker.staging.staging import Staging
-from headpond.broker.stores import Readable, Stores
+from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Dispatcher
 from headpond.broker.subscriptions.requests import SubscriptionRequests
 from headpond.model.errors import HeadpondError
@@ -182,7 +182,7 @@ class NodeCore:
             self._producing.flush()
         if not context.effects:
             if stores.readable:
-                self._serve(stores.take_readable())
+                self._serve()
             context.effects += map(Commit, stores.due())
             if stores.deleted:
                 for topic in stores.at_rest():
@@ -226,13 +226,12 @@ class NodeCore:
             self.peering.on_disconnect(connection)
             self._backups.on_disconnect(session)
 
-    def received(self, connection: int, data: bytes) -> None:
+    def received(self, session: Session, data: bytes) -> None:
         """Bytes came on a connection."""
-        session = self.sessions.get(connection)
-        if session is not None:
+        if not session.gone:
             self._handle(session, session.side.receive(data))
             if out := session.side.data_to_send():
-                self.context.effects.append(Send(connection, out))
+                self.context.effects.append(Send(session.connection, out))
 
     def take(self, session: Session, events: Sequence[Event | LocalRequest]) -> None:
         """A client in the node's process sends objects; a connection that was refused sends nothing."""
@@ -304,9 +303,10 @@ class NodeCore:
             self._note_room(write, error)
         self.stores.wrote(lane, write, error)
 
-    def _serve(self, readable: list[Readable]) -> None:
+    def _serve(self) -> None:
         """Records became readable: consumers, followers and clients that wait for them get them."""
         counters = self.context.counters
+        readable, self.stores.readable = self.stores.readable, []
         for topic, shard, records in readable:
             if records:
                 counters["segments_stored"] += len(records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headpond.storage.log.marks import Stored
 from headpond.storage.log.read import ReadResult
@@ -15,23 +15,20 @@ if TYPE_CHECKING:
     from headpond.storage.log.shard_log import ShardLog
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Write the parts, one behind the other, to a connection."""
 
     connection: int
     parts: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(NamedTuple):
     """Close a connection after everything sent to it is written."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """Take the lane's write, run it, on the loop if it is short, and report with ``NodeCore.wrote``."""
 
     lane: Committer

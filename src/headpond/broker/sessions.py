@@ -54,7 +54,7 @@ class Sessions:
         if session is None:
             return
         if session.take_ack is None:
-            self._context.effects.append(Send(connection, [encode_control(ack) for ack in acks]))
+            self._context.effects.append(Send(connection, list(map(encode_control, acks))))
         else:
             for ack in acks:
                 session.take_ack(ack)

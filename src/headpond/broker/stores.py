@@ -77,7 +77,7 @@ class Stores:
         """Lanes with something to write, in the order they got it."""
         self._tables: dict[CommitLane, JournalTable] = {}
         self.readable: list[Readable] = []
-        """What became readable and was not taken yet."""
+        """What became readable; the core takes it."""
         self._log_options = LogOptions(
             rotate_bytes=settings.log.rotate_bytes,
             preallocate_bytes=settings.log.preallocate_bytes,
@@ -312,11 +312,16 @@ class Stores:
     def wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         """A write ended: calls its waiters."""
         try:
-            self._wrote(lane, write, error)
+            if isinstance(lane, CommitLane):
+                self.rounds.alone_done(lane)
+                self._lane_wrote(lane, write, error)
+            else:
+                self._shared_wrote(lane, write, error)
         finally:
-            self._note_rest()
+            if self._paused is not None:
+                self._note_rest()
 
-    def _wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
+    def _shared_wrote(self, lane: Committer, write: Write, error: OSError | None) -> None:
         if lane is self.long_work:
             self.long_work.done(cast(LongJob, write), error)
         elif isinstance(write, Errand):
@@ -325,13 +330,10 @@ class Stores:
             self.rounds.done(write, error)
             for one, its_write in write.writes:
                 self._lane_wrote(one, its_write, error or write.errors.get(one))
-        elif isinstance(write, CheckpointWrite):
+        else:
+            assert isinstance(write, CheckpointWrite)
             self.rounds.checkpoint_done(write, error)
             self._try_again()
-        else:
-            assert isinstance(lane, CommitLane)
-            self.rounds.alone_done(lane)
-            self._lane_wrote(lane, write, error)
 
     def _lane_wrote(self, lane: CommitLane, write: Write, error: OSError | None) -> None:
         if error is not None:
@@ -342,11 +344,6 @@ class Stores:
         lane.done(write, error)
         if not lane.shares and (table := self._tables.get(lane)) is not None:  # logs share, journals do not
             table.compact_if_long()  # only now: the waiters have applied the changes
-
-    def take_readable(self) -> list[Readable]:
-        """What became readable since the last call."""
-        readable, self.readable = self.readable, []
-        return readable
 
     def _log_wrote(self, topic: Topic, number: int, write: Any, error: OSError | None) -> bool:
         shard = topic.shards[number]

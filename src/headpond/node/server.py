@@ -114,31 +114,30 @@ class ClientConnection(asyncio.Protocol):
         self.take_ack = take_ack
         self.transport: asyncio.Transport | None = None
         self.session: Session | None = None
-        self.opened_s = self.heard_s = self.frame_s = self.pinged_s = 0.0
+        self.opened_s = self.frame_s = self.pinged_s = 0.0
         self.reading = True
         self.partial_bytes = 0
         """The bytes of its incomplete frame, as the server has counted them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.opened_s = self.heard_s = time.monotonic()
+        self.opened_s = time.monotonic()
         self._server.connected(self)
 
     def data_received(self, data: bytes) -> None:
-        self.heard_s = time.monotonic()
-        self._server.core.received(self.number, data)
-        assert self.session is not None
-        held_bytes = self.session.side.partial_bytes
-        if held_bytes <= len(data):  # an incomplete frame began with these bytes
-            self.frame_s = self.heard_s
-        if held_bytes != self.partial_bytes:
-            self._server.count_partial(self, held_bytes)
-        self._server.drain_soon()
-        self._server.check_window(self)
+        server, session = self._server, self.session
+        assert session is not None
+        server.core.received(session, data)
+        held_bytes = session.side.reader.partial_bytes
+        if held_bytes or self.partial_bytes:
+            if held_bytes <= len(data):  # an incomplete frame began with these bytes
+                self.frame_s = time.monotonic()
+            server.count_partial(self, held_bytes)
+        server.drain_soon()
+        server.check_window(self)
 
     def take(self, *events: Frame | Control | LocalRequest) -> None:
         """A client in this process sends objects instead of bytes."""
-        self.heard_s = time.monotonic()
         assert self.session is not None
         self._server.core.take(self.session, events)
         self._server.drain()
@@ -193,8 +192,8 @@ class Server:
         """The write that ran on the loop and gets its STATUS when its effects are carried out."""
         self._draining = False
         self._partial_bytes = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._at_rest: asyncio.Event | None = None
+        """Set when no write is under way; a stopping node waits for it."""
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us: int | None = None
@@ -232,8 +231,7 @@ class Server:
             if connection.transport is not None and connection.reading:
                 connection.transport.pause_reading()
         self.drain()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        await self._rest()
         goodbye = NodeStopping("the node is shutting down")
         goodbye.successor = self._settings.successor
         for number in list(self._connections):
@@ -248,11 +246,18 @@ class Server:
             await asyncio.sleep(0.001)
             if not self._connections:
                 break
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._quiet.wait(), STOP_S_MAX)
+        await self._rest()
         self._closed = True
         await self._loop.run_in_executor(self._writers, self.core.close)
         self._writers.shutdown(wait=True)
+
+    async def _rest(self) -> None:
+        """Returns when no write is under way, or after ``STOP_S_MAX``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S_MAX):
+                while self._writing:
+                    self._at_rest = asyncio.Event()
+                    await self._at_rest.wait()
 
     def accept(self) -> ClientConnection:
         self._numbers += 1
@@ -302,7 +307,8 @@ class Server:
         """Stops reading from a client that is far ahead of the disk, or beyond its quota."""
         limits, session = self._settings.limits, connection.session
         assert session is not None
-        full = session.unacked_bytes > limits.window_bytes or self.core.unacked_bytes > limits.staged_bytes
+        held_bytes = self.core.context.unacked_bytes
+        full = session.unacked_bytes > limits.window_bytes or held_bytes > limits.staged_bytes
         wait_us = session.resume_us - self._clock_us() if session.resume_us else 0
         if (full or wait_us > 0) and connection.reading and connection.transport is not None:
             connection.reading = False
@@ -324,7 +330,7 @@ class Server:
             if connection.session.unacked_bytes <= limits.window_bytes // 2:
                 self._paused.pop(connection, None)
                 connection.reading = True
-                connection.heard_s = connection.frame_s = time.monotonic()
+                connection.frame_s = time.monotonic()
                 connection.session.unread = False
                 connection.session.heard_us = self._clock_us()
                 connection.transport.resume_reading()
@@ -345,9 +351,9 @@ class Server:
                     continue
                 if not session.greeted and now_s - connection.opened_s > limits.handshake_s:
                     error = TimedOut(f"no greeting within {limits.handshake_s:g} s")
-                elif session.side.mid_frame and now_s - connection.frame_s > limits.frame_s:
+                elif session.side.reader.partial_bytes and now_s - connection.frame_s > limits.frame_s:
                     error = TimedOut(f"a frame was not complete within {limits.frame_s:g} s")
-                elif now_s - connection.heard_s > limits.idle_s:
+                elif self._clock_us() - session.heard_us > limits.idle_s * 1e6:
                     error = TimedOut(f"the client sent nothing for {limits.idle_s:g} s")
                 else:
                     continue
@@ -413,7 +419,6 @@ class Server:
                 self._prove(*self._unproven)
             write = effect.lane.take()
             self._writing += 1
-            self._quiet.clear()
             if self._disk.ordered and effect.lane is not self.core.stores.long_work:
                 # It writes to memory; nothing waits for a sync.
                 self._run_write(effect.lane, write, time.monotonic())
@@ -448,7 +453,7 @@ class Server:
             connection.transport.abort()
 
     def _set_timer(self) -> None:
-        due_us = self.core.due_us
+        due_us = self.core.context.alarms.due_us
         if due_us == self._timer_us:
             return
         self._timer_us = due_us
@@ -491,7 +496,7 @@ class Server:
 
     def _prove(self, lane: CommitLane, write: Batch) -> None:
         self._unproven = None
-        lane.prove(write)
+        lane.appender.prove(write)
 
     def _run_write(self, lane: Committer, write: Write, began_s: float) -> None:
         """In a worker thread; ``began_s``: when it was given to it."""
@@ -533,8 +538,8 @@ class Server:
         self.core.wrote(lane, write, error)
         if self._paused:
             self._resume_reading()
-        if not self._writing:
-            self._quiet.set()
+        if not self._writing and self._at_rest is not None:
+            self._at_rest.set()
 
     def _run_fetch(self, fetch: Fetch, log: ShardLog) -> None:
         run: ReadResult | None = None

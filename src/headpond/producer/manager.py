@@ -280,8 +280,8 @@ class Manager:
 
     def take_jobs(self) -> list[Job]:
         """Hands out the work for the disk, in order."""
-        spills, at_rest = self.spills, self._refill_rests
-        if self.store is not None and not spills.finishing and (self.closing or not at_rest):
+        spills = self.spills
+        if self.store is not None and not spills.finishing and (self.closing or not self._refill_rests):
             spill = spills.spill(self._make_snapshot)
             self.jobs += [spill] if spill is not None else []
             if self._ends_file():

@@ -62,30 +62,32 @@ class Batch:
     A taken batch carries everything that its write needs, so a worker thread runs it.
     """
 
+    path = ""
+    offset = 0
+    creates = False
+    """Whether it begins the file."""
+    end_entry = 0
+    """One past the last entry of the file, for its STATUS."""
+    proven = False
+    """Whether its STATUS says that it is synced."""
+    # ``take`` sets the rest.
+    before = b""
+    """The STATUS before ``offset``, to be written again."""
+    end = 0
+    """The offset of its STATUS."""
+    status = b""
+    """The STATUS behind its frames."""
+    file: DiskFile | None = None
+    """None if ``run`` has to create or open it, and stores it here."""
+    sync = True
+    """False leaves the sync to the operating system (durability ``os``)."""
+    reserve_to = 0
+
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.bytes = 0
-        self.path = ""
-        self.offset = 0
-        self.creates = False
-        """Whether it begins the file."""
-        self.end_entry = 0
-        """One past the last entry of the file, for its STATUS."""
         self.removals: list[str] = []
         """Files to remove when it is durable."""
-        self.proven = False
-        """Whether its STATUS says that it is synced."""
-        # ``take`` sets the rest.
-        self.before = b""
-        """The STATUS before ``offset``, to be written again."""
-        self.end = 0
-        """The offset of its STATUS."""
-        self.file: DiskFile | None = None
-        """None if ``run`` has to create or open it, and stores it here."""
-        self.shard = 0
-        self.sync = True
-        """False leaves the sync to the operating system (durability ``os``)."""
-        self.reserve_to = 0
 
     def add(self, frame: bytes) -> None:
         self.parts.append(frame)
@@ -119,9 +121,11 @@ class Batch:
     def prove(self) -> None:
         """Writes the STATUS behind the frames, which are durable whether this succeeds or not."""
         assert self.file is not None
-        with suppress(OSError):
+        try:
             self.file.write_at(self.end, [self.status])
-            self.proven = self.sync
+        except OSError:
+            return
+        self.proven = self.sync
 
     def _open(self, disk: Disk) -> DiskFile:
         if self.file is None:
@@ -132,8 +136,6 @@ class Batch:
         folder, path = self.path.rpartition("/")[0], self.path + NEW_SUFFIX
         file = create_new(disk, self.path)
         try:
-            # A new file is synced whatever the durability: recovery depends on its head.
-            self.sync = True
             # The STATUS goes with the rest: the file gets its name only when all of it is synced.
             self._write(file, self.whole())
             self.proven = True
@@ -175,11 +177,6 @@ class Batch:
         file = self._open(disk)
         if self.reserve_to:
             file.preallocate(self.reserve_to)
-
-    @property
-    def status(self) -> bytes:
-        """The STATUS behind its frames."""
-        return encode_status(self.end, self.end_entry, self.shard, synced=self.sync)
 
     @property
     def start(self) -> int:
@@ -273,8 +270,10 @@ class Appender(Generic[AnyBatch]):
         else:
             batch.file, reserved_bytes = self.file, self._reserved_bytes
             batch.before = self._status
-        batch.shard, batch.sync = self._shard, self.sync
+        # A new file is synced whatever the durability: recovery depends on its head.
+        batch.sync = self.sync or batch.creates
         batch.end = batch.offset + batch.bytes
+        batch.status = encode_status(batch.end, batch.end_entry, self._shard, synced=batch.sync)
         self.path, self.end = batch.path, batch.end + STATUS_BYTES
         if self.end > reserved_bytes:
             batch.reserve_to = self._reserve_to(batch, self.end)
@@ -296,7 +295,7 @@ class Appender(Generic[AnyBatch]):
         self._note_proof(batch)
 
     def prove(self, batch: AnyBatch) -> None:
-        """Writes the STATUS of the last write, which was committed without one. No write is under way."""
+        """Writes the STATUS of the last write, which was committed without one, while no write is under way."""
         assert self.under_way is None
         if batch.file is self.file is not None:  # the file may be closed by now: then the next write proves it
             batch.prove()

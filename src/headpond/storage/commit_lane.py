@@ -135,10 +135,6 @@ class CommitLane:
         else:  # the journal writes it again: the waiters keep waiting
             self._staged = waiters + self._staged
 
-    def prove(self, write: Any) -> None:
-        """Writes the STATUS of the last write, whose end was reported before. Does IO."""
-        self.appender.prove(write)
-
     def abandon(self, error: HeadpondError) -> None:
         """Fails the waiters for staged bytes that will not be written: the topic is gone."""
         self._dirty.pop(self, None)

@@ -201,13 +201,14 @@ class _Replay:
 class JournalBatch(Batch):
     """Records for one write."""
 
+    generation = 0
+    """The generation that it goes to."""
+    snapshot_bytes = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.bodies: list[bytes] = []
         """The appended records, without those of a snapshot."""
-        self.generation = 0
-        """The generation that it goes to."""
-        self.snapshot_bytes = 0
 
 
 class FileJournal:

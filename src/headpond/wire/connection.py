@@ -91,16 +91,8 @@ class _Side:
     def __init__(self, greeting: Mapping[int, int], traffic: Mapping[int, int]) -> None:
         self.state = ConnectionState.GREETING
         self._traffic = traffic
-        self._reader = FrameReader({**greeting, **traffic})
+        self.reader = FrameReader({**greeting, **traffic})
         self._out: list[bytes] = []
-
-    @property
-    def mid_frame(self) -> bool:
-        return self._reader.mid_frame
-
-    @property
-    def partial_bytes(self) -> int:
-        return self._reader.partial_bytes
 
     def data_to_send(self) -> list[bytes]:
         """The bytes to write, in order; each is returned once."""
@@ -113,15 +105,15 @@ class _Side:
             return []
         events: list[Event] = []
         try:
-            for frame in self._reader.feed(data):
+            for frame in self.reader.feed(data):
                 if self.state is ConnectionState.OPEN:
                     if frame.type not in self._traffic:
                         raise ProtocolError(f"a {FrameType(frame.type).name} frame in an open connection")
                     events.append(frame if frame.type in _RAW else self._decode(frame))
                 elif (event := self._read_greeting(frame)) is not None:
                     events.append(event)
-            if self._reader.fault is not None:
-                raise self._reader.fault
+            if self.reader.fault is not None:
+                raise self.reader.fault
         except HeadpondError as error:
             events.append(self._end(error))
         return events
@@ -139,7 +131,7 @@ class _Side:
 
     def _end(self, error: HeadpondError) -> ConnectionFault:
         self.state = ConnectionState.CLOSED
-        self._reader.clear()
+        self.reader.clear()
         return ConnectionFault(error)
 
 

@@ -141,36 +141,29 @@ class FrameReader:
     def __init__(self, limits: Mapping[int, int]) -> None:
         self._limits = limits
         self._chunks: list[bytes] = []
-        self._have = 0
         self._need = HEADER_BYTES
-        self.fault: BadFrame | None = None
-
-    @property
-    def mid_frame(self) -> bool:
-        """Whether a frame has arrived in part."""
-        return self._have > 0
-
-    @property
-    def partial_bytes(self) -> int:
+        self.partial_bytes = 0
         """The bytes in memory of an incomplete frame."""
-        return self._have
+        self.fault: BadFrame | None = None
 
     def clear(self) -> None:
         """Drops an incomplete frame."""
         self._chunks.clear()
-        self._have = 0
+        self.partial_bytes = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that ``data`` completes, in order."""
         if self.fault is not None:
             return []
-        self._chunks.append(data)
-        self._have += len(data)
-        if self._have < self._need:
-            return []
-        buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        buffer, have = data, self.partial_bytes + len(data)
+        if self._chunks or have < self._need:
+            self._chunks.append(data)
+            self.partial_bytes = have
+            if have < self._need:
+                return []
+            buffer = b"".join(self._chunks)
         frames: list[Frame] = []
-        have, at, self._need = len(buffer), 0, HEADER_BYTES
+        at, self._need = 0, HEADER_BYTES
         header_at, limit_of = HEADER.unpack_from, self._limits.get
         try:
             while have - at >= HEADER_BYTES:
@@ -187,9 +180,8 @@ class FrameReader:
             self.fault = fault
             self.clear()
             return frames
-        rest = buffer[at:]
-        self._chunks = [rest] if rest else []
-        self._have = len(rest)
+        self.partial_bytes = have - at
+        self._chunks = [buffer[at:]] if have > at else []
         return frames
 
     def _refuse(self, type: int, size: int, buffer: bytes, at: int) -> BadFrame:

@@ -44,9 +44,7 @@ class Sender:
     @property
     def waits_us(self) -> int:
         """How long the node does not read from it."""
-        session = self._shell.core.sessions.get(self.client._number)
-        assert session is not None
-        return max(0, session.resume_us - self._shell.now_us)
+        return max(0, self.client.session.resume_us - self._shell.now_us)
 
 
 def quota(shell: CoreShell, **values: int | None) -> None:
@@ -126,7 +124,7 @@ def test_one_connection_too_many_is_refused_until_another_goes(shell: CoreShell)
         shell.connect().request(OpenStage(b"s" * 16, "nightly", TOPIC))
     first.client.request(OpenTopic(TOPIC))  # it is in already
     assert (usage(shell).connections, usage(shell).quota_refused) == (1, 4)
-    shell.core.disconnected(first.client._number)
+    shell.core.disconnected(first.client.session.connection)
     assert second.send(b"x").outcome == "stored", "without saying anything anew"
     quota(shell, tenant_connections=None)
     reader.send(Subscribe(1, TOPIC, "s", "unique", "non_resilient", "earliest", 1024))
@@ -138,7 +136,7 @@ def test_a_connection_that_ends_while_its_topic_is_made_is_not_counted_for_ever(
     client = shell.connect()
     client.send(Request(1, OpenTopic(TOPIC, create=True)))
     assert shell.pending, "the topic is on its way to the disk"
-    shell.core.disconnected(client._number)
+    shell.core.disconnected(client.session.connection)
     shell.work_all()
     assert usage(shell).connections == 0
 

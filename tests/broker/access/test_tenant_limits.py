@@ -119,8 +119,7 @@ def test_a_name_beyond_the_quota_may_send_and_is_not_registered(shell: CoreShell
 
 def waits_us(shell: CoreShell, client: CoreClient) -> int:
     """How long the node does not read from a connection."""
-    session = next(each for each in shell.core.sessions if each.connection == client._number)
-    return max(0, session.resume_us - shell.now_us)
+    return max(0, client.session.resume_us - shell.now_us)
 
 
 def test_a_script_that_makes_many_things_is_slowed_down_to_the_rate(shell: CoreShell) -> None:
@@ -228,7 +227,7 @@ def test_a_connection_counts_for_its_tenant_from_its_greeting_on(shell: CoreShel
     (fault,) = shell.connect(secrets["acme"]).take(ConnectionFault)
     assert (fault.error.code, fault.error.retryable) == ("quota", True)
     assert not any(shell.connect(secrets[each]).take(ConnectionFault) for each in ("beta", "acme,beta", "*"))
-    shell.core.disconnected(holding[0]._number)
+    shell.core.disconnected(holding[0].session.connection)
     assert not shell.connect(secrets["acme"]).take(ConnectionFault)
 
 

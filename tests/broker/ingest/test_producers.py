@@ -146,9 +146,7 @@ def test_a_holder_that_was_silent_for_long_before_its_connection_went_has_no_lea
 def test_a_holder_that_is_not_read_from_is_not_silent() -> None:
     shop = Shop()
     client, _ = shop.open(ONE)
-    session = shop.shell.core.sessions.get(client._number)
-    assert session is not None
-    session.unread = True
+    client.session.unread = True
     pass_time(shop, 3 * LEASE_US)
     with pytest.raises(ProducerBusy):
         shop.open(TWO)

@@ -96,7 +96,7 @@ class Parcel:
 
     def free(self) -> None:
         if self.owner is not None:
-            self.owner.parcel_freed(self)
+            self.owner.freed_bytes += self.size
 
     def forget(self) -> None:
         self.forgotten = True
@@ -427,10 +427,6 @@ class Outstanding:
         self.counts[fate.outcome] += parcel.rows
         if fate.error is not None:
             self._failed.append(parcel)
-
-    def parcel_freed(self, parcel: Parcel) -> None:
-        """Its bytes left memory."""
-        self.freed_bytes += parcel.size
 
     async def wait(self) -> None:
         """Returns when the fate of all present parcels is known."""

@@ -67,31 +67,32 @@ class LogOptions:
 class LogBatch(Batch):
     """Records and events for one write."""
 
+    first = 0
+    """The first entry of the file that it begins."""
+    floor_us = 0
+    """The time of the last record before that file."""
+    closes_us: int | None = None
+    """When all messages of the file before it have expired."""
+    closed_file: ClosingFile | None = None
+    """The file before it."""
+    point_due = 0
+    """The offset from which the next record is a point."""
+    kept_before: int | None = None
+    """The first kept entry before a drop; None without a drop."""
+    removed: tuple[FileView, ...] = ()
+    begun = False
+    """Whether it begins an incarnation."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.first = 0
-        """The first entry of the file that it begins."""
-        self.floor_us = 0
-        """The time of the last record before that file."""
-        self.closes_us: int | None = None
-        """When all messages of the file before it have expired."""
-        self.closed_file: ClosingFile | None = None
-        """The file before it."""
         self.records: list[StoredRecord] = []
         self.points: list[Point] = []
-        self.point_due = 0
-        """The offset from which the next record is a point."""
         self.admitted: list[tuple[bytes, int, str, bool]] = []
         """Block, segment, code of a refusal, and whether it filled a hole, for each record in order."""
         self.tallied: list[bytes] = []
         """Blocks whose tally is staged."""
         self.ended: list[tuple[bytes, int | None]] = []
         """Blocks that ended, or continued after an end, with the end in their marks before."""
-        self.kept_before: int | None = None
-        """The first kept entry before a drop; None without a drop."""
-        self.removed: tuple[FileView, ...] = ()
-        self.begun = False
-        """Whether it begins an incarnation."""
 
     def add_record(self, header: RecordHeader, shard: int, segment: int, body: bytes) -> None:
         """Frames a segment; readers get it if it has entries."""

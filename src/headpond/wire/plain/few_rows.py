@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from operator import sub
 from typing import Final
 
 from headpond.wire.plain.columns import NAMES, SENT_AT_US_MAX, SENT_AT_US_MIN
@@ -84,15 +85,14 @@ def count_few(data: bytes, *, state: bool, value_bytes_max: int | None) -> int:
     for index in columns:
         offsets = _OFFSETS[rows].unpack_from(data, at)
         at += 4 * (rows + 1)
-        spans = list(pairwise(offsets))
-        if offsets[0] or any(start > end for start, end in spans) or data_at + offsets[-1] > len(data):
+        sizes = list(map(sub, offsets[1:], offsets))
+        if offsets[0] or min(sizes) < 0 or data_at + offsets[-1] > len(data):
             return 0
-        if index == _VALUE and value_bytes_max is not None:
-            if max(end - start for start, end in spans) > value_bytes_max:
-                return 0
-        elif index == _ID:
+        if index == _VALUE and value_bytes_max is not None and max(sizes) > value_bytes_max:
+            return 0
+        if index == _ID:
             try:
-                for start, end in spans:
+                for start, end in pairwise(offsets):
                     data[data_at + start : data_at + end].decode()
             except UnicodeDecodeError:
                 return 0
