@@ -46,7 +46,8 @@ def test_the_service_stores_orders_and_its_worker_bills_them(
 
 def test_fastapi_takes_the_application_as_its_lifespan(node: RealNode) -> None:
     app = headpond.App(node.url)
-    service = FastAPI(lifespan=lambda _: app)
+    lifespan: Any = lambda _: app  # its type wants a context of None
+    service = FastAPI(lifespan=lifespan)
     billed = asyncio.Queue[str]()
 
     @app.subscriber("orders", subscription="billing")

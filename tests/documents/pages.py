@@ -63,7 +63,7 @@ def run_page(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(here)
         monkeypatch.syspath_prepend(str(here))
         stack.callback(lambda: [sys.modules.pop(file.stem, None) for file in here.glob("*.py")])
-        programs = stack.enter_context(_programs(page))
+        programs = stack.enter_context(_programs())
         shell: _Shell | None = None
         output = ""
         for block in found:
@@ -125,9 +125,8 @@ def _free_address(host: str) -> str:
 class _Programs:
     """The Python blocks of a page: one namespace, one event loop for what awaits at the top level."""
 
-    def __init__(self, page: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__", "certificate": certificate}
-        self._page = page
         self._loop = loop
 
     def run(self, block: Block, text: str, until: str | None = None) -> str:
@@ -164,9 +163,9 @@ def _compiled(text: str, name: str, mode: str = "exec") -> CodeType:
 
 
 @contextlib.contextmanager
-def _programs(page: Path) -> Iterator[_Programs]:
+def _programs() -> Iterator[_Programs]:
     loop = asyncio.new_event_loop()
-    programs = _Programs(page, loop)
+    programs = _Programs(loop)
     try:
         yield programs
     finally:
