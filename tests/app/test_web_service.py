@@ -46,7 +46,10 @@ def test_the_service_stores_orders_and_its_worker_bills_them(
 
 def test_fastapi_takes_the_application_as_its_lifespan(node: RealNode) -> None:
     app = headpond.App(node.url)
-    lifespan: Any = lambda _: app  # its type wants a context of None
+
+    def lifespan(_: FastAPI) -> Any:  # FastAPI's type wants a context that returns None
+        return app
+
     service = FastAPI(lifespan=lifespan)
     billed = asyncio.Queue[str]()
 
