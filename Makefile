@@ -78,6 +78,12 @@ fuzz: $(READY) ## every decoder, every file and a whole node under altered bytes
 planted: $(READY) ## plants a hundred bugs, one at a time, and shows which seed and which check of the simulation catch each
 	@$(BIN)/python -m tests.sim.plant
 
+docs: $(READY) ## the documentation as a site, in build/docs; broken links and anchors fail
+	@echo "» docs"
+	@$(PIP) install -r requirements/docs.txt -c requirements/constraints.txt
+	@$(BIN)/mkdocs build --quiet
+	@echo "build/docs/index.html"
+
 fmt: $(READY) ## formats and fixes what can be fixed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 

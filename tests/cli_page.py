@@ -85,7 +85,7 @@ def _part(name: str, command: Any) -> str:
     usages = (
         [_usage(f"{name} {word}", each) for word, each in below.items()] if below else [_usage(name, command)]
     )
-    code = "\n".join(["```", *usages, "```"])
+    code = "\n".join(["```text", *usages, "```"])
     more = _wrapped(f"More: {MORE[name]}.") if name in MORE else ""
     texts = [f"- `{word}`: {_help(each)}" for word, each in below.items()] if below else [_help(command)]
     shown = "\n".join(_wrapped(text, indent="  " if below else "") for text in texts)

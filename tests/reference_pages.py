@@ -42,7 +42,7 @@ The variable of a key is `HEADPOND_` and the key in capitals; in a section, the 
 before the key. Its value is written as in the file, text without quotes. An empty variable counts as unset, and
 the node ignores a variable of no setting:
 
-```
+```text
 HEADPOND_DATA=/var/lib/headpond
 HEADPOND_LISTEN=127.0.0.1:7411
 HEADPOND_CREATE_ON_FIRST_USE=false

@@ -184,7 +184,7 @@ def test_the_unit_runs_a_node_in_its_folder() -> None:
 
 def test_the_commands_of_the_operators_page_are_right() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     commands = [found[1] for line in lines if (found := re.search(r"(?:^|-- )headpond (.*)", line))]
     assert len(commands) >= 4

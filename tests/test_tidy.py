@@ -98,6 +98,8 @@ def test_constraints_pin_every_dependency_of_the_project_and_its_tools() -> None
     required = [*project()["project"]["dependencies"], *extras["node"], *extras["cli"]]
     wanted = {requirement_name(each) for each in required} - {"headpond"}
     wanted |= {requirement_name(each) for each in project()["dependency-groups"]["dev"]}
+    site = (ROOT / "requirements" / "docs.txt").read_text().splitlines()
+    wanted |= {requirement_name(each) for each in site if not each.startswith("#")}
     assert wanted - pinned == set()
 
 

@@ -1,4 +1,4 @@
-"""The example: a web service whose lifespan is the application's, with a worker beside it."""
+"""A web service whose lifespan is the application's, with a worker beside it: the example, and FastAPI."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import runpy
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from litestar.testing import AsyncTestClient
 
 import headpond
@@ -41,3 +42,24 @@ def test_the_service_stores_orders_and_its_worker_bills_them(
     bill, dead = asyncio.run(scenario())
     assert (bill.value, bill.key) == (b'{"item":"tea","total":6}', b"tea")
     assert dead.headers["dead.reason"] == "nobody orders 0 of anything"
+
+
+def test_fastapi_takes_the_application_as_its_lifespan(node: RealNode) -> None:
+    app = headpond.App(node.url)
+
+    def lifespan(_: FastAPI) -> Any:  # FastAPI's type wants a context that returns None
+        return app
+
+    service = FastAPI(lifespan=lifespan)
+    billed = asyncio.Queue[str]()
+
+    @app.subscriber("orders", subscription="billing")
+    async def bill(order: str) -> None:
+        await billed.put(order)
+
+    async def scenario() -> str:
+        async with service.router.lifespan_context(service):
+            await app.publish("orders", "tea")
+            return await asyncio.wait_for(billed.get(), WAIT_S)
+
+    assert asyncio.run(scenario()) == "tea"
