@@ -38,6 +38,7 @@ from headpond.node.server import Server, listen, now_us
 
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView  # a node that is alone loads nothing of clusters
+    from headpond.node.lossy_link import LossyLink
 
 logger = logging.getLogger("headpond.http")
 
@@ -189,14 +190,14 @@ class HttpServer:
         settings: Settings,
         tls: ssl.SSLContext | None,
         cluster: ClusterView | None = None,
+        lossy_link: LossyLink | None = None,
     ) -> None:
         self._node = node
         self._stopping = asyncio.Event()
         self._callers = Callers(node, settings.http_limits)
         self._history = History(node.core.top.read, now_us)
-        app = make_app(
-            HttpState(self._callers, self._stopping, self._hindrance, self._gauges, self._history, cluster)
-        )
+        parts = (self._callers, self._stopping, self._hindrance, self._gauges, self._history)
+        app = make_app(HttpState(*parts, cluster, lossy_link))
         address = settings.http_address
         assert address is not None, "settings.http says where to listen"
         names = OwnNames(address[0], settings.http_names)

@@ -123,6 +123,9 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """Settlements that the other node sent after this copy was promoted, since the node started."""
     elsewhere: str = ""
     """The id of a node that promoted a copy of this active subscription: both nodes deliver messages."""
+    advanced_by: str = ""
+    """The client that last moved it by position in this run of the node, such as a source of Spark."""
+    advanced_at_us: int = 0
 
 
 class SubscriptionRequest(OperationOf[Result], Generic[Result], frozen=True):
@@ -162,6 +165,8 @@ class ListSubscriptions(OperationOf[list[SubscriptionInfo]], frozen=True, tag="l
     """None: all subscriptions."""
     dead: bool = False
     """Only those that have dead messages."""
+    advanced: bool = False
+    """Only those that a reader moved by position in this run of the node."""
 
 
 class ShowSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="show_subscription"):

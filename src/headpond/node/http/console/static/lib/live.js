@@ -8,18 +8,18 @@ const AGAIN_MS = 1000;
 const POLL_MS = 3000;
 
 // Asks for `path` now and every few seconds while the page is visible. `previous` is the answer before.
-export function usePoll(path, everyMs = POLL_MS) {
+export function usePoll(path, everyMs = POLL_MS, ask = get) {
   const [found, setFound] = useState({ path: null, data: null, previous: null, error: null });
   const again = useRef(() => {});
   useEffect(() => {
     if (path == null) return undefined;
     const ending = new AbortController();
     let timer = 0;
-    const ask = async () => {
+    const look = async () => {
       clearTimeout(timer);
       if (!document.hidden) {
         try {
-          const data = await get(path, ending.signal);
+          const data = await ask(path, ending.signal);
           const at = performance.now();
           setFound((old) => ({ path, data, at, error: null, previous: old.path === path ? old : null }));
         } catch (error) {
@@ -27,10 +27,10 @@ export function usePoll(path, everyMs = POLL_MS) {
           setFound((old) => (old.path === path ? { ...old, error } : { path, data: null, previous: null, error }));
         }
       }
-      if (!ending.signal.aborted) timer = setTimeout(ask, everyMs);
+      if (!ending.signal.aborted) timer = setTimeout(look, everyMs);
     };
-    again.current = ask;
-    ask();
+    again.current = look;
+    look();
     return () => { ending.abort(); clearTimeout(timer); };
   }, [path, everyMs]);
   const current = found.path === path ? found : { data: null, previous: null, error: null };

@@ -18,6 +18,11 @@ const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node
   <${Field} label="Token of the other node"><input name="token" type="password" autocomplete="off" /></${Field}>
 </${Dialog}>`;
 
+export const Members = ({ group }) => html`<${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
+  ["Member", (each) => each.member], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
+  ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "wide"],
+]} />`;
+
 function Cluster() {
   const found = usePoll("/cluster", 5000);
   if (found.error?.status === 404) return html`<${Panel} title="Cluster"><${Empty} command="headpond node --cluster nats://HOST:4222 --group NAME --member NAME">This node is no member of a cluster. A member starts with:</${Empty}></${Panel}>`;
@@ -29,10 +34,7 @@ function Cluster() {
       ["Stream", bytes(group.stream.bytes), `of ${bytes(group.stream.bytes_max)}`],
       ["Replicas", Object.entries(group.stream.replicas).map(([name, state]) => `${name} ${state}`).join(", ")],
     ]} />
-    <${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
-      ["Member", (each) => each.member], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
-      ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "wide"],
-    ]} />`}
+    <${Members} group=${group} />`}
   </${Panel}>`;
 }
 
