@@ -3,9 +3,9 @@
 It cuts connections at random, with everything on its way in both directions: segments that the node never gets,
 and acknowledgements that the producer never gets, so that it sends again what the node has.
 
-It also loses single messages, or the answers to them, as ``Faults`` says. TCP leaves nothing out of a connection, so
-each loss ends the connection. Without its answer a message comes twice: the producer sends the segment again, and
-the node the delivery.
+It also loses single messages, or the answers to them, as ``Faults`` says. TCP leaves nothing out of a
+connection, so each loss ends the connection. Without its answer a message comes twice: the producer sends the
+segment again, and the node the delivery.
 """
 
 from __future__ import annotations
@@ -69,6 +69,9 @@ class LossyLink:
     host: str
     port: int
     faults: Faults = field(default_factory=Faults)
+    topic: str = ""
+    """The topic of the producers and consumers that use it, and their subscription, for those who watch it."""
+    subscription: str = ""
     seed: int = 0
     harm: Harm = field(default_factory=Harm)
     _chance: random.Random = field(init=False)
@@ -111,8 +114,8 @@ class LossyLink:
             far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
         except OSError:
             return  # the node does not listen
-        there = _Way(FrameType.SEGMENT)
-        back = _Way(FrameType.ACK)
+        there = _Way(messages=FrameType.SEGMENT, answers=FrameType.SETTLE)
+        back = _Way(messages=FrameType.DELIVER, answers=FrameType.ACK)
         works = [
             asyncio.create_task(self._last()),
             asyncio.create_task(self._give(there, far_writer)),
@@ -127,8 +130,8 @@ class LossyLink:
             for work in works:
                 work.cancel()
             await asyncio.gather(*works, return_exceptions=True)
-            self.harm.swallowed += there.left()
-            self.harm.answers_swallowed += back.left()
+            self.harm.swallowed += there.left(FrameType.SEGMENT)
+            self.harm.answers_swallowed += back.left(FrameType.ACK)
             far_writer.transport.abort()
 
     async def _last(self) -> None:
@@ -147,23 +150,23 @@ class LossyLink:
                 while not way.frames.empty() and len(frames) < FRAMES_AT_ONCE:
                     frames.append(way.frames.get_nowait())
                 for type_, frame in frames:
-                    if self._is_lost(type_):
+                    if self._is_lost(way, type_):
                         return True
                     writer.write(frame)
-                    self.harm.passed += type_ == FrameType.SEGMENT
+                    self.harm.passed += type_ == way.messages == FrameType.SEGMENT
                 await writer.drain()
         return False
 
-    def _is_lost(self, type_: int) -> bool:
+    def _is_lost(self, way: _Way, type_: int) -> bool:
         """Whether a frame is lost, and the connection with it."""
-        if type_ in (FrameType.SEGMENT, FrameType.DELIVER):
-            counted = self.harm.segments if type_ == FrameType.SEGMENT else self.harm.deliveries
+        if type_ == way.messages:
             lost = self._happens(self.faults.loss)
+            counted = self.harm.segments if type_ == FrameType.SEGMENT else self.harm.deliveries
             counted.given += 1
             counted.lost += lost
-        elif type_ in (FrameType.ACK, FrameType.SETTLE):
-            counted = self.harm.segments if type_ == FrameType.ACK else self.harm.deliveries
+        elif type_ == way.answers:
             lost = self._happens(self.faults.duplicates)
+            counted = self.harm.segments if type_ == FrameType.ACK else self.harm.deliveries
             counted.answers += 1
             counted.answers_lost += lost
         else:
@@ -175,11 +178,12 @@ class LossyLink:
 
 
 class _Way:
-    """One direction: bytes cut into frames."""
+    """One direction: bytes cut into frames, of which some are messages and some are answers."""
 
-    def __init__(self, counted: int) -> None:
+    def __init__(self, *, messages: int, answers: int) -> None:
+        self.messages = messages
+        self.answers = answers
         self.frames: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(maxsize=256)
-        self._counted = counted
 
     async def take(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -189,9 +193,9 @@ class _Way:
                 rest = await reader.readexactly(OVERHEAD_BYTES - HEADER_BYTES + size)
                 await self.frames.put((type_, header + rest))
 
-    def left(self) -> int:
-        """How many of the counted frames were not passed on."""
+    def left(self, type_: int) -> int:
+        """How many frames of this type were not passed on; call it once."""
         count = 0
         while not self.frames.empty():
-            count += self.frames.get_nowait()[0] == self._counted
+            count += self.frames.get_nowait()[0] == type_
         return count

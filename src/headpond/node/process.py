@@ -228,9 +228,7 @@ def prepare(settings: Settings) -> None:
 Serve = Callable[[NodeDisk, NodeCore, Settings, OnReady], Coroutine[Any, Any, None]]
 
 
-def run(
-    settings: Settings, on_ready: OnReady = lambda url, http_url: None, *, serve: Serve = _serve
-) -> None:
+def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None, *, serve: Serve = _serve) -> None:
     """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
     prepare(settings)
     folder = Path(settings.data).expanduser()

@@ -1,14 +1,14 @@
 """The programs of a tea house, which keep a node busy: ``python -m headpond.cli.up.traffic URL LOSSY_URL``.
 
-========  =================================  ====================================================================
+========  =================================  ================================================================
 topic     messages                           subscriptions
-========  =================================  ====================================================================
-orders    JSON, keyed by table               kitchen (key_shared), billing (shared), archive (slow, then in bursts)
+========  =================================  ================================================================
+orders    JSON, keyed by table               kitchen (key_shared), billing (shared), archive (in bursts)
 payments  JSON, over the lossy link          accounting (over the lossy link too)
 emails    text                               mailer (shared): some addresses do not exist, so messages die
 readings  typed: sensor, celsius, door_open  dashboard (failover), in batches
-menu      a state topic: dish and price      screens (starts with the state)
-========  =================================  ====================================================================
+menu      a state topic: dish and price      screens
+========  =================================  ================================================================
 """
 
 from __future__ import annotations
@@ -17,32 +17,31 @@ import asyncio
 import json
 import logging
 import random
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-import headpond
 from headpond.client.connect import Client
-from headpond.client.link.dialling import Backoff
-from headpond.model.errors import HeadpondError
 from headpond.model.message import Message
 from headpond.model.policy import Policy
 
 log = logging.getLogger(__name__)
 
 DISHES = {"green tea": 3.2, "black tea": 3.0, "scone": 4.1, "soup": 6.5, "cucumber sandwich": 5.4}
+TILLS = ("till-1", "till-2")
+COOKS = ("anna", "ben", "cem")
+MAILERS = ("mailer-1", "mailer-2")
+SCREENS = ("screen-1", "screen-2")
 READINGS = pa.schema(
     [("sensor", pa.string()), pa.field("celsius", pa.float64(), nullable=False), ("door_open", pa.bool_())]
 )
 SETTINGS: dict[str, Any] = {"soft_ttl": 3600, "max_bytes": 256 * 1024 * 1024}
 """So that a demonstration may run for days."""
 AGAIN_S = 1.0
-FEW_SENT: dict[str, Any] = {"linger_s": 0.2, "window_bytes": 1024}
-"""Over the lossy link: large segments, and only one or two unconfirmed, since each loss sends all of them again."""
+FEW_SENT: dict[str, Any] = {"linger_s": 0.2, "window_bytes": 1}
+"""Over the lossy link: segments of several messages, one at a time: a loss repeats all that are unconfirmed."""
 SLOW_S, QUICK_S = 150.0, 30.0
 """The archive is slow for so long, then quick for so long."""
 
@@ -74,7 +73,11 @@ async def payments(per_second: float) -> AsyncIterator[dict[str, Any]]:
     number = 0
     while True:
         number += 1
-        value = {"payment": number, "euros": round(chance.uniform(3, 60), 2), "by": chance.choice(("card", "cash"))}
+        value = {
+            "payment": number,
+            "euros": round(chance.uniform(3, 60), 2),
+            "by": chance.choice(("card", "cash")),
+        }
         yield {"value": json.dumps(value).encode(), "id": f"p-{number}"}
         await asyncio.sleep(1 / per_second)
 
@@ -84,7 +87,10 @@ async def emails(per_second: float) -> AsyncIterator[dict[str, Any]]:
     while True:
         number += 1
         place = "nowhere.invalid" if chance.random() < 0.03 else "example.org"
-        yield {"value": f"Your table is ready, guest {number}".encode(), "headers": {"to": f"guest-{number}@{place}"}}
+        yield {
+            "value": f"Your table is ready, guest {number}".encode(),
+            "headers": {"to": f"guest-{number}@{place}"},
+        }
         await asyncio.sleep(chance.expovariate(per_second))
 
 
@@ -108,6 +114,7 @@ async def readings(client: Client, per_second: int) -> None:
 
 # --- consumers ----------------------------------------------------------------------------------------
 
+Work = Callable[[], Awaitable[None]]
 Handle = Callable[[Any, Message[bytes]], Awaitable[None]]
 
 
@@ -137,8 +144,9 @@ async def archive(consumer: Any, message: Message[bytes]) -> None:
     await consumer.ack(message)
 
 
-async def watch_readings(client: Client) -> None:
-    async with client.consumer("readings", "dashboard", kind="failover", start="earliest") as consumer:
+async def watch_readings(client: Client, name: str) -> None:
+    consumer = client.consumer("readings", "dashboard", kind="failover", start="earliest", name=name)
+    async with consumer:
         async for batch in consumer.batches():
             await consumer.ack(batch)
 
@@ -152,31 +160,36 @@ async def prepare(client: Client) -> None:
         await admin.create_topic(topic, shards=shards, settings=SETTINGS, exist_ok=True)
     await admin.create_topic("readings", schema=READINGS, settings=SETTINGS, exist_ok=True)
     await admin.create_topic("menu", state=True, exist_ok=True)
-    for till in ("till-1", "till-2"):
+    for till in TILLS:
         await admin.create_producer("orders", till, access="single", exist_ok=True)
     policy = Policy(max_attempts=3, backoff=0.5, redelivery="after_backoff")
     await admin.create_subscription("emails", "mailer", kind="shared", policy=policy, exist_ok=True)
 
 
-def works(client: Client, terminal: Client, accounting: Client) -> list[Callable[[], Awaitable[None]]]:
+def works(client: Client, terminal: Client, accounting: Client) -> list[Work]:
     return [
-        lambda: send(client, "orders", "till-1", orders(25)),
-        lambda: send(client, "orders", "till-2", orders(15)),
+        *(lambda name=name: send(client, "orders", name, orders(20)) for name in TILLS),
         lambda: send(terminal, "payments", "terminal", payments(20), **FEW_SENT),
         lambda: send(client, "emails", "reservations", emails(8)),
         lambda: send(client, "menu", "chef", menu(2)),
         lambda: readings(client, 100),
-        *[lambda: consume(client, "orders", "kitchen", accept, kind="key_shared")] * 3,
-        *[lambda: consume(client, "orders", "billing", accept, kind="shared")] * 2,
-        lambda: consume(client, "orders", "archive", archive),
-        lambda: consume(accounting, "payments", "accounting", accept, credit_bytes=4096),
-        *[lambda: consume(client, "emails", "mailer", deliver_mail, kind="shared")] * 2,
-        *[lambda: watch_readings(client)] * 2,
-        lambda: consume(client, "menu", "screens", accept),
+        *(
+            partial(consume, client, "orders", "kitchen", accept, kind="key_shared", name=name)
+            for name in COOKS
+        ),
+        *(partial(consume, client, "orders", "billing", accept, kind="shared", name=name) for name in TILLS),
+        partial(consume, client, "orders", "archive", archive, name="archive"),
+        partial(consume, accounting, "payments", "accounting", accept, name="accounting", credit_bytes=4096),
+        *(
+            partial(consume, client, "emails", "mailer", deliver_mail, kind="shared", name=name)
+            for name in MAILERS
+        ),
+        *(partial(watch_readings, client, name) for name in SCREENS),
+        partial(consume, client, "menu", "screens", accept, name="screens"),
     ]
 
 
-async def keep_on(work: Callable[[], Awaitable[None]]) -> None:
+async def keep_on(work: Work) -> None:
     """A program that fails starts again, as under a supervisor."""
     while True:
         try:

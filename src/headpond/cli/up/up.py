@@ -32,6 +32,7 @@ HTTP_HELP = "The address of the console; port 0 picks a free port."
 SPARK_HELP = "Also run a streaming query, so that the page about Spark has something to show."
 COPIED = ("orders", "menu")
 """The topics that the second node gets."""
+LOSSY_TOPIC, LOSSY_SUBSCRIPTION = "payments", "accounting"
 FAULTS = {"loss": 0.1, "duplicates": 0.05, "delay_s": 0.02}
 """What the lossy link does until somebody changes it."""
 
@@ -82,6 +83,7 @@ async def _serve(
     settings: Settings,
     on_ready: OnReady,
 ) -> None:
+    from headpond.model.names import TopicName
     from headpond.node.lossy_link import Faults, LossyLink
     from headpond.node.process import Service
     from headpond.node.server import Server, listen
@@ -91,7 +93,9 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(ending, stopped.set)
     server = Server(disk, core, settings, None)
     listening = await listen(server.accept, settings.address, settings, None)
-    async with LossyLink(listening[1].host, listening[1].port, Faults(**FAULTS, cut_s=None)) as link:
+    place, faults = listening[1], Faults(**FAULTS, cut_s=None)
+    topic = str(TopicName.parse(LOSSY_TOPIC))
+    async with LossyLink(place.host, place.port, faults, topic, LOSSY_SUBSCRIPTION) as link:
         service = Service(server, settings, None, lossy_link=link)
         await service.start(on_ready, listening)
         console, url = addresses
@@ -113,8 +117,11 @@ async def _serve(
             await service.stop()
 
 
+RESTART_S = 1.0
+
+
 class Children:
-    """The processes beside the node. One that ends early is reported with its last words."""
+    """The processes beside the node. One that ends early is reported with its last words, and started again."""
 
     def __init__(self, folder: Path) -> None:
         self.started: list[Child] = []
@@ -130,6 +137,7 @@ class Children:
         word, _, copy_url = (await copy.process.stdout.readline()).decode().strip().partition(" ")
         if word != "ready":
             raise Unavailable(f"the second node did not start: {copy.last_words}")
+        copy.command[-1] = copy_url.partition("://")[2]  # the next start takes the same port
         command = ["-m", "headpond.cli.up.traffic", url, lossy_url]
         await self._start("programs", "producers and consumers of a tea house", command)
         async with connect(url, name="up") as client:
@@ -146,16 +154,18 @@ class Children:
         return child
 
     async def _watch(self, child: Child) -> None:
-        assert child.process is not None
-        code = await child.process.wait()
-        note(f"{child.name} ended with exit code {code}: {child.last_words}")
+        while True:
+            assert child.process is not None
+            code = await child.process.wait()
+            note(f"{child.name} ended with exit code {code}, and is started again: {child.last_words}")
+            await asyncio.sleep(RESTART_S)
+            await child.start()
 
     async def stop(self) -> None:
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        for child in reversed(self.started):
-            await child.stop()
+        await asyncio.gather(*(child.stop() for child in self.started))
 
 
 def _print_console(output: Output, console: str, url: str) -> None:

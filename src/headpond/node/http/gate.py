@@ -222,7 +222,7 @@ class Body:
 
 
 def _is_link_to_console(scope: HTTPScope, headers: dict[bytes, bytes]) -> bool:
-    """Whether a browser asks for the page of the console to show it in a window, not in a frame or to a script."""
+    """Whether a browser asks for the page of the console to show it in a window, not in a frame."""
     shown = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
     return scope["method"] == "GET" and scope["path"] == "/" and shown == (b"navigate", b"document")
 

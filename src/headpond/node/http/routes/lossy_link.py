@@ -1,4 +1,4 @@
-"""The lossy link of ``headpond up``: what it does to messages, and how much of it. No other node has these routes."""
+"""The lossy link of ``headpond up``: what it does to messages, and how much. No other node has these routes."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ async def _link(request: HttpRequest, caller: FromCaller) -> LossyLink:
 def _shown(link: LossyLink) -> dict[str, Any]:
     harm, counts = link.harm, msgspec.to_builtins
     return {
+        "topic": link.topic,
+        "subscription": link.subscription,
         "faults": counts(link.faults),
         "segments": counts(harm.segments),
         "deliveries": counts(harm.deliveries),

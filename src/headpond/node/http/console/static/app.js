@@ -114,9 +114,10 @@ function Who() {
 function App() {
   useApiState();
   const path = usePlace();
+  const current = path.split(/[/?]/)[0];
+  useEffect(() => { document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); }, [current, state.refused, state.standby]);
   if (state.refused) return html`<${Login} refusal=${state.refused} />`;
   if (state.standby) return html`<main id="main" class="alone"><${Standby} path=${path} /></main>`;
-  const current = path.split(/[/?]/)[0];
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
     <aside class="side">
       <a class="brand" href="#/"><img src="/console/icon.svg" alt="" width="22" height="22" />Headpond</a>
