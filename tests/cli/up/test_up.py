@@ -1,4 +1,4 @@
-"""``headpond up``: the console comes first, the programs of a tea house work, and nothing is left at the end."""
+"""``headpond up``: the console comes first, the programs of a tea house work, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -17,13 +17,19 @@ import asyncio
 import json
 import logging
 import random
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+import headpond
 from headpond.client.connect import Client
+from headpond.client.link.dialling import Backoff
+from headpond.model.errors import HeadpondError
 from headpond.model.message import Message
 from headpond.model.policy import Policy
 

@@ -155,7 +155,7 @@ export function Plot({ title, at, series, format, shares }) {
     plot.current = new uPlot({
       width: place.current.clientWidth || 300, height: 150, padding: [8, 20, 0, 0], cursor: { y: false },
       scales: { y: { range: shares ? upToOne : fromZero } },
-      axes: [{ ...axis, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
+      axes: [{ ...axis, size: 30, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
       series: [{ value: (plot, at) => hours(at ?? plot.data[0][plot.data[0].length - 1] ?? 0, true) },
         ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), dash: DASHES[index], width: 1.5, points: { show: false },
           value: (plot, value, place, at) => format(at == null ? plot.data[place][plot.data[place].length - 1] : value) }))],

@@ -11,7 +11,7 @@ const POINTS_MAX = 300;
 const SETTLED_MS = 120;
 const SLIDERS = [
   ["loss", "Loss", "messages that do not arrive", 0.5, 0.01, percent],
-  ["duplicates", "Duplicates", "answers that do not arrive, so that messages come again", 0.5, 0.01, percent],
+  ["duplicates", "Duplicates", "lost answers: messages come again", 0.5, 0.01, percent],
   ["delay_s", "Delay", "how long everything is on its way", 0.5, 0.01, (value) => `${Math.round(value * 1000)} ms`],
 ];
 
