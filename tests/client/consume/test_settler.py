@@ -56,6 +56,15 @@ def test_the_refusal_of_a_message_that_came_again_is_not_sent_again() -> None:
     assert there.nacked == [(7, None)]
 
 
+def test_a_refusal_follows_the_acknowledgements_of_other_shards() -> None:
+    settler = Settler(1, 3)
+    settler.ack(2, 3, 4)
+    settler.nack(0, 4, Nack())
+    settler.skip(1, 5, 6)
+    taken = settler.take()
+    assert [(each.number, each.shard) for each in taken] == [(1, 1), (2, 2), (3, 0)]
+
+
 def test_many_ranges_are_cut_into_frames_that_fit() -> None:
     settler = Settler(1, 1)
     for entry in range(0, 2 * (SPANS_MAX + 5), 2):

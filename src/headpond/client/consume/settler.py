@@ -97,12 +97,16 @@ class Settler:
         return self.pending
 
     def take(self) -> list[Settle]:
-        """Everything recorded since the last call, as frames to send; they are unconfirmed from now on."""
+        """Everything recorded since the last call, as frames to send; they are unconfirmed from now on.
+
+        Shards with refusals come last. A refusal may pass the subscription on to another consumer, with all
+        that the node does not know to be settled, and a connection that breaks may end between two frames.
+        """
         if not self.pending:
             return []
         self.pending = 0
         taken: list[Settle] = []
-        for shard, unsent in enumerate(self._shards):
+        for shard, unsent in sorted(enumerate(self._shards), key=lambda each: bool(each[1].nacked)):
             if unsent.start < unsent.end:
                 unsent.acked.append((unsent.start, unsent.end))
             if unsent.acked or unsent.skipped or unsent.nacked or unsent.upto is not None:
