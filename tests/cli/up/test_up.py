@@ -55,6 +55,23 @@ def test_it_prints_the_console_and_keeps_a_node_busy_in_many_ways() -> None:
             assert access["till-1"] == "single"
 
 
+def test_the_link_takes_only_faults_that_it_can_have() -> None:
+    with up() as running, running.client() as http:
+        for body in (
+            {"loss": 0.6},
+            {"loss": -0.1},
+            {"duplicates": 1},
+            {"delay_s": 9},
+            {"cut_s": 1},
+            {"loss": "a"},
+        ):
+            answer = http.patch("/v1/lossy-link", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad-request"), body
+        found = http.patch("/v1/lossy-link", json={"loss": 0.5}).json()
+        assert (found["faults"]["loss"], found["faults"]["duplicates"]) == (0.5, 0.05)
+        assert (found["topic"], found["subscription"]) == ("default/default/default/payments", "accounting")
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_cleanly_and_leaves_no_process_no_port_and_no_folder(how: signal.Signals) -> None:
     with up() as running:
