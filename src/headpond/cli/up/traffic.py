@@ -174,7 +174,7 @@ async def prepare(client: Client) -> None:
 
 def works(client: Client, terminal: Client, accounting: Client) -> list[Work]:
     return [
-        *(lambda name=name: send(client, "orders", name, orders(20)) for name in TILLS),
+        *(partial(send, client, "orders", name, orders(20)) for name in TILLS),
         lambda: send(terminal, "payments", "terminal", payments(20), **FEW_SENT),
         lambda: send(client, "emails", "reservations", emails(8)),
         lambda: send(client, "menu", "chef", menu(2)),

@@ -75,9 +75,9 @@ class StandbyHttp(HttpListener):
     def _place(self) -> dict[str, str | None]:
         """This member, and the one that is active."""
         member, active = self._member, self._member.active_member
-        place = {"member": member.me.member, "role": member.role, "active": None, "active_http": None}
+        place: dict[str, str | None] = {"member": member.me.member, "role": member.role}
         if active is None:
-            return place
+            return {**place, "active": None, "active_http": None}
         listens = parse_place(active.http) if active.http else None
         http = http_url(None if listens is None else (listens.host, listens.port), active.url)
         return {**place, "active": active.member, "active_http": http or None}
