@@ -72,10 +72,10 @@ class StandbyHttp(HttpListener):
         fields = self._place() if path == "/readyz" else {}
         await refusing(error, **fields)(scope, receive, send)
 
-    def _place(self) -> dict[str, str | None]:
+    def _place(self) -> dict[str, Any]:
         """This member, and the one that is active."""
         member, active = self._member, self._member.active_member
-        place: dict[str, str | None] = {"member": member.me.member, "role": member.role}
+        place = {"member": member.me.member, "role": member.role}
         if active is None:
             return {**place, "active": None, "active_http": None}
         listens = parse_place(active.http) if active.http else None
