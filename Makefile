@@ -8,10 +8,13 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help demo test lint types layers pytest bench pipes torture fmt install clean retention cluster browser
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(firstword $(MAKEFILE_LIST))) help up demo test lint types layers pytest bench pipes torture fmt install clean retention cluster browser
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(READY) ## a node with a console, programs that keep it busy, and a link to make lossy, until Ctrl-C; UP=--spark adds a query
+	@$(BIN)/headpond up $(UP)
 
 demo: $(READY) ## 100,000 messages over a bad link, a kill of the node, on through Spark, and the count
 	@$(BIN)/headpond demo
@@ -83,6 +86,9 @@ docs: $(READY) ## the documentation as a site, in build/docs; broken links and a
 	@$(PIP) install -r requirements/docs.txt -c requirements/constraints.txt
 	@$(BIN)/mkdocs build --quiet
 	@echo "build/docs/index.html"
+
+screenshots: $(READY) browser ## every page of the console, while `headpond up` runs, into FOLDER
+	@$(BIN)/python -m tests.node.http.console.screenshots $(or $(FOLDER),screenshots)
 
 fmt: $(READY) ## formats and fixes what can be fixed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

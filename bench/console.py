@@ -41,6 +41,7 @@ ASKS = {
     "subscription": "/v1/topics/million/subscriptions/reader",
     "producers: first page": "/v1/producers?limit=51",
     "delivery: the ledger of a million": "/v1/topics/million/ledger",
+    "spark: sources": "/v1/subscriptions?limit=200&advanced=true",
     "dead letters": "/v1/subscriptions?limit=51&dead=true",
     "for Prometheus": "/metrics",
 }

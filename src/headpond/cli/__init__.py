@@ -12,6 +12,7 @@ In reading order::
     resources   commands about topics, subscriptions, tokens and the like
     data        commands that move messages
     operate     commands to run, watch and examine a node
+    up          ``headpond up``: a node with a console and programs that keep it busy
     spark       commands that run on Spark
 
 A command's module is imported when the command is called, so that ``headpond --help`` answers at once.

@@ -65,6 +65,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "explain": Entry("operate.explain:explain", "Predict what a route of pipes delivers."),
         "sim": Entry("operate.sim:sim_app", "Simulate whole systems under faults, and check every promise."),
         "lab": Entry("operate.lab:lab_app", "Simulate a route under faults, and measure it."),
+        "up": Entry("up.up:up", "Run a node with a console and traffic to look at, until Ctrl-C."),
         "demo": Entry("operate.demo:demo", "Send 100,000 messages over a bad link, and kill the node."),
     },
 }

@@ -10,10 +10,10 @@ import resource
 import signal
 import ssl
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -31,6 +31,7 @@ from headpond.storage.disk import Disk
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView
     from headpond.node.http.server import HttpServer
+    from headpond.node.lossy_link import LossyLink
 
 logger = logging.getLogger("headpond.node")
 
@@ -135,7 +136,10 @@ def watch_signals(settings: Settings) -> tuple[asyncio.Event, ssl.SSLContext | N
 
 
 class Service:
-    """A node that serves clients, with HTTP if its settings say so; ``cluster``: if it is a member of one."""
+    """A node that serves clients, with HTTP if its settings say so; ``cluster``: if it is a member of one.
+
+    HTTP also controls ``lossy_link``, if there is one between the node and some of its clients.
+    """
 
     def __init__(
         self,
@@ -143,13 +147,14 @@ class Service:
         settings: Settings,
         tls: ssl.SSLContext | None,
         cluster: ClusterView | None = None,
+        lossy_link: LossyLink | None = None,
     ) -> None:
         self.server = server
         self._http: HttpServer | None = None
         if settings.http:
             from headpond.node.http.server import HttpServer  # a node without HTTP does not load the framework
 
-            self._http = HttpServer(server, settings, tls, cluster)
+            self._http = HttpServer(server, settings, tls, cluster, lossy_link)
 
     async def start(self, on_ready: OnReady, listening: tuple[asyncio.Server, Address] | None = None) -> None:
         url = await self.server.start(listening)
@@ -223,7 +228,10 @@ def prepare(settings: Settings) -> None:
     _raise_file_limit()
 
 
-def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> None:
+Serve = Callable[[NodeDisk, NodeCore, Settings, OnReady], Coroutine[Any, Any, None]]
+
+
+def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None, *, serve: Serve = _serve) -> None:
     """Serves ``settings.data`` until SIGTERM or SIGINT; calls ``on_ready`` when clients can connect."""
     prepare(settings)
     folder = Path(settings.data).expanduser()
@@ -238,7 +246,7 @@ def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None) -> N
             raise open_error(folder, error) from error
         try:
             check_secure(settings, guarded=core.stores.tokens.guarded)
-            uvloop.run(_serve(disk, core, settings, on_ready))
+            uvloop.run(serve(disk, core, settings, on_ready))
         except HeadpondError:  # it did not begin to serve: the folder is closed as at a clean stop
             core.close()
             raise

@@ -53,7 +53,7 @@ else:
     SubscriptionShape = shape_of(
         "SubscriptionShape",
         SubscriptionInfo,
-        ("policy", "seen_at", "behind", "told_at"),
+        ("policy", "seen_at", "behind", "told_at", "advanced_at"),
         policy=PolicyShape,
         dead_entries=list[list[int]],
         lost_ranges=list[LostRangeShape],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -81,6 +83,7 @@ class NodeConnection:
             ca=self.ca,
             cert=self.cert,
             key=self.key,
+            name=f"spark {socket.gethostname()}/{os.getpid()}",
             request_timeout=self.timeout_s,
             wait=wait,
         )

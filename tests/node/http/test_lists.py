@@ -114,3 +114,9 @@ def test_the_history_has_the_rates_and_hops_of_an_hour_and_no_more() -> None:
     assert list(found["subscriptions"]) == ["a/b/c/t/s"]
     assert history.show()["topics"] == {}
     assert {each.limit for each in asked} == {50}
+
+
+def test_an_ordinary_node_has_no_lossy_link(http: httpx.Client) -> None:
+    assert http.get("/v1/lossy-link").status_code == 404
+    assert http.patch("/v1/lossy-link", json={"loss": 0.1}).status_code == 404
+    assert "lossy_link" not in http.get("/v1/node").json()

@@ -11,7 +11,7 @@ from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
 from headpond.broker.effects import Fetch
 from headpond.broker.reading.fetch import Fetcher
-from headpond.broker.session import Session
+from headpond.broker.session import Session, shown
 from headpond.broker.steps import Steps, journaled, on_disk
 from headpond.broker.stores import Stores
 from headpond.broker.subscriptions.consume import Dispatcher
@@ -117,6 +117,8 @@ class SubscriptionRequests:
             bury_fault=subscription.bury_fault,
             compacted=subscription.history.compacted,
             reasons_dropped=sum(len(cursor.reasons.dropped) for cursor in cursors),
+            advanced_by=subscription.advanced_by,
+            advanced_at_us=subscription.advanced_at_us,
             **copy_fields(subscription.copy),
         )
 
@@ -134,7 +136,7 @@ class SubscriptionRequests:
             (f"{topic.name}/{subscription.name}", topic, subscription)
             for topic in topics
             for subscription in self._subscriptions.of_topic(topic.uuid)
-            if subscription.dead or not ask.dead
+            if (subscription.dead or not ask.dead) and (subscription.advanced_by or not ask.advanced)
         )
         if ask.page is not None:
             return page_of(session, ask, ask.page, found, self.info)
@@ -277,6 +279,7 @@ class SubscriptionRequests:
                 cursor.journaled_copies = copies = cursor.tally.copies
                 names = (topic.uuid, subscription.name, shard)
                 changes.append(Settlement(*names, [], [], [], [], upto=position, copies=copies))
+        subscription.advanced_by, subscription.advanced_at_us = shown(session.client), self._context.now_us()
         wait = journaled(self._settlements, *changes)
         self._consuming.apply(subscription)
         self._consuming.pump(subscription)  # messages behind a settled entry may go out now

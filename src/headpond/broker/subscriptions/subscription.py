@@ -215,6 +215,9 @@ class Subscription(ABC):
         """Why it failed."""
         self.scheduled_us: int | None = None
         """When the shell looks at it next."""
+        self.advanced_by = ""
+        """The client that last moved it by position in this run of the node; empty: none did."""
+        self.advanced_at_us = 0
         self.deadlines = Deadlines()
         self._turn = 0
         """The shard to read first."""

@@ -19,7 +19,15 @@ from headpond.model.errors import HeadpondError
 from headpond.node.http.console import site
 from headpond.node.http.openapi import DocumentedOperation
 from headpond.node.http.request import HttpState, provide_caller, refuse_unknown
-from headpond.node.http.routes import consuming, events, messages, monitoring, resources, subscriptions
+from headpond.node.http.routes import (
+    consuming,
+    events,
+    lossy_link,
+    messages,
+    monitoring,
+    resources,
+    subscriptions,
+)
 from headpond.node.http.status import on_bad_text, on_fault, on_headpond_error, on_http_exception, on_recursion
 
 DESCRIPTION = """Durable messaging. Answers have the shapes of docs/json.md; errors have `code`, `message`,
@@ -49,8 +57,9 @@ for route in [*V1, *HEALTH]:
 
 def make_app(state: HttpState | None) -> Litestar:
     """The application; without a state it serves only its schema."""
+    routes = V1 if state is None or state.lossy_link is None else [*V1, *_routes_of(lossy_link)]
     return Litestar(
-        [Router("/v1", route_handlers=V1, before_request=refuse_unknown), *HEALTH, site.index, site.file],
+        [Router("/v1", route_handlers=routes, before_request=refuse_unknown), *HEALTH, site.file],
         dependencies={"caller": Provide(provide_caller)},
         exception_handlers={
             HeadpondError: on_headpond_error,

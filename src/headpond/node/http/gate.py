@@ -3,7 +3,8 @@
 A browser sends requests for any page that it shows, to 127.0.0.1 too. Four things keep pages out:
 
 1. ``Sec-Fetch-Site`` is how the browser describes the page. Anything but ``same-origin`` and ``none`` (a person
-   typed the address) is refused; a page on another port of localhost is ``same-site``, and refused too.
+   typed the address) is refused; a page on another port of localhost is ``same-site``, and refused too. Only a
+   link to the console is followed from anywhere: its page holds no data, and what it then asks is its own.
 2. Browsers send ``Origin`` with every POST to another origin, also those that do not send the first header. It
    must be the ``Host`` of the request or one of ``http_names``.
 3. No route takes the content types that an HTML form can send (``FORMS``).
@@ -106,7 +107,7 @@ class Gate:
         words = headers.get(b"authorization", b"").split()
         token = words[-1] if words else None
         try:
-            self._check(headers, body)
+            self._check(headers, body, is_link=_is_link_to_console(scope, headers))
             if scope["path"] not in HEALTH:
                 self._check_room(token)
             elif scope["method"] == "HEAD":  # as load balancers ask; h11 leaves the body out
@@ -135,8 +136,8 @@ class Gate:
         sends = scope["method"] == "POST" and scope["path"].endswith(MESSAGES)
         return self.limits.body_bytes if sends else min(self.limits.body_bytes, ADMIN_BODY_BYTES)
 
-    def _check(self, headers: dict[bytes, bytes], body: Body) -> None:
-        self._check_site(headers)
+    def _check(self, headers: dict[bytes, bytes], body: Body, *, is_link: bool) -> None:
+        self._check_site(headers, is_link=is_link)
         if b"transfer-encoding" in headers and b"content-length" in headers:
             raise BadRequest("the request has both a Content-Length and a Transfer-Encoding")
         if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
@@ -154,9 +155,9 @@ class Gate:
         if size.isdigit():
             body.check(int(size))
 
-    def _check_site(self, headers: dict[bytes, bytes]) -> None:
+    def _check_site(self, headers: dict[bytes, bytes], *, is_link: bool) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        if b"sec-fetch-site" in headers:
+        if b"sec-fetch-site" in headers and not is_link:
             site = headers[b"sec-fetch-site"].decode("latin-1")
             if site not in SAME_ORIGIN:
                 raise CrossSite(f"a browser sent this for a page of another site (Sec-Fetch-Site: {site[:80]})")
@@ -218,6 +219,12 @@ class Body:
             self._gate.hung_up += 1
             raise ConnectionLost("the client hung up before its request was complete")
         return message
+
+
+def _is_link_to_console(scope: HTTPScope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a browser asks for the page of the console to show it in a window, not in a frame."""
+    shown = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
+    return scope["method"] == "GET" and scope["path"] == "/" and shown == (b"navigate", b"document")
 
 
 def _name(place: str) -> str:

@@ -27,6 +27,7 @@ from headpond.wire.control.operation import Page
 
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView
+    from headpond.node.lossy_link import LossyLink
 
 NOT_IN_QUERY = {"caller", "data", "request", "idempotency_key", "last_event_id"}
 """Parameters of routes that come from elsewhere than the query."""
@@ -69,6 +70,8 @@ class HttpState:
     history: History
     cluster: ClusterView | None
     """If the node is a member of a cluster."""
+    lossy_link: LossyLink | None = None
+    """The link of ``headpond up``; None on every other node."""
 
 
 def state_of(request: HttpRequest) -> HttpState:

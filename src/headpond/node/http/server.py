@@ -40,6 +40,7 @@ from headpond.wire.control.status import ShowTop, TopInfo
 
 if TYPE_CHECKING:
     from headpond.node.http.cluster import ClusterView  # a node that is alone loads nothing of clusters
+    from headpond.node.lossy_link import LossyLink
 
 logger = logging.getLogger("headpond.http")
 
@@ -191,6 +192,7 @@ class HttpServer:
         settings: Settings,
         tls: ssl.SSLContext | None,
         cluster: ClusterView | None = None,
+        lossy_link: LossyLink | None = None,
     ) -> None:
         self._node = node
         self._stopping = asyncio.Event()
@@ -205,6 +207,7 @@ class HttpServer:
                 node.core.context.timings,
                 self._history,
                 cluster,
+                lossy_link,
             )
         )
         address = settings.http_address

@@ -1,7 +1,7 @@
 """The HTTP of a member that is not active: it lives, is not ready, and shows itself and its group.
 
-What it shows beyond ``/readyz`` is for an admin of everything, as on the active member: the tokens are in its
-folder.
+The console and ``/readyz`` are for anybody. What it shows beyond them is for an admin of everything, as on the
+active member: the tokens are in its folder.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from headpond.broker.access.tokens import Tokens
 from headpond.broker.settings import Settings
+from headpond.cluster.groups import http_url
+from headpond.model.address import parse_place
 from headpond.model.errors import CrossSite, HeadpondError, NotAllowed, TokenNeeded
 from headpond.model.grant import ALL
 from headpond.node.http.cluster import ClusterView, read_tokens
+from headpond.node.http.console.site import PREFIX, answer_file
 from headpond.node.http.gate import Gate, OwnNames
 from headpond.node.http.metrics import render
 from headpond.node.http.request import token_of
@@ -32,7 +35,10 @@ TOKENS_S = 1.0
 
 
 class StandbyHttp(HttpListener):
-    """``/livez``, ``/readyz`` (503, with the member's role), ``/metrics``, ``/v1/cluster``; the rest is 503."""
+    """``/livez``, ``/metrics``, ``/v1/cluster``, the console, and ``/readyz`` (503, with the member's role).
+
+    The rest is 503.
+    """
 
     def __init__(self, cluster: ClusterView, settings: Settings, tls: ssl.SSLContext | None) -> None:
         # The host of a request matters only where something is shown; ``_check`` compares it there.
@@ -47,28 +53,41 @@ class StandbyHttp(HttpListener):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        fields: dict[str, Any] = {}
+        request: Request[Any, Any, Any] = Request(scope)
         try:
             if path == "/livez":
-                await _send(send, b"ok\n", "text/plain; charset=utf-8")
+                await _send(send, b"ok\n", {"Content-Type": "text/plain; charset=utf-8"})
+                return
+            if path == "/" or path.startswith(PREFIX):
+                status, headers, body = answer_file(path, request.headers.get("if-none-match"))
+                await _send(send, body, headers, status)
                 return
             if path in ("/metrics", "/v1/cluster") and self._member.role in ("standby", "active"):
-                await self._check(Request(scope))
+                await self._check(request)
                 await self._show(path, send)
                 return
-            if path == "/readyz":
-                active = self._member.active_member
-                fields = {"role": self._member.role, "active": active.member if active is not None else None}
             error: HeadpondError = self._member.not_active()
         except HeadpondError as refusal:
             error = refusal
+        fields = self._place() if path == "/readyz" else {}
         await refusing(error, **fields)(scope, receive, send)
+
+    def _place(self) -> dict[str, Any]:
+        """This member, and the one that is active."""
+        member, active = self._member, self._member.active_member
+        place = {"member": member.me.member, "role": member.role}
+        if active is None:
+            return {**place, "active": None, "active_http": None}
+        listens = parse_place(active.http) if active.http else None
+        http = http_url(None if listens is None else (listens.host, listens.port), active.url)
+        return {**place, "active": active.member, "active_http": http or None}
 
     async def _show(self, path: str, send: Send) -> None:
         if path == "/metrics":
-            await _send(send, render(await self._cluster.readings()), CONTENT_TYPE_LATEST)
+            await _send(send, render(await self._cluster.readings()), {"Content-Type": CONTENT_TYPE_LATEST})
         else:
-            await _send(send, msgspec.json.encode(await self._cluster.group()), "application/json")
+            body = msgspec.json.encode(await self._cluster.group())
+            await _send(send, body, {"Content-Type": "application/json"})
 
     async def _check(self, request: Request[Any, Any, Any]) -> None:
         if self._tokens is None or monotonic() - self._tokens_at > TOKENS_S:
@@ -86,7 +105,8 @@ class StandbyHttp(HttpListener):
             raise NotAllowed("this is for an admin of everything")
 
 
-async def _send(send: Send, body: bytes, media: str) -> None:
-    headers = [(b"content-type", media.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+async def _send(send: Send, body: bytes, headers: dict[str, str], status: int = 200) -> None:
+    named = {**headers, **({} if status == 304 else {"Content-Length": str(len(body))})}
+    raw = [(name.lower().encode(), text.encode()) for name, text in named.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body, "more_body": False})

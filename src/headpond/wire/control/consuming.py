@@ -125,6 +125,9 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     """The id of a node that promoted a copy of this active subscription: both nodes deliver messages."""
     reasons_dropped: int = 0
     """Refused entries whose reason the node did not keep: it keeps the latest 4,096 of each shard."""
+    advanced_by: str = ""
+    """The client that last moved it by position in this run of the node, such as a source of Spark."""
+    advanced_at_us: int = 0
 
 
 class SubscriptionRequest(OperationOf[Result], Generic[Result], frozen=True):
@@ -164,6 +167,8 @@ class ListSubscriptions(OperationOf[list[SubscriptionInfo]], frozen=True, tag="l
     """None: all subscriptions."""
     dead: bool = False
     """Only those that have dead messages."""
+    advanced: bool = False
+    """Only those that a reader moved by position in this run of the node."""
 
 
 class ShowSubscription(SubscriptionRequest[SubscriptionInfo], frozen=True, tag="show_subscription"):

@@ -48,6 +48,18 @@ def test_the_page_of_another_site_does_not_get_it(http: httpx.Client) -> None:
     assert http.get("/console/app.js", headers={"Sec-Fetch-Site": "same-site"}).status_code == 403
 
 
+def test_another_site_may_link_to_it_but_not_frame_it_or_link_elsewhere(http: httpx.Client) -> None:
+    def status(path: str, dest: str, method: str = "GET", **more: str) -> int:
+        shown = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": dest, **more}
+        return http.request(method, path, headers=shown).status_code
+
+    assert status("/", "document") == 200
+    assert [status("/", dest) for dest in ("iframe", "frame", "object", "embed")] == [403] * 4
+    assert status("/", "document", Host="evil.example") == 403
+    assert status("/", "document", "POST") == status("/v1/topics", "document") == 403
+    assert status("/console/app.js", "document") == status("/metrics", "document") == 403
+
+
 def test_no_script_of_the_console_makes_markup_or_code_from_data() -> None:
     unsafe = re.compile(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|dangerously")
     assert [path.name for path in SCRIPTS if unsafe.search(path.read_text())] == []

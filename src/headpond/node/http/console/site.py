@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import Request, Response, get
-from litestar.params import FromPath
 
 from headpond.model.errors import NoRoute
 
 FOLDER = Path(__file__).parent / "static"
+PREFIX = "/console/"
 MEDIA = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -58,21 +58,24 @@ def read_files() -> dict[str, File]:
 FILES = read_files()
 
 
-@get("/", include_in_schema=False)
-async def index(request: Request[Any, Any, Any]) -> Response[bytes]:
-    return _answer(request, "index.html")
+class FileAnswer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
-@get("/console/{path:path}", include_in_schema=False)
-async def file(request: Request[Any, Any, Any], path: FromPath[str]) -> Response[bytes]:
-    return _answer(request, path.removeprefix("/"))
-
-
-def _answer(request: Request[Any, Any, Any], path: str) -> Response[bytes]:
-    found = FILES.get(path)
-    if found is None:
+def answer_file(path: str, known_etag: str | None) -> FileAnswer:
+    """The answer to a request for ``/`` or a path below ``/console/``; ``NoRoute`` for any other."""
+    found = FILES.get("index.html" if path == "/" else path.removeprefix(PREFIX))
+    if found is None or not (path == "/" or path.startswith(PREFIX)):
         raise NoRoute("the console has no such file", hint="It begins at the path /.")
     headers = {**HEADERS, "ETag": found.etag}
-    if request.headers.get("if-none-match") == found.etag:
-        return Response(b"", status_code=304, headers=headers)
-    return Response(found.body, media_type=found.media, headers=headers)
+    if known_etag == found.etag:
+        return FileAnswer(304, headers, b"")
+    return FileAnswer(200, {**headers, "Content-Type": found.media}, found.body)
+
+
+@get(["/", PREFIX + "{path:path}"], include_in_schema=False)
+async def file(request: Request[Any, Any, Any]) -> Response[bytes]:
+    status, headers, body = answer_file(request.scope["path"], request.headers.get("if-none-match"))
+    return Response(body, status_code=status, headers=headers)

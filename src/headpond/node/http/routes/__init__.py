@@ -8,4 +8,5 @@ In reading order::
     consuming      A subscription read over several requests: fetch, ack, skip, nack, extend
     events         Messages as server-sent events, with and without a subscription
     monitoring     Health, the node's counters, Prometheus, and the catalogue of errors
+    lossy_link     The lossy link of ``headpond up``, which no other node has
 """

@@ -43,10 +43,11 @@ async def readyz(request: HttpRequest) -> Response[Any]:
 
 
 @get("/node", tags=["node"])
-async def show_node(caller: FromCaller) -> dict[str, Any]:
+async def show_node(request: HttpRequest, caller: FromCaller) -> dict[str, Any]:
     """The node's counters, limits and what recovery found."""
     found: dict[str, Any] = readable(await caller.ask(ShowNode()))
-    return found
+    # Only a node of `headpond up` has such a link; the console looks here before it asks for one.
+    return found if state_of(request).lossy_link is None else {**found, "lossy_link": True}
 
 
 @get("/top", tags=["node"])

@@ -75,9 +75,12 @@ async def list_all_subscriptions(
     after: After = "",
     limit: Limit = None,
     dead: Annotated[bool, QueryParameter(description="Only those that have dead messages.")] = False,
+    advanced: Annotated[
+        bool, QueryParameter(description="Only those that a reader moves by position, as a source of Spark.")
+    ] = False,
 ) -> list[shapes.SubscriptionShape]:
     """List the subscriptions of all topics that the token reaches. A full name is `TOPIC/SUBSCRIPTION`."""
-    infos = await caller.ask(consuming.ListSubscriptions("", page_of(match, after, limit), dead))
+    infos = await caller.ask(consuming.ListSubscriptions("", page_of(match, after, limit), dead, advanced))
     return [
         shapes.subscription_object(info)
         for info in sorted(infos, key=lambda each: (each.topic, each.subscription))

@@ -12,6 +12,7 @@ import { Messages } from "./pages/messages.js";
 import { Overview } from "./pages/overview.js";
 import { Producers } from "./pages/producers.js";
 import { Spark } from "./pages/spark.js";
+import { Standby } from "./pages/standby.js";
 import { Subscription } from "./pages/subscription.js";
 import { Subscriptions } from "./pages/subscriptions.js";
 import { Tokens } from "./pages/tokens.js";
@@ -90,7 +91,7 @@ function Login({ refusal }) {
     try {
       await get("/access");
     } catch (fault) {
-      setError(fault);
+      if (!state.standby) setError(fault);
     }
   };
   return html`<main class="login"><form class="panel" onSubmit=${submit}>
@@ -113,8 +114,10 @@ function Who() {
 function App() {
   useApiState();
   const path = usePlace();
-  if (state.refused) return html`<${Login} refusal=${state.refused} />`;
   const current = path.split(/[/?]/)[0];
+  useEffect(() => { document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); }, [current, state.refused, state.standby]);
+  if (state.refused) return html`<${Login} refusal=${state.refused} />`;
+  if (state.standby) return html`<main id="main" class="alone"><${Standby} path=${path} /></main>`;
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
     <aside class="side">
       <a class="brand" href="#/"><img src="/console/icon.svg" alt="" width="22" height="22" />Headpond</a>

@@ -3,7 +3,8 @@
 const KEY = "headpond.token";
 let token = sessionStorage.getItem(KEY) || "";
 const listeners = new Set();
-export const state = { refused: null, reachable: true };
+// standby: the node is a member of a cluster, and another member is active.
+export const state = { refused: null, reachable: true, standby: false };
 
 export const onChange = (listener) => (listeners.add(listener), () => listeners.delete(listener));
 export const hasToken = () => token !== "";
@@ -47,6 +48,7 @@ async function send(method, path, body, signal, headers = {}) {
   if (answer.ok) return answer;
   const error = new ApiError(answer.status, await answer.json().catch(() => ({})));
   if (error.status === 401) change({ refused: error });
+  if (error.code === "not-active") change({ standby: true });
   throw error;
 }
 
@@ -54,6 +56,14 @@ export const get = async (path, signal) => (await send("GET", path, undefined, s
 export const post = async (path, body) => (await send("POST", path, body)).json();
 export const patch = async (path, body) => (await send("PATCH", path, body)).json();
 export const remove = async (path) => (await send("DELETE", path)).json();
+
+// The role of a member that is not active; null once it is.
+export async function getRole(signal) {
+  const answer = await fetch("/readyz", { signal, cache: "no-store" });
+  const role = answer.ok ? {} : await answer.json();
+  change({ reachable: true, standby: role.code === "not-active" });
+  return role;
+}
 
 export function query(values) {
   const given = Object.entries(values).filter(([, value]) => value !== "" && value != null && value !== false);

@@ -5,6 +5,8 @@ const NONE = "–";
 
 export const count = (value) => (value == null ? NONE : whole.format(value));
 
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 export function rate(value) {
   if (value == null) return NONE;
   if (value === 0) return "0/s";
@@ -27,6 +29,8 @@ export function share(value) {
   return value > 0.9999 && value < 1 ? "0.9999+" : value.toFixed(4);
 }
 
+export const percent = (value) => (value == null ? NONE : `${Math.round(value * 100)} %`);
+
 export function bounded(ratio) {
   if (!ratio) return NONE;
   const sign = { "at least": "≥ ", "at most": "≤ " }[ratio.bound] || "";
@@ -40,6 +44,16 @@ export function seconds(value) {
   if (value < 7200) return `${Math.round(value / 60)} min`;
   if (value < 172800) return `${Math.round(value / 3600)} h`;
   return `${Math.round(value / 86400)} d`;
+}
+
+// The value of a setting or of a policy, with its unit.
+export function setting(name, value) {
+  if (value == null) return null;
+  if (typeof value !== "number") return short(String(value));
+  if (/_bytes_s$/.test(name)) return `${bytes(value)}/s`;
+  if (/bytes/.test(name)) return bytes(value);
+  if (/ttl$|^(expires_after|deadline|backoff|backoff_max|lease|producer_lease)$/.test(name)) return seconds(value);
+  return /_s$/.test(name) ? `${count(value)}/s` : Number.isInteger(value) ? count(value) : String(value);
 }
 
 export const ago = (time) => (time ? `${seconds(Math.max(0, (Date.now() - Date.parse(time)) / 1000))} ago` : NONE);

@@ -136,9 +136,15 @@ export function Opens({ label, make, kind, disabled }) {
 }
 
 const TONES = ["--accent", "--second", "--warn"];
+const DASHES = [[], [6, 3], [2, 3]];  // lines that lie on each other stay visible
 
-// A plot of columns over time: at (seconds), series [name, values, format].
-export function Plot({ title, at, series, format }) {
+const hours = (at, withSeconds) => new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(withSeconds && { second: "2-digit" }) });
+const times = (_, splits) => splits.map((at) => hours(at, splits.length > 1 && splits[1] - splits[0] < 60));
+const fromZero = (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1];
+const upToOne = (_, low) => [low >= 0.9 ? 0.9 : low >= 0.5 ? 0.5 : 0, 1.005];
+
+// A plot of columns over time: at (seconds), series [name, values]. Shares are plotted up to 1, so that a loss is visible.
+export function Plot({ title, at, series, format, shares }) {
   const place = useRef(null);
   const plot = useRef(null);
   const names = series.map(([name]) => name).join();
@@ -147,11 +153,12 @@ export function Plot({ title, at, series, format }) {
     const tone = (name) => style.getPropertyValue(name).trim();
     const axis = { stroke: tone("--muted"), grid: { stroke: tone("--line"), width: 1 }, ticks: { stroke: tone("--line") }, font: "11px system-ui" };
     plot.current = new uPlot({
-      width: place.current.clientWidth || 300, height: 150, padding: [8, 8, 0, 0], cursor: { y: false },
-      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: 58, values: (_, values) => values.map(format) }],
-      series: [{ value: (_, at) => (at == null ? "" : new Date(at * 1000).toLocaleTimeString()) },
-        ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), width: 1.5, points: { show: false }, value: (_, value) => format(value) }))],
+      width: place.current.clientWidth || 300, height: 150, padding: [8, 20, 0, 0], cursor: { y: false },
+      scales: { y: { range: shares ? upToOne : fromZero } },
+      axes: [{ ...axis, size: 30, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
+      series: [{ value: (plot, at) => hours(at ?? plot.data[0][plot.data[0].length - 1] ?? 0, true) },
+        ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), dash: DASHES[index], width: 1.5, points: { show: false },
+          value: (plot, value, place, at) => format(at == null ? plot.data[place][plot.data[place].length - 1] : value) }))],
     }, [at, ...series.map(([, values]) => values)], place.current);
     const resize = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height: 150 }));
     resize.observe(place.current);

@@ -56,7 +56,7 @@ export function DeadOf({ names: [topic, name] }) {
         : html`<${Table} label="Dead messages" rows=${rows} keyOf=${position} columns=${[
           ["", (each) => html`<input type="checkbox" aria-label=${`Choose ${position(each)}`} checked=${chosen.has(position(each))} onChange=${() => toggle(each)} />`],
           ["Entry", (each) => html`<a href=${`#/topics/${inPath(topic)}/messages?shard=${each.shard}&entry=${each.entry}`}>${position(each)}</a>`],
-          ["Reason", (each) => each.reason || "–", "clip"], ["Attempts", (each) => count(each.attempts), "num"],
+          ["Reason", (each) => each.reason || "–", "wrap"], ["Attempts", (each) => count(each.attempts), "num wide"],
           ["Key", (each) => html`<code>${text(each.key)}</code>`, "clip wide"], ["Value", (each) => html`<span class="mono">${text(each.value)}</span>`, "clip grow"],
           ["Died", (each) => ago(each.died_at), "wide"],
         ]} />`}

@@ -2,10 +2,14 @@
 
 import { useRef, useState } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
-import { count, inPath, rate, short } from "../lib/format.js";
-import { usePoll, useTop } from "../lib/live.js";
+import { ago, count, inPath, plural, rate, short } from "../lib/format.js";
+import { RECENT_S, usePoll, useRecent, useTop } from "../lib/live.js";
 import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel } from "../lib/ui.js";
-import { subscriptionHref } from "./subscriptions.js";
+import { linkTone } from "./links.js";
+import { LossyLink } from "./lossy_link.js";
+import { fullName, subscriptionHref } from "./subscriptions.js";
+
+const SINKS_SHOWN = 3;
 
 // How thick an edge is: 0 without messages, up to 4.
 export const weight = (messages) => (messages > 0 ? Math.min(4, 1 + Math.floor(Math.log10(messages + 1))) : 0);
@@ -19,6 +23,11 @@ export function Delivery() {
   const timer = useRef(0);
   const { top, error } = useTop(`/top/events${query({ topic: match ? `*${match}*` : "", limit: 20, interval: 2 })}`);
   const { data: writers } = usePoll("/writers", 5000);
+  const { data: sources } = usePoll("/subscriptions?advanced=true&limit=1000", 5000);
+  const { data: node } = usePoll("/node", 3600000);
+  const [shown, setShown] = useState("total");
+  const recent = useRecent(top);
+  const hop = (kind, row) => (shown === "total" ? { r: row.r, ur: row.ur } : recent(kind, row));
   const search = (event) => {
     clearTimeout(timer.current);
     const text = event.target.value;
@@ -27,26 +36,32 @@ export function Delivery() {
   const body = () => {
     if (error) return html`<${Fault} error=${error} />${error.status === 403 && html`<p>The map of the whole node is for an admin of everything. Each <a href="#/topics">topic</a> has its own.</p>`}`;
     if (!top) return html`<${Loading} />`;
-    if (!top.topics.length) return html`<${Empty} command=${match ? null : "headpond demo"}>${match ? "No topic has that in its name." : "Nothing was delivered yet. This makes something to look at:"}</${Empty}>`;
+    if (!top.topics.length) return html`<${Empty} command=${match ? null : "headpond up"}>${match ? "No topic has that in its name." : "Nothing was delivered yet. This makes something to look at:"}</${Empty}>`;
     return html`<div class="map">${top.topics.map((topic) => {
       const readers = top.subscriptions.filter((each) => each.topic === topic.topic);
       const sinks = (writers || []).filter((each) => each.topics.includes(topic.topic));
+      const bySpark = new Set((sources || []).map(fullName));
       return html`<div class="lane" key=${topic.topic}>
-        <div class="from"><${Box} kind="producers" title=${sinks.length ? `with ${count(sinks.length)} Spark sinks` : "all"} /></div>
-        <${Edge} speed=${topic.messages_s} r=${topic.r} ur=${topic.ur} />
+        <div class="from">${sinks.slice(0, SINKS_SHOWN).map((each) => html`<${Box} key=${each.writer} kind="Spark sink" title=${`batch ${count(each.batch)}`} href="#/spark" note=${ago(each.committed_at)} />`)}
+          ${sinks.length > SINKS_SHOWN ? html`<p class="muted">and ${count(sinks.length - SINKS_SHOWN)} Spark sinks</p>` : sinks.length === 0 && html`<${Box} kind="from" title="producers" />`}</div>
+        <${Edge} speed=${topic.messages_s} ...${hop("topics", topic)} />
         <${Box} kind="topic" title=${short(topic.topic)} href=${`#/topics/${inPath(topic.topic)}/delivery`} note=${`${count(topic.stored)} stored`} />
         <div class="to">${readers.length === 0 ? html`<p class="muted">${top.subscriptions_left_out ? "no subscription among the furthest behind" : "no subscription"}</p>` : readers.map((each) => html`<div class="branch" key=${each.subscription}>
-          <${Edge} speed=${each.delivered_s} r=${each.r} ur=${each.ur} note=${each.lag ? `${count(each.lag)} behind` : null} />
-          <${Box} kind="subscription" title=${each.subscription} href=${subscriptionHref(each)} tone=${each.dead ? "bad" : ""} note=${each.dead ? `${count(each.dead)} dead` : each.paused ? "paused" : `${count(each.consumers)} consumers`} /></div>`)}
+          <${Edge} speed=${bySpark.has(fullName(each)) ? each.settled_s : each.delivered_s} ...${hop("subscriptions", each)} note=${each.lag ? `${count(each.lag)} behind` : null} />
+          <${Box} kind=${bySpark.has(fullName(each)) ? "Spark source" : "subscription"} title=${each.subscription} href=${subscriptionHref(each)} tone=${each.dead ? "bad" : ""}
+            note=${each.dead ? plural(each.dead, "dead message") : each.paused ? "paused" : bySpark.has(fullName(each)) ? "a query" : plural(each.consumers, "consumer")} /></div>`)}
         </div></div>`;
     })}
     ${top.links.map((link) => html`<div class="lane" key=${`link ${link.link}`}><div class="from"><${Box} kind="node" title="this node" /></div>
-      <${Edge} speed=${null} r=${link.r} ur=${link.ur} note=${`${count(link.lag)} behind`} />
-      <${Box} kind="link" title=${link.link} href="#/links" tone=${link.state === "up" ? "" : "warn"} note=${link.state} /><div class="to"></div></div>`)}</div>
+      <${Edge} speed=${recent("links", link).speed} ...${hop("links", link)} note=${`${count(link.lag)} behind`} />
+      <${Box} kind="link" title=${link.link} href="#/links" tone=${linkTone(link.state).replace("ok", "")} note=${link.state} /><div class="to"></div></div>`)}</div>
     ${top.topics_left_out > 0 && html`<p class="muted">${count(top.topics_left_out)} topics that are less busy are left out; search for them.</p>`}`;
   };
+  const choices = [["total", "Since the start"], ["recent", `Last ${RECENT_S} s`]];
   return html`<${Page} title="Delivery" actions=${html`<${Badge} tone="ok">live</${Badge}>`}>
     <p class="muted">R is the share that arrived, UR the share of arrivals that was no repeat. A line is as thick as it is busy.</p>
-    <${Panel}><div class="bar"><input type="search" class="search" placeholder="Search topics" aria-label="Search topics" onInput=${search} /></div>${body()}</${Panel}>
+    ${node?.lossy_link && html`<${LossyLink} />`}
+    <${Panel}><div class="bar"><input type="search" class="search" placeholder="Search topics" aria-label="Search topics" onInput=${search} />
+      <div class="choice" role="group" aria-label="R and UR of">${choices.map(([name, label]) => html`<button type="button" key=${name} aria-pressed=${shown === name} onClick=${() => setShown(name)}>${label}</button>`)}</div></div>${body()}</${Panel}>
   </${Page}>`;
 }

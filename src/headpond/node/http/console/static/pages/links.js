@@ -5,7 +5,7 @@ import { ago, bytes, count, seconds } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
 
-const tone = (state) => ({ up: "ok", refused: "bad" })[state] || "warn";
+export const linkTone = (state) => ({ connected: "ok", "catching up": "ok", refused: "bad" })[state] || "warn";
 
 const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node" verb="Link" close=${close} act=${async (form) => {
   await post("/peers", { url: form.get("url"), topics: form.get("topics").split(/\s+/).filter(Boolean), direction: form.get("direction"), token: form.get("token") || null });
@@ -18,6 +18,11 @@ const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node
   <${Field} label="Token of the other node"><input name="token" type="password" autocomplete="off" /></${Field}>
 </${Dialog}>`;
 
+export const Members = ({ group }) => html`<${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
+  ["Member", (each) => each.member], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
+  ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "wide"],
+]} />`;
+
 function Cluster() {
   const found = usePoll("/cluster", 5000);
   if (found.error?.status === 404) return html`<${Panel} title="Cluster"><${Empty} command="headpond node --cluster nats://HOST:4222 --group NAME --member NAME">This node is no member of a cluster. A member starts with:</${Empty}></${Panel}>`;
@@ -29,10 +34,7 @@ function Cluster() {
       ["Stream", bytes(group.stream.bytes), `of ${bytes(group.stream.bytes_max)}`],
       ["Replicas", Object.entries(group.stream.replicas).map(([name, state]) => `${name} ${state}`).join(", ")],
     ]} />
-    <${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
-      ["Member", (each) => each.member], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
-      ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "wide"],
-    ]} />`}
+    <${Members} group=${group} />`}
   </${Panel}>`;
 }
 
@@ -45,7 +47,7 @@ export function Links() {
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command="headpond peer add headpond://HOST:PORT --topic 'acme/*'">The node has no link. A link copies topics between nodes:</${Empty}>`
         : html`<${Table} label="Links" rows=${rows} keyOf=${(each) => each.peer} columns=${[
-          ["Link", (each) => each.peer], ["State", (each) => html`<${Badge} tone=${tone(each.state)}>${each.state}</${Badge}> ${each.error && html`<span class="muted">${each.error}</span>`}`],
+          ["Link", (each) => each.peer], ["State", (each) => html`<${Badge} tone=${linkTone(each.state)}>${each.state}</${Badge}> ${each.error && html`<span class="muted">${each.error}</span>`}`],
           ["Topics", (each) => each.topics.join(", "), "wide clip"], ["Direction", (each) => each.direction, "wide"], ["Lag", (each) => count(each.lag), "num"], ["Follows", (each) => count(each.following), "num wide"],
           ["Since", (each) => ago(each.since), "wide"],
           ["", (each) => html`<${Opens} label="Remove" kind="small danger" make=${(close) => html`<${Dialog} title=${`Remove ${each.peer}`} verb="Remove the link" tone="danger" close=${close}

@@ -29,7 +29,7 @@ export function Producers() {
         ? html`<${Empty} command=${match ? null : "headpond producer create TOPIC NAME --access single"}>${match ? "No producer or topic has that in its name." : "No producer is registered. Producers need no registration; it gives a name single access:"}</${Empty}>`
         : html`<${Table} label="Producers" rows=${rows} keyOf=${nameOf} columns=${[
           ["Producer", (each) => html`${each.producer} <span class="muted">of <a href=${`#/topics/${inPath(each.topic)}/delivery`}>${short(each.topic)}</a></span>`],
-          ["Access", (each) => each.access],
+          ["Access", (each) => each.access, "wide"],
           ["Connected", (each) => (each.clients.length ? each.clients.join(", ") : html`<span class="muted">no</span>`)],
           ["Lease", (each) => (each.holder ? html`${each.holder}${each.lapses_in_s != null ? html` <span class="muted">lapses in ${seconds(each.lapses_in_s)}</span>` : ""}` : "–"), "wide"],
           ["Epoch", (each) => count(each.epoch), "num wide"],

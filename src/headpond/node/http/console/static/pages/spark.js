@@ -1,11 +1,44 @@
 // Spark: what the node knows of queries. A sink is a writer; a source with a subscription is that subscription.
 
-import { remove } from "../lib/api.js";
-import { ago, bytes, count, inPath, rate, short } from "../lib/format.js";
+import { useRef } from "../vendor/hooks.js";
+import { query, remove } from "../lib/api.js";
+import { ago, bytes, count, inPath, rate, seconds, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Dialog, Empty, Fault, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
+import { fullName, subscriptionHref } from "./subscriptions.js";
 
 const SHOWN_MAX = 200;
+
+// Seconds between the commits of a writer, on average since the page was opened.
+function useBatchTimes(rows) {
+  const firsts = useRef(new Map());
+  for (const each of rows) if (!firsts.current.has(each.writer)) firsts.current.set(each.writer, each);
+  const now = new Map(rows.map((each) => [each.writer, each]));
+  return (writer) => {
+    const [first, last] = [firsts.current.get(writer), now.get(writer)];
+    const batches = last.batch - first.batch;
+    return batches > 0 ? (Date.parse(last.committed_at) - Date.parse(first.committed_at)) / 1000 / batches : null;
+  };
+}
+
+function Sources() {
+  const found = usePoll(`/subscriptions${query({ advanced: true, limit: SHOWN_MAX })}`);
+  const rows = found.data || [];
+  const read = (each) => each.positions.reduce((sum, entry) => sum + entry, 0);
+  const before = new Map((found.previous?.data || []).map((each) => [fullName(each), read(each)]));
+  const passed = found.previous ? (found.at - found.previous.at) / 1000 : 0;
+  const speed = (each) => (before.has(fullName(each)) && passed ? Math.max(0, read(each) - before.get(fullName(each))) / passed : null);
+  return html`<${Panel} title="Sources" note="subscriptions that queries move by position">
+    <${Fault} error=${found.error} />
+    ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0 ? html`<${Empty}>No query has moved a subscription since the node started.</${Empty}>`
+      : html`<${Table} label="Sources" rows=${rows} keyOf=${fullName} columns=${[
+        ["Subscription", (each) => html`<a href=${subscriptionHref(each)}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`],
+        ["Lag", (each) => count(each.unsettled), "num"], ["Read", (each) => rate(speed(each)), "num"],
+        ["Last batch", (each) => ago(each.advanced_at), "num"], ["Read by", (each) => each.advanced_by, "wide clip"],
+      ]} />`}
+    <p class="muted">A source with the option <code>subscription</code> moves that subscription after each batch: its backlog is the lag of the query. A source without one is known to Spark alone: <code>headpond.spark.lag(query)</code>.</p>
+  </${Panel}>`;
+}
 
 export function Spark() {
   const found = usePoll("/writers");
@@ -13,6 +46,7 @@ export function Spark() {
   const before = new Map((found.previous?.data || []).map((each) => [each.writer, each.rows]));
   const passed = found.previous ? (found.at - found.previous.at) / 1000 : 0;
   const speed = (each) => (before.has(each.writer) && passed ? Math.max(0, each.rows - before.get(each.writer)) / passed : null);
+  const every = useBatchTimes(rows);
   return html`<${Page} title="Spark">
     <${Panel} title="Sinks" note="writers of staged batches">
       <${Fault} error=${found.error} />
@@ -21,15 +55,14 @@ export function Spark() {
         : html`<${Table} label="Writers" rows=${rows} keyOf=${(each) => each.writer} columns=${[
           ["Writer", (each) => html`${each.writer}${each.publishing && html` <${Badge} tone="ok">publishing</${Badge}>`}`, "clip"],
           ["Topics", (each) => each.topics.map((topic) => html`<a href=${`#/topics/${inPath(topic)}/delivery`}>${short(topic)}</a> `), "wide"],
-          ["Batch", (each) => count(each.batch), "num"], ["Committed", (each) => ago(each.committed_at)], ["Rows", (each) => rate(speed(each)), "num"],
+          ["Batch", (each) => count(each.batch), "num"], ["Committed", (each) => ago(each.committed_at), "num"], ["A batch every", (each) => seconds(every(each.writer)), "num wide"],
+          ["Rows", (each) => rate(speed(each)), "num"], ["Rows in a batch", (each) => (each.batches ? `⌀ ${count(each.rows / each.batches)}` : "–"), "num wide"],
           ["All rows", (each) => count(each.rows), "num wide"], ["Staged", (each) => `${count(each.stages)}, ${bytes(each.staged_bytes)}`, "num wide"],
           ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${each.writer}`} verb="Delete the writer" tone="danger" close=${close}
             act=${async () => { await remove(`/writers/${each.writer.split("/").map(encodeURIComponent).join("/")}`); found.reload(); }}>
             <p>The node forgets its ${count(each.batches)} batches and drops ${count(each.stages)} stages. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
         ]} />`}
     </${Panel}>
-    <${Panel} title="Sources">
-      <p>A source with the option <code>subscription</code> moves that subscription after each batch: its backlog is the lag of the query, in <a href="#/subscriptions">Subscriptions</a>. A source without one is known to Spark alone: <code>headpond.spark.lag(query)</code>.</p>
-    </${Panel}>
+    <${Sources} />
   </${Page}>`;
 }

@@ -1,7 +1,7 @@
 // A subscription: its backlog, what is in flight, attempts, consumers; and what a person can do about it.
 
 import { post, remove } from "../lib/api.js";
-import { ago, clock, count, inPath, rate, short } from "../lib/format.js";
+import { ago, clock, count, inPath, rate, setting, short } from "../lib/format.js";
 import { rateOf, usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
 
@@ -36,7 +36,7 @@ function Actions({ path, info, reload }) {
 }
 
 const Policy = ({ policy }) => html`<${Table} label="Policy" rows=${Object.entries(policy)} keyOf=${([name]) => name} columns=${[
-  ["Policy", ([name]) => html`<code>${name}</code>`], ["Value", ([, value]) => (value == null ? html`<span class="muted">none</span>` : String(value))],
+  ["Policy", ([name]) => html`<code>${name}</code>`], ["Value", ([name, value]) => setting(name, value) ?? html`<span class="muted">none</span>`],
 ]} />`;
 
 export function Subscription({ names: [topic, name] }) {
@@ -70,7 +70,7 @@ export function Subscription({ names: [topic, name] }) {
         ["Attempts", (each) => count(each.attempts), "num"], ["Waits for", (each) => each.waits_for], ["Due", (each) => clock(each.due_at), "wide"],
       ]} /></${Panel}>`}
     <${Panel} title="Positions"><${Table} label="Positions" rows=${info.positions.slice(0, 64).map((entry, shard) => ({ shard, entry }))} keyOf=${(each) => each.shard} columns=${[
-      ["Shard", (each) => each.shard, "num"], ["First unsettled entry", (each) => html`<a href=${`#/topics/${inPath(info.topic)}/messages?shard=${each.shard}&entry=${each.entry}`}>${count(each.entry)}</a>`, "num"],
+      ["Shard", (each) => each.shard], ["First unsettled entry", (each) => html`<a href=${`#/topics/${inPath(info.topic)}/messages?shard=${each.shard}&entry=${each.entry}`}>${count(each.entry)}</a>`, "num"],
     ]} /></${Panel}>
     <${Panel} title="Policy"><${Policy} policy=${info.policy} /></${Panel}>
     <${Command} text=${`headpond sub show ${short(info.topic)} ${info.subscription}`} />

@@ -1,7 +1,7 @@
 // A topic: its rate and size, its shards, its settings with their origins, its columns, its subscriptions.
 
 import { patch, post, query, remove } from "../lib/api.js";
-import { bytes, clock, count, inPath, rate, short } from "../lib/format.js";
+import { bytes, clock, count, inPath, rate, setting, short } from "../lib/format.js";
 import { rateOf, usePoll } from "../lib/live.js";
 import { Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table, Tabs } from "../lib/ui.js";
 import { subscriptionColumns } from "./subscriptions.js";
@@ -62,7 +62,7 @@ export function Topic({ names: [name] }) {
     </${Panel}>
     <${Panel} title="Shards" note=${topic.shards > SHARDS_SHOWN ? `the first ${SHARDS_SHOWN} of ${topic.shards}` : null}>
       <${Table} label="Shards" rows=${topic.shard_list.slice(0, SHARDS_SHOWN)} keyOf=${(each) => each.shard} columns=${[
-        ["Shard", (each) => each.shard, "num"], ["First entry", (each) => count(each.entry_first), "num"], ["Next entry", (each) => count(each.entry_next), "num"],
+        ["Shard", (each) => each.shard], ["First entry", (each) => count(each.entry_first), "num"], ["Next entry", (each) => count(each.entry_next), "num"],
         ["Size", (each) => bytes(each.bytes), "num"], ["Damaged", (each) => html`<span class=${each.damaged.length ? "bad" : ""}>${each.damaged.length}</span>`, "num wide"],
         ["Compacted", (each) => count(each.compacted), "num wide"],
       ]} />
@@ -72,14 +72,14 @@ export function Topic({ names: [name] }) {
         ["Name", (each) => html`<code>${each.name}</code>`], ["Type", (each) => html`<code>${each.type}</code>`], ["Null", (each) => (each.nullable ? "allowed" : "no")],
       ]} /></${Panel}>`}
     <${Panel} title="Settings">
-      <${Table} label="Settings" rows=${Object.entries(topic.settings)} keyOf=${([setting]) => setting} columns=${[
-        ["Setting", ([setting]) => html`<code>${setting}</code>`],
-        ["Value", ([, { value }]) => (value == null ? html`<span class="muted">none</span>` : String(value))],
+      <${Table} label="Settings" rows=${Object.entries(topic.settings)} keyOf=${([name]) => name} columns=${[
+        ["Setting", ([name]) => html`<code>${name}</code>`],
+        ["Value", ([name, { value }]) => setting(name, value) ?? html`<span class="muted">none</span>`],
         ["From", ([, { origin, place }]) => html`${origin}${place && place !== topic.topic ? html` <span class="muted">${place}</span>` : ""}`, "wide"],
-        ["", ([setting, { value, origin }]) => html`<span class="actions">
-          ${!QUOTA.test(setting) && html`<${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${setting} value=${value} close=${close} done=${found.reload} />`} />`}
-          ${origin === "topic" && html`<${Opens} label="Inherit" kind="small" make=${(close) => html`<${Dialog} title=${`Inherit ${setting}`} verb="Inherit" close=${close}
-            act=${async () => { await patch(`${path}/settings`, { unset: [setting] }); found.reload(); }}><p>The topic drops its own value, and takes the one of the places above it.</p></${Dialog}>`} />`}</span>`],
+        ["", ([name, { value, origin }]) => html`<span class="actions">
+          ${!QUOTA.test(name) && html`<${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${name} value=${value} close=${close} done=${found.reload} />`} />`}
+          ${origin === "topic" && html`<${Opens} label="Inherit" kind="small" make=${(close) => html`<${Dialog} title=${`Inherit ${name}`} verb="Inherit" close=${close}
+            act=${async () => { await patch(`${path}/settings`, { unset: [name] }); found.reload(); }}><p>The topic drops its own value, and takes the one of the places above it.</p></${Dialog}>`} />`}</span>`],
       ]} />
     </${Panel}>
   </${Page}>`;

@@ -39,7 +39,7 @@ export function Topics() {
           ["Size", (topic) => bytes(topic.bytes), "num"],
           ["Shards", (topic) => count(topic.shards), "num wide"],
           ["Durability", (topic) => topic.durability, "wide"],
-          ["", (topic) => html`<a href=${`#/topics/${inPath(topic.topic)}/messages`}>Messages</a>`],
+          ["", (topic) => html`<a href=${`#/topics/${inPath(topic.topic)}/messages`}>Messages</a>`, "wide"],
         ]} />`}
       <${Pager} listing=${listing} rows=${found.data || []} nameOf=${(topic) => topic.topic} />
     </${Panel}>
