@@ -83,6 +83,6 @@ def test_a_session_reports_the_batches_of_its_queries(
     wait_until(lambda: bool(spans.get_finished_spans()), 60.0)
     query.stop()
     batches = [span for span in spans.get_finished_spans() if span.name == "process five"]
-    numbers = [(span.attributes or {})["messaging.headpond.batch"] for span in batches]
-    assert numbers == sorted(set(numbers)), "one span each"
+    numbers = [str((span.attributes or {})["messaging.headpond.batch"]) for span in batches]
+    assert len(numbers) == len(set(numbers)), "one span each"
     assert (batches[0].attributes or {})["messaging.batch.message_count"] == 5
