@@ -37,7 +37,9 @@ START = f"""\
 A node with `--http` serves `/metrics` for Prometheus, from its start and without further settings.
 In the clone of this repository,
 
-```
+<!-- not run: needs Docker -->
+
+```sh
 docker compose --file deploy/compose.yaml --profile monitoring up --detach
 ```
 

@@ -156,14 +156,19 @@ def test_both_have_the_same_modules(wheel: Path, client: Path) -> None:
 
 @pytest.mark.parametrize(
     ("extra", "left_out"),
-    [("", "spark cluster.jetstream"), ("cluster", "spark"), ("spark", "cluster.jetstream")],
+    [
+        ("", "spark cluster.jetstream otel"),
+        ("cluster", "spark otel"),
+        ("spark", "cluster.jetstream otel"),
+        ("otel", "spark cluster.jetstream"),
+    ],
 )
 def test_an_extra_is_enough_for_its_modules(wheel: Path, extra: str, left_out: str) -> None:
     import_all(wheel, extra, left_out)
 
 
 def test_the_client_is_enough_for_all_but_http(client: Path) -> None:
-    import_all(client, "", "spark node.http cluster.jetstream")
+    import_all(client, "", "spark node.http cluster.jetstream otel")
 
 
 def import_all(wheel: Path, extra: str, left_out: str) -> None:

@@ -95,8 +95,8 @@ def test_constraints_pin_every_dependency_of_the_project_and_its_tools() -> None
     lines = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
     pinned = {requirement_name(line) for line in lines}
     extras = project()["project"]["optional-dependencies"]
-    required = [*project()["project"]["dependencies"], *extras["node"], *extras["cli"]]
-    wanted = {requirement_name(each) for each in required} - {"headpond"}
+    required = [*project()["project"]["dependencies"], *(each for extra in extras.values() for each in extra)]
+    wanted = {requirement_name(each) for each in required}
     wanted |= {requirement_name(each) for each in project()["dependency-groups"]["dev"]}
     site = (ROOT / "requirements" / "docs.txt").read_text().splitlines()
     wanted |= {requirement_name(each) for each in site if not each.startswith("#")}

@@ -14,7 +14,7 @@ import msgspec
 from litestar import delete, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from headpond.model.bounds import Word
+from headpond.model.bounds import Text, Word
 from headpond.model.errors import LimitReached, NotHeld
 from headpond.model.message import Message
 from headpond.node.http.callers import Caller
@@ -75,7 +75,7 @@ class ExtendBody(SettleBody, forbid_unknown_fields=True):
 
 
 class NackBody(ExtendBody, forbid_unknown_fields=True):
-    reason: str = ""
+    reason: Text = ""
     """Listed with the messages, and put into their dead letters; the node keeps the first 512 characters."""
 
     @property
