@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headpond.sim.plan import draw
@@ -19,6 +21,15 @@ FOUND_IN_A_GROUP = (2, 284, 318, 375, 439, 1457, 4035)
 )
 def test_a_seed_that_once_failed_keeps_every_promise(seed: int, scenario: str | None) -> None:
     assert run_quietly(plan_of(seed, scenario)).violations == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "point"), [(0, "disk rename admin_log/*.new"), (141, "disk sync writers/*.new")]
+)
+def test_members_that_are_killed_as_they_first_take_over_start_again(seed: int, point: str) -> None:
+    outcome = run_quietly(replace(plan_of(seed, "cluster"), kill_at=(point,)))
+    assert outcome.violations == []
+    assert outcome.kills[point]
 
 
 @pytest.mark.parametrize("first", range(0, 200, SEEDS_EACH))

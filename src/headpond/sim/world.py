@@ -19,6 +19,7 @@ from headpond.sim.cast import Cast
 from headpond.sim.checks import CHECKS
 from headpond.sim.faults import FAULTS
 from headpond.sim.loop import BEGIN_S, Deadlock, Livelock
+from headpond.sim.member import SimGroup
 from headpond.sim.node import SimNode
 from headpond.sim.observer import LIVENESS_S, Observer, Stuck
 from headpond.sim.plan import Plan
@@ -131,7 +132,8 @@ class World:
         for node in cast.hosts:
             await self._first_start(node)
         for group in cast.groups.values():
-            await self._wait_for("a member is active", partial(getattr, group, "active"))
+            # As the observer: whoever waited for a process to start is that process until it waits for another.
+            await self._here.spawn(self._wait_for("a member is active", partial(self._active, group)))
         self.points = self._count_points()
         kill_at = [self._disarm(machine) for machine in cast.machines]  # nobody would start a node again
         await self._here.spawn(self._observer.prepare())
@@ -166,6 +168,14 @@ class World:
             await asyncio.wait([node.start()], timeout=1.0)
         if not node.up:
             await node.start()
+
+    def _active(self, group: SimGroup) -> bool:
+        """Whether a member of the group is active; starts those again that were killed as they took over."""
+        if group.active is None:
+            for node in self.cast.hosts:
+                if not node.up:
+                    node.start()
+        return group.active is not None
 
     def _count_points(self) -> Counter[str]:
         return sum((machine.points for machine in self.cast.machines), Counter[str]())
