@@ -134,7 +134,8 @@ class Rewrite:
                 for item in scan(file, shard=place.shard):
                     if isinstance(item, Bad):
                         raise Unsound
-                    self._take(item, closed.end)
+                    if not self._take(item, closed.end):
+                        break
                     if self._held >= FLUSH_BYTES:
                         self._flush(new)
                     if read_bytes + item.end >= step_end:
@@ -170,12 +171,13 @@ class Rewrite:
 
     # --- frames -------------------------------------------------------------------------------------
 
-    def _take(self, item: Found, end: int) -> None:
+    def _take(self, item: Found, end: int) -> bool:
+        """Whether the file goes on: it ends before the first record that was never durable."""
         frame = item.frame
         if frame.type == FrameType.SEGMENT:
             header = decode_record_header(frame.body)
-            if header.end_entry > end:  # never durable
-                return
+            if header.end_entry > end:
+                return False
             if header.first_entry != self._expected:
                 raise Unsound
             self._expected = header.end_entry
@@ -188,6 +190,7 @@ class Rewrite:
             if not isinstance(event, Compacted) and not forgotten:
                 self._end_stub()
                 self._add(encode_event(event, self._place.shard))
+        return True
 
     def _take_record(self, header: RecordHeader, segment: int, body: bytes) -> None:
         first, end = header.first_entry, header.end_entry
