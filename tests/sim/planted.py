@@ -963,8 +963,8 @@ WIRE = [
     PlantedFault(
         "A frame that arrives in two pieces loses its first",
         "wire/frame.py",
-        "        rest = buffer[at:]",
-        '        rest = b""',
+        "        self._chunks = [buffer[at:]] if have > at else []",
+        "        self._chunks = []",
         ("liveness", "unhandled"),
         ("split",),
     ),

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -176,7 +176,13 @@ class DemoResult:
             "UR": len(self.live.seen) / self.live.received if self.live.received else 0.0,
             "UR_arrived": self.arrivals.value,
             "in_order": self.live.in_order,
-            "link": asdict(self.link) | {"came_twice": self.came_twice},
+            "link": {
+                "passed": self.link.passed,
+                "swallowed": self.link.swallowed,
+                "answers_swallowed": self.link.answers_swallowed,
+                "cuts": self.link.cuts,
+                "came_twice": self.came_twice,
+            },
             "spark": None if self.spark is None else {name: getattr(self.spark, name) or 0 for name in AUDITED},
             "checks": dict(self.checks()),
             "held": self.held,
