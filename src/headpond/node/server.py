@@ -252,10 +252,10 @@ class Server:
         self._writers.shutdown(wait=True)
 
     async def _rest(self) -> None:
-        """Returns when no write is under way, or after ``STOP_S_MAX``."""
+        """Returns when no write is under way for once, or after ``STOP_S_MAX``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S_MAX):
-                while self._writing:
+                if self._writing:
                     self._at_rest = asyncio.Event()
                     await self._at_rest.wait()
 
