@@ -132,7 +132,7 @@ class World:
         for node in cast.hosts:
             await self._first_start(node)
         for group in cast.groups.values():
-            # As the observer: whoever waited for a process to start is that process until it waits for another.
+            # In the observer: this coroutine runs as the process that it waited for last, which may be killed.
             await self._here.spawn(self._wait_for("a member is active", partial(self._active, group)))
         self.points = self._count_points()
         kill_at = [self._disarm(machine) for machine in cast.machines]  # nobody would start a node again
