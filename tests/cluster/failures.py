@@ -26,6 +26,7 @@ from random import Random
 import headpond
 from headpond.cluster.apply import POSITION_FILE
 from headpond.cluster.copy import COPYING_FILE, LOCAL
+from headpond.cluster.member import FULL
 from headpond.model.errors import HeadpondError
 from headpond.storage.append import NEW_SUFFIX
 from headpond.wire.control.catalog import CreateTopic, ListTopics
@@ -44,9 +45,12 @@ ASLEEP = "default/default/default/asleep"
 QUORUM_LOST_S = 15.0
 """Longer than the active member waits for a confirmation."""
 BAD_ACKS_S = 10.0
-SMALL_STREAM = "stream_bytes = 16777216\n[limits]\nfree_bytes_min = 1048576\n"
+FREE_BYTES_MIN = 1024 * 1024
+SMALL_STREAM = f"stream_bytes = 16777216\n[limits]\nfree_bytes_min = {FREE_BYTES_MIN}\n"
 FILLER_BYTES = 64 * 1024
 FILLERS = 16
+FILLER_S = 2.0
+"""How long a member without room is asked to take one."""
 SECTOR_BYTES = 4096
 FORGOTTEN_S = 1.5
 FILE_BYTES_MAX = 4096
@@ -196,13 +200,16 @@ async def flip_bit_of_server(group: RealGroup) -> None:
 
 async def fill(group: RealGroup, enough: Callable[[], Awaitable[bool]]) -> None:
     """Sends large messages until it is enough; refused ones do not matter."""
-    async with headpond.connect(group.url) as client, client.producer("filler", refill=None) as producer:
-        async with asyncio.timeout(WAIT_S_MAX):
-            while not await enough():
-                promises = [producer.post(chance.randbytes(FILLER_BYTES)) for _ in range(FILLERS)]
-                for promise in promises:
-                    with suppress(HeadpondError):
-                        await promise
+    async with (
+        headpond.connect(group.url) as client,
+        client.producer("filler", refill=None, timeout=FILLER_S, close_timeout=FILLER_S) as producer,
+        asyncio.timeout(WAIT_S_MAX),
+    ):
+        while not await enough():
+            promises = [producer.post(chance.randbytes(FILLER_BYTES)) for _ in range(FILLERS)]
+            for promise in promises:
+                with suppress(HeadpondError):
+                    await promise
 
 
 async def fill_past(group: RealGroup, seq: int) -> None:
@@ -223,12 +230,12 @@ async def stop_standby(group: RealGroup) -> None:
 
 
 async def fill_stream(group: RealGroup) -> None:
-    """Without a second member nothing can be trimmed."""
+    """Without a second member nothing can be trimmed, until the active one refuses to write."""
     group.kill(*await group.standbys())
 
     async def full() -> bool:
         state = await group.stream.state()
-        return state.bytes > state.bytes_max * 0.88
+        return state.bytes > state.bytes_max * FULL - FREE_BYTES_MIN
 
     await fill(group, full)
     await asyncio.sleep(ROUND_S)
