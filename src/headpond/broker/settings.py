@@ -15,6 +15,7 @@ from headpond.model.address import Address, parse_addresses, parse_place
 from headpond.model.bounds import ByteCount, Name, Positive, PositiveSeconds, SettingValues, Text
 from headpond.model.errors import BadConfig, BadSetting, BadURL
 from headpond.model.topic_settings import NODE, Value, read_values
+from headpond.wire.plain.packed import SEGMENTS_MIN
 
 MIB = 1024 * 1024
 
@@ -120,6 +121,8 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The distance between two positions in the index of a closed file."""
     commit_journal_bytes: ByteCount = 32 * MIB
     """A generation of the commit journal, in which many busy logs share a sync; there are at most three."""
+    pack_segments_min: Positive = SEGMENTS_MIN
+    """Shorter runs of small segments stay as they are in a closed file; longer ones become one record."""
 
 
 class StagingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

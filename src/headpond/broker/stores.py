@@ -78,10 +78,13 @@ class Stores:
         self._tables: dict[CommitLane, JournalTable] = {}
         self.readable: list[Readable] = []
         """What became readable; the core takes it."""
+        self.closed_in: list[tuple[Topic, int]] = []
+        """The shards of which a file may have been closed; ``Packing`` takes them."""
         self._log_options = LogOptions(
             rotate_bytes=settings.log.rotate_bytes,
             preallocate_bytes=settings.log.preallocate_bytes,
             index_every_bytes=settings.log.index_every_bytes,
+            pack_segments_min=settings.log.pack_segments_min,
         )
         self._open_logs = OpenLogs(settings.limits.open_logs)
         self._closed = False
@@ -355,6 +358,8 @@ class Stores:
         if records and records[0].header.stored_at_us >= shard.times.due_us:
             shard.times.note(records[0].header.first_entry, records[0].header.stored_at_us)
         self.readable.append((topic, number, records))
+        if write.creates and not self._disk.ordered:
+            self.closed_in.append((topic, number))
         self._open_logs.wrote(shard.log)
         return False
 

@@ -11,6 +11,7 @@ from headpond.model.errors import BadSegment
 from headpond.wire.plain.columns import SCHEMAS, SENT_AT_US_UNKNOWN
 from headpond.wire.plain.few_rows import FORM_BARE, HEADER_BYTES
 from headpond.wire.plain.ipc import unfold
+from headpond.wire.plain.packed import is_packed, time_of_row
 from headpond.wire.plain.segment import BEGINNINGS, FAULTS
 from headpond.wire.typed.record import version_of
 from headpond.wire.typed.versions import SchemaVersions, chosen
@@ -30,6 +31,8 @@ def sent_at_us(segment: bytes, row: int, schemas: SchemaVersions | None, stored_
 def _sent_at_us(segment: bytes, row: int, schemas: SchemaVersions | None) -> int:
     if schemas is None and segment[0] == FORM_BARE:
         return int(_TIME.unpack_from(segment, HEADER_BYTES + _TIME.size * row)[0])
+    if schemas is None and is_packed(segment):
+        return time_of_row(segment, row)
     mask = segment[1]
     if schemas is None:
         beginning, names = BEGINNINGS[mask], SCHEMAS[mask].names

@@ -16,6 +16,7 @@ from headpond.storage.log.index import FileIndex, Point
 from headpond.storage.log.marks import DAY_US, Marks
 from headpond.storage.log.read import FileView, StoredRecord
 from headpond.wire.frame import HEADER, OVERHEAD_BYTES, TRAILER, FrameType
+from headpond.wire.plain.packed import SEGMENTS_MIN
 from headpond.wire.record import RECORD_HEADER, RECORD_HEADER_BYTES, RecordHeader
 
 JOIN_BYTES_MAX = 16 * 1024
@@ -37,6 +38,8 @@ class LogOptions:
     preallocate_bytes: int = 8 * 1024 * 1024
     """A file reserves room in steps of up to this size, smaller ones at its beginning; 0 for none."""
     index_every_bytes: int = 64 * 1024
+    pack_segments_min: int = SEGMENTS_MIN
+    """Shorter runs of small segments are not packed."""
     forget_silent_us: int = 30 * DAY_US
     """After how much silence the log forgets an unclosed block: 30 days, or the retention if longer."""
     sync: bool = True

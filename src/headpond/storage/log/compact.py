@@ -91,7 +91,7 @@ class StateScan:
     def step(self) -> None:
         """Reads one step; an ``OSError`` of the disk goes to the caller."""
         if self._at < self.end:
-            run = self._log.read(self._at, STEP_BYTES)
+            run = self._log.read(self._at, STEP_BYTES, packed=True)
             for record in run.records:
                 if record.header.first_entry < self.end:
                     self._take(record)

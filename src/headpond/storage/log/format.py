@@ -99,13 +99,14 @@ def parse_file(name: str, suffix: str = SUFFIX) -> FileId | None:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """The folder of a log, and what the heads of its files contain."""
+    """The folder of a log, what the heads of its files contain, and how closed files are written."""
 
     folder: str
     title: Title
     shard: int
     shard_power: int
     index_every_bytes: int
+    pack_segments_min: int
 
     def path(self, first: int, generation: int = 0) -> str:
         return f"{self.folder}/{file_name(first, generation)}"

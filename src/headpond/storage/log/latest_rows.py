@@ -74,13 +74,22 @@ class LatestRows:
 
 def keyless_rows(segment: bytes, first: int, schemas: SchemaVersions | None) -> EntrySet:
     """Entries of rows without a key. A state topic accepts none: compaction has removed these."""
+    return _null_rows(stored_rows(segment, schemas), "key", first)
+
+
+def removed_rows(segment: bytes, first: int, schemas: SchemaVersions | None) -> EntrySet:
+    """Entries of rows without key and value. No topic accepts one: compaction has removed these."""
     rows = stored_rows(segment, schemas)
-    if "key" not in rows.schema.names:
+    return _null_rows(rows, "key", first).common(_null_rows(rows, "value", first))
+
+
+def _null_rows(rows: pa.RecordBatch, name: str, first: int) -> EntrySet:
+    if name not in rows.schema.names:
         return EntrySet.of([(first, first + rows.num_rows)])
-    keys = rows.column("key")
-    if not keys.null_count:
+    column = rows.column(name)
+    if not column.null_count:
         return EntrySet()
-    return EntrySet.of_entries(first + row for row in pc.indices_nonzero(keys.is_null()).to_pylist())
+    return EntrySet.of_entries(first + row for row in pc.indices_nonzero(column.is_null()).to_pylist())
 
 
 def as_entries(numbers: pa.ChunkedArray | pa.Array) -> EntrySet:

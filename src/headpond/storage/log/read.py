@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from google_crc32c import value
 
 from headpond.model.entry_set import Span
-from headpond.model.errors import BadFrame
+from headpond.model.errors import BadFrame, BadSegment
 from headpond.model.ranges import RangeSet
 from headpond.storage.append import write_whole
 from headpond.storage.disk import Disk, DiskFile, SalvagedFile, open_salvaged
@@ -25,7 +25,8 @@ from headpond.storage.frame_file import CRC_RESIDUE, Accept, Bad, following_fram
 from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name, index_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
-from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
+from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType, encode
+from headpond.wire.plain.packed import FORM_PACKED, is_packed, unpack
 from headpond.wire.record import FORM_STUB, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
 
 INDEXES_MAX = 32
@@ -110,6 +111,25 @@ def _follower(file: DiskFile, end: int, expected: int) -> Accept:
     return lambda offset, frame, led: belongs(frame, expected) and stands_here(file, offset, end, led=led)
 
 
+def _is_packed(item: FramedRecord) -> bool:
+    return item.header.count > 0 and is_packed(item.raw[_LEAD_BYTES : _LEAD_BYTES + 4])
+
+
+def unpacked(records: Iterable[FramedRecord], shard: int, entry: int = 0) -> Iterator[FramedRecord]:
+    """The records, with the original ones in place of a packed one: those with entries from ``entry`` on.
+
+    They have the place of the packed one in the file. One that contradicts itself is left out, and so is lost.
+    """
+    for item in records:
+        if not _is_packed(item):
+            yield item
+            continue
+        with suppress(BadSegment):
+            for header, number, segment in unpack(item.header, item.raw[_LEAD_BYTES : -TRAILER.size], entry):
+                raw = encode(FrameType.SEGMENT, header.encode() + segment, shard=shard, segment=number)
+                yield FramedRecord(item.offset, header, number, raw)
+
+
 def belongs(frame: Frame, entry: int) -> bool:
     """Whether a frame behind bad bytes can belong there: a record of older entries is a copy in a payload."""
     if frame.type != FrameType.SEGMENT:
@@ -144,11 +164,21 @@ def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes:
 
 
 class StoredRecord(NamedTuple):
-    """A stored segment: its header, its number in its block, and the whole frame's bytes in pieces."""
+    """A stored segment, or a packed record: its header, its number in its block, and the whole frame's bytes in
+    pieces."""
 
     header: RecordHeader
     segment: int
     parts: list[bytes]
+
+    @property
+    def packed(self) -> bool:
+        return is_packed(self.parts[0][_LEAD_BYTES : _LEAD_BYTES + 4])
+
+    def originals(self, shard: int) -> list[StoredRecord]:
+        """The original records of a packed one."""
+        item = FramedRecord(0, self.header, self.segment, self.parts[0])
+        return [StoredRecord(header, number, [raw]) for _, header, number, raw in unpacked((item,), shard)]
 
 
 def segment_of(record: StoredRecord) -> bytes:
@@ -276,7 +306,8 @@ class LogReader:
         self._replaced: tuple[FileId, ...] = ()
         """Files that compaction has replaced."""
 
-    def read(self, view: View, entry: int, bytes_max: int) -> ReadResult:
+    def read(self, view: View, entry: int, bytes_max: int, *, packed: bool = False) -> ReadResult:
+        """``packed``: packed records come as they are, and not the original ones in their place."""
         records: list[StoredRecord] = []
         lost: list[Span] = []
         at = entry
@@ -290,7 +321,7 @@ class LogReader:
                 lost.append((at, view.files[0].first if view.files else view.entry_durable))
                 at = lost[-1][1]
                 continue
-            stop = self._read_file(view, number, at, room, records, lost)
+            stop = self._read_file(view, number, at, room, records, lost, packed=packed)
             room = bytes_max - sum(len(record.parts[0]) for record in records)
             if stop <= at:
                 break  # the next record is larger than the room left
@@ -298,11 +329,23 @@ class LogReader:
         return ReadResult(records, at, lost)
 
     def _read_file(
-        self, view: View, number: int, at: int, room: int, records: list[StoredRecord], lost: list[Span]
+        self,
+        view: View,
+        number: int,
+        at: int,
+        room: int,
+        records: list[StoredRecord],
+        lost: list[Span],
+        *,
+        packed: bool,
     ) -> int:
         """Adds the records of one file from ``at`` on; returns the entry to continue from."""
         first = not records
-        part = self.visit(view, number, lambda file: self._read_part(view, number, file, at, room, first=first))
+
+        def take(file: DiskFile) -> ReadResult:
+            return self._read_part(view, number, file, at, room, first=first, packed=packed)
+
+        part = self.visit(view, number, take)
         if part is None:
             limit = view.end_entry(number)
             if limit <= self._kept:  # dropped since the reader took its view, not damaged
@@ -327,7 +370,7 @@ class LogReader:
             return take(file) if part.lost and self._index_was_wrong(view, number, file) else part
 
     def _read_part(
-        self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool
+        self, view: View, number: int, file: DiskFile, at: int, room: int, *, first: bool, packed: bool
     ) -> ReadResult:
         """The records of a file from ``at`` on; with ``first``, at least one, whatever its size."""
         records: list[StoredRecord] = []
@@ -335,12 +378,18 @@ class LogReader:
         file_id, limit = view.files[number].id, view.end_entry(number)
         bounds = self._bounds(view, number, file, at)
         expected = bounds.expected
-        for offset, header, segment, raw in walk(file, bounds, self.shard, max(room, READ_BYTES_MIN)):
+        for item in walk(file, bounds, self.shard, max(room, READ_BYTES_MIN)):
+            offset, header, segment, raw = item
             first_entry, count = header[0], header[1]
             if first_entry > expected:
                 lost.append((expected, first_entry))
             expected = first_entry + count
             if expected <= at or count == 0 or (raw[_LEAD_BYTES] == FORM_STUB and is_stub(raw[_LEAD_BYTES:])):
+                continue
+            if raw[_LEAD_BYTES] == FORM_PACKED and not packed and _is_packed(item):
+                room, stop = self._unpack(item, at, room, records, lost, first=first)
+                if stop < expected or room <= 0:
+                    return ReadResult(records, stop, lost)
                 continue
             if len(raw) > room and (records or not first):
                 self._hint(first_entry, file_id, offset)
@@ -353,6 +402,29 @@ class LogReader:
         if expected < limit:
             lost.append((expected, limit))
         return ReadResult(records, max(expected, limit), lost)
+
+    def _unpack(
+        self,
+        item: FramedRecord,
+        at: int,
+        room: int,
+        records: list[StoredRecord],
+        lost: list[Span],
+        *,
+        first: bool,
+    ) -> tuple[int, int]:
+        """Adds the original records of a packed one; returns the room that is left, and where it stopped."""
+        stop, end = max(at, item.header.first_entry), item.header.end_entry
+        for _, header, segment, raw in unpacked((item,), self.shard, at):
+            if len(raw) > room and (records or not first):
+                return room, stop
+            records.append(StoredRecord(header, segment, [raw]))
+            room, stop = room - len(raw), header.end_entry
+            if room <= 0:
+                return room, stop
+        if stop < end:
+            lost.append((stop, end))
+        return room, end
 
     def _bounds(self, view: View, number: int, file: DiskFile, entry: int) -> WalkBounds:
         """The part of a file to walk for ``entry``."""
@@ -423,7 +495,7 @@ class LogReader:
                 points, end_offset = self.points_of(view, number, file)
                 point = place_of_time(points, stored_at_us) or Point(view.files[number].first, 0, 0)
                 bounds = WalkBounds(point.offset, end_offset, point.entry, view.end_entry(number))
-                for item in walk(file, bounds, self.shard, READ_BYTES_MIN):
+                for item in unpacked(walk(file, bounds, self.shard, READ_BYTES_MIN), self.shard):
                     if item.header.stored_at_us >= stored_at_us and item.header.count:
                         return max(item.header.first_entry, view.entry_first)
         return view.entry_durable

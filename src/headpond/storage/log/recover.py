@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headpond.model.entry_set import EntrySet
-from headpond.model.errors import BadData, BadFrame
+from headpond.model.errors import BadData, BadFrame, BadSegment
 from headpond.model.ranges import RangeSet
 from headpond.storage.append import NEW_SUFFIX, decode_status
 from headpond.storage.disk import Disk, DiskFile, open_salvaged
@@ -53,7 +53,8 @@ from headpond.storage.recovery import DamageReport, FileDamage, Recovery
 from headpond.storage.seal import SealedFile
 from headpond.wire.expiry import last_us
 from headpond.wire.frame import Frame, FrameType
-from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, segments_of
+from headpond.wire.plain.packed import is_packed, unpack
+from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header, segments_of
 from headpond.wire.title import decode_title
 from headpond.wire.typed.versions import versions_of
 
@@ -187,7 +188,7 @@ class Replay:
         if type_ == _SEGMENT and len(body) >= RECORD_HEADER_BYTES:
             try:
                 self._take_record(item)
-            except BadFrame:  # a stub that is none
+            except (BadFrame, BadSegment):  # a stub that is none, or a packed record that contradicts itself
                 self.bad = Bad(item.offset, item.end)
         elif type_ == FrameType.STATUS:
             self._take_status(item)
@@ -213,19 +214,26 @@ class Replay:
         if not state.points or item.offset - state.points[-1].offset >= self.place.index_every_bytes:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         segment = item.frame.body[RECORD_HEADER_BYTES:]
-        unknown = header.count
-        for number, crc, first, count in segments_of(header, item.frame.segment, segment):
-            code = "" if count else refusal_code(segment)
+        if header.count and is_packed(segment):
+            for its_header, number, one in list(unpack(header, segment)):  # all of it, or nothing
+                self._admit(its_header, number, one)
+        else:
+            self._admit(header, item.frame.segment, segment)
+        state.next_entry = header.end_entry
+        state.stored_at_us = max(state.stored_at_us, header.stored_at_us)
+
+    def _admit(self, header: RecordHeader, segment: int, body: bytes) -> None:
+        state, unknown = self.state, header.count
+        for number, crc, first, count in segments_of(header, segment, body):
+            code = "" if count else refusal_code(body)
             state.marks.admit(header.block, number, (crc, first, count), header.stored_at_us, code)
             state.marks.settle((header.block,))
             unknown -= count
         if unknown:  # a stub of forgotten blocks
             state.marks.book.stored_by_forgotten(unknown)
         if header.count and state.expires_us is not None:
-            expires_us = last_us(segment, self.schemas, header.stored_at_us)
+            expires_us = last_us(body, self.schemas, header.stored_at_us)
             state.expires_us = None if expires_us is None else max(state.expires_us, expires_us)
-        state.next_entry = header.end_entry
-        state.stored_at_us = max(state.stored_at_us, header.stored_at_us)
 
     def _take_status(self, item: Found) -> None:
         status = decode_status(item.frame.body)

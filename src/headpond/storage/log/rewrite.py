@@ -1,4 +1,4 @@
-"""Rewrites closed files of a state topic's log as one new file without the superseded rows.
+"""Rewrites closed files of a log as one new file: without superseded rows, and with small segments packed.
 
 ``run`` reads neighbouring files and writes the remaining rows under a name that recovery ignores. ``swap``
 gives the new file its name, durably: this one step replaces the others. ``remove_old`` removes those. A crash
@@ -9,7 +9,8 @@ Entries do not move. For each record:
 1. if none of its rows is removed, it is copied byte for byte;
 2. if some are, they become nulls in their places, so that every other row keeps its entry and its identity;
 3. if all are, a stub keeps its entries, number and checksum, so that the same segment is still a duplicate when
-   a sender repeats it. Neighbours share one stub; a stub of forgotten blocks has entries only.
+   a sender repeats it. Neighbours share one stub; a stub of forgotten blocks has entries only;
+4. a run of small records of a plain topic becomes one packed record (wire/plain/packed.py).
 
 A damaged file stays as it is.
 """
@@ -41,10 +42,20 @@ from headpond.storage.log.format import (
     load_marks,
 )
 from headpond.storage.log.index import FileIndex, Point
-from headpond.storage.log.latest_rows import keyless_rows
+from headpond.storage.log.latest_rows import removed_rows
 from headpond.storage.log.marks import Marks
 from headpond.storage.log.read import ClosedFile
+from headpond.wire.expiry import may_expire
 from headpond.wire.frame import FrameType, encode
+from headpond.wire.plain.packed import (
+    PACK_BYTES_MAX,
+    PACK_ROWS_MAX,
+    PlacedSegment,
+    can_pack,
+    is_packed,
+    pack,
+    unpack,
+)
 from headpond.wire.plain.segment import UNFOLDED_BYTES_MAX, encode_plain
 from headpond.wire.record import (
     RECORD_HEADER_BYTES,
@@ -60,7 +71,7 @@ from headpond.wire.typed.record import encode_typed_record, fill_messages, store
 from headpond.wire.typed.versions import SchemaVersions, versions_of
 
 FLUSH_BYTES = 1024 * 1024
-STEP_BYTES = 16 * 1024 * 1024
+STEP_BYTES = 1024 * 1024
 """How many bytes one step reads."""
 
 
@@ -72,11 +83,15 @@ class Rewrite:
     """Writes the remaining rows of ``files`` as one file.
 
     ``taken_out`` are the entries to remove, and those removed before. ``known`` are the blocks whose segments a
-    sender may repeat.
+    sender may repeat; None for all.
     """
 
     def __init__(
-        self, place: LogPlace, files: Sequence[ClosedFile], taken_out: EntrySet, known: frozenset[bytes]
+        self,
+        place: LogPlace,
+        files: Sequence[ClosedFile],
+        taken_out: EntrySet,
+        known: frozenset[bytes] | None = None,
     ) -> None:
         self.files = list(files)
         self.first = files[0].file.first
@@ -85,6 +100,7 @@ class Rewrite:
         self.taken_out = taken_out
         self.bytes = 0
         """The length of the new file."""
+        self.segments_packed = 0
         self.unsound = False
         self.finished = False
         self._place = place
@@ -99,6 +115,9 @@ class Rewrite:
         """The stub that the last records without rows share; not written yet."""
         self._stubbed: list[Stubbed] = []
         """Its segments that a sender may repeat."""
+        self._run: list[PlacedSegment] = []
+        """Small records that may become one; not written yet."""
+        self._run_bytes = self._run_rows = 0
 
     @property
     def path(self) -> str:
@@ -145,6 +164,7 @@ class Rewrite:
         if self._expected != self.end:
             raise Unsound
         self._end_stub()
+        self._end_run()
         at = self.bytes + self._held
         self._add(encode_status(at, self.end, place.shard))
         self._flush(new)
@@ -186,27 +206,67 @@ class Rewrite:
             event = decode_event(frame.body)
             if event is None:
                 raise Unsound
-            forgotten = isinstance(event, BlockEnded) and event.block not in self._known
+            forgotten = isinstance(event, BlockEnded) and not self._knows(event.block)
             if not isinstance(event, Compacted) and not forgotten:
                 self._end_stub()
+                self._end_run()
                 self._add(encode_event(event, self._place.shard))
         return True
 
     def _take_record(self, header: RecordHeader, segment: int, body: bytes) -> None:
         first, end = header.first_entry, header.end_entry
-        forgotten = header.block not in self._known
         gone = self.taken_out.count(first, end)
+        if header.count and is_packed(body):
+            if gone:
+                for each in unpack(header, body):
+                    self._take_record(*each)
+                return
+            self._end_stub()
+            self._end_run()
+            self._write_record(header, segment, body)
+            return
         if header.count and (gone == header.count or is_stub(body)):
             self._hold_stub(header, segment, body)
             return
         if gone:
             body = _without(body, first, self.taken_out, self._schemas)
-        elif header.count == 0 and forgotten:
+        elif header.count == 0 and not self._knows(header.block):
             return
         self._end_stub()
         self._put(header, segment, body)
 
+    def _knows(self, block: bytes) -> bool:
+        return self._known is None or block in self._known
+
     def _put(self, header: RecordHeader, segment: int, body: bytes) -> None:
+        """Writes a record, or extends the run before it."""
+        small = header.count and self._schemas is None and can_pack(body) and not may_expire(body, None)
+        rows, size = self._run_rows + header.count, self._run_bytes + len(body)
+        if not small or rows > PACK_ROWS_MAX or size > PACK_BYTES_MAX or not self._same_columns(body):
+            self._end_run()
+        if not small:
+            self._write_record(header, segment, body)
+            return
+        self._run.append(PlacedSegment(header, segment, body))
+        self._run_rows += header.count
+        self._run_bytes += len(body)
+
+    def _same_columns(self, body: bytes) -> bool:
+        return not self._run or self._run[0].segment[1] == body[1]
+
+    def _end_run(self) -> None:
+        run = self._run
+        self._run, self._run_rows, self._run_bytes = [], 0, 0
+        packed = pack(run) if len(run) >= self._place.pack_segments_min else None
+        if packed is not None:
+            header, body = packed
+            self.segments_packed += len(run)
+            self._write_record(header, 0, body)
+            return
+        for each in run:
+            self._write_record(*each)
+
+    def _write_record(self, header: RecordHeader, segment: int, body: bytes) -> None:
         offset = self.bytes + self._held
         if not self._points or offset - self._points[-1].offset >= self._place.index_every_bytes:
             self._points.append(Point(header.first_entry, header.stored_at_us, offset))
@@ -215,7 +275,7 @@ class Rewrite:
 
     def _hold_stub(self, header: RecordHeader, segment: int, body: bytes) -> None:
         """Extends the stub before it, if both are of one block and consecutive."""
-        stubbed = list(segments_of(header, segment, body)) if header.block in self._known else []
+        stubbed = list(segments_of(header, segment, body)) if self._knows(header.block) else []
         block = header.block if stubbed else NO_BLOCK
         held = self._stub
         if held is not None:
@@ -298,7 +358,7 @@ def find_compacted(file: DiskFile, first: int, place: LogPlace) -> tuple[int, En
             if is_stub(body):
                 taken_out.add(header.first_entry, header.end_entry)
             elif header.count:
-                taken_out.include(keyless_rows(body, header.first_entry, schemas))
+                taken_out.include(removed_rows(body, header.first_entry, schemas))
         except (BadFrame, BadSegment):
             continue
     return end, taken_out

@@ -30,6 +30,7 @@ from headpond.storage.log.read import (
     ReadResult,
     View,
     WalkBounds,
+    unpacked,
     walk,
 )
 from headpond.wire.control.links import COMPACTED_AWAY, HEADS_MAX, RecordHead
@@ -124,7 +125,7 @@ class SegmentFinder:
         if scanned.offset >= end_offset:
             return
         bounds = WalkBounds(scanned.offset, end_offset, scanned.entry, view.end_entry(number))
-        for item in walk(file, bounds, self._reader.shard, CHUNK_BYTES):
+        for item in unpacked(walk(file, bounds, self._reader.shard, CHUNK_BYTES), self._reader.shard):
             header = item.header
             scanned.entry = header.end_entry
             if header.block == block:
@@ -179,7 +180,7 @@ def _heads_in(
     heads: list[RecordHead] = []
     lost: list[Span] = []
     expected, refusals = at, 0
-    for item in walk(file, bounds, reader.shard, CHUNK_BYTES):
+    for item in unpacked(walk(file, bounds, reader.shard, CHUNK_BYTES), reader.shard, at):
         header = item.header
         if header.end_entry <= at and (header.count or header.first_entry < at):
             continue

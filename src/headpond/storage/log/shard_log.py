@@ -11,10 +11,11 @@ else belongs to the thread that appends.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import HeadpondError
@@ -97,6 +98,8 @@ class ShardLog:
         """One past the last durable entry."""
         self.compacted = found.compacted
         """Entries that compaction took out; every subscription has settled them."""
+        self.packed_to = 0
+        """Packing has looked at the closed files before this entry."""
         self.stored_at_us = found.stored_at_us
         """The time of the last record, staged ones counted."""
         self._tally_room = TALLY_BYTES
@@ -149,7 +152,8 @@ class ShardLog:
         stop. A ``new`` log has no folder yet: opening it does no IO.
         """
         options = options or LogOptions()
-        place = LogPlace(folder, title, shard, shard_power, options.index_every_bytes)
+        sizes = (options.index_every_bytes, options.pack_segments_min)
+        place = LogPlace(folder, title, shard, shard_power, *sizes)
         log = cls(disk, place, RecoveredLog() if new else recover(disk, place, sealed), options)
         if settings is not None:
             log.follow(settings)
@@ -247,15 +251,18 @@ class ShardLog:
         except HeadpondError:  # the reader of the record gets the error
             return EntrySet()
 
-    def read(self, entry: int, bytes_max: int) -> ReadResult:
+    def read(self, entry: int, bytes_max: int, *, packed: bool = False) -> ReadResult:
         """Durable records from the one that holds ``entry``, at least one if there is any.
+
+        With ``packed`` a run of small segments may come as one packed record (wire/plain/packed.py), else as
+        the original records.
 
         It checks checksums every time; entries that fail are in ``lost``, and in ``damaged`` from then on.
         Entries before ``entry_first`` are in ``lost`` too.
         """
         while True:
             with suppress(Replaced):
-                return self._reader.read(self._view, entry, bytes_max)
+                return self._reader.read(self._view, entry, bytes_max, packed=packed)
 
     def walk_heads(self, entry: int, heads: list[RecordHead]) -> ReadResult:
         """Fills ``heads`` with the segments from ``entry`` on (segments.py)."""
@@ -580,6 +587,15 @@ class ShardLog:
     def closed_files(self) -> list[ClosedFile]:
         """The files that the log no longer writes to, oldest first."""
         return [ClosedFile(file, self._view.end_entry(at)) for at, file in enumerate(self._view.files[:-1])]
+
+    def next_unpacked(self) -> ClosedFile | None:
+        """The oldest closed file from ``packed_to`` on that was never rewritten."""
+        files = self._view.files
+        start = bisect_left(files, self.packed_to, key=attrgetter("first"))
+        for at in range(start, len(files) - 1):
+            if not files[at].generation:
+                return ClosedFile(files[at], self._view.end_entry(at))
+        return None
 
     def has_files(self, files: list[FileView]) -> bool:
         """Whether readers still use all these files: none was dropped or replaced."""

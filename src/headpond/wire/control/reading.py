@@ -1,7 +1,7 @@
 """Messages about reading by position, without a subscription.
 
 A position is (topic uuid, shard, incarnation, entry). The node answers ``fetch`` with a FETCHED frame followed
-by records, byte for byte as in the log, and the other requests with a RESPONSE.
+by records, byte for byte as in the log or as before they were packed, and the other requests with a RESPONSE.
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ class FetchEntries(Control, frozen=True, tag="fetch"):
     """Whether to return the names of the records' producers."""
     subscription: Name = ""
     """As in ``ReadEnds``."""
+    packed: bool = False
+    """Whether the answer may have packed records (wire/plain/packed.py) in place of the segments that were
+    received."""
 
 
 class Fetched(Control, frozen=True):

@@ -7,4 +7,5 @@ In reading order::
     few_rows  a few rows, such as a message that is sent by itself, without Arrow
     segment   encoding and decoding
     many      many small segments decoded at once
+    packed    a run of small segments as one stored record
 """

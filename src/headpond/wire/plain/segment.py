@@ -29,7 +29,7 @@ The bytes may come from anyone: every fault is a ``BadSegment``, found before me
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,8 +139,23 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer | None:
 
 def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
     """The bare form; None if it would be too large, or for a slice whose offsets do not begin at 0."""
-    if rows > BARE_ROWS_MAX:
+    if rows > BARE_ROWS_MAX or (found := bare_parts(columns, rows)) is None or found.size > BARE_BYTES_MAX:
         return None
+    return b"".join((HEADER.pack(FORM_BARE, found.columns, found.nulls, 0, rows), *found.parts))
+
+
+class BareParts(NamedTuple):
+    """The bare form of rows, without its header."""
+
+    columns: int
+    nulls: int
+    parts: list[Any]
+    size: int
+    """Of the offsets and the data."""
+
+
+def bare_parts(columns: dict[int, pa.Array], rows: int) -> BareParts | None:
+    """The bare form, whatever its size; None for a slice whose offsets do not begin at 0."""
     offsets: list[Any] = []
     bitmaps: list[Any] = []
     data: list[Any] = []
@@ -161,9 +176,8 @@ def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
             return None
         offsets += parts[0]
         data += parts[1]
-    if sum(map(len, offsets)) + sum(map(len, data)) > BARE_BYTES_MAX:
-        return None
-    return b"".join((HEADER.pack(FORM_BARE, mask, nulls, 0, rows), *offsets, *bitmaps, *data))
+    size = sum(map(len, offsets)) + sum(map(len, data))
+    return BareParts(mask, nulls, [*offsets, *bitmaps, *data], size)
 
 
 def _bare_bytes(buffers: list[Any], count: int) -> tuple[list[Any], list[Any]] | None:

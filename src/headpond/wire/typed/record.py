@@ -21,6 +21,7 @@ import pyarrow as pa
 from headpond.model.errors import BadSegment, SegmentTooLarge, StorageFailed
 from headpond.wire.plain.columns import check_sent_at, fill_times
 from headpond.wire.plain.ipc import check_unfolded, fold, record_batch_claims, unfold
+from headpond.wire.plain.packed import decode_packed, is_packed
 from headpond.wire.plain.segment import decode_plain
 from headpond.wire.typed.versions import SchemaVersions, chosen
 
@@ -89,12 +90,15 @@ def stored_rows(
 ) -> pa.RecordBatch:
     """The rows of a stored segment, of a plain or a typed topic, in the schema they were stored with.
 
-    With ``stored_at_us`` their times are as readers see them; without, as the sender gave them.
+    A packed record has the rows of all its segments. With ``stored_at_us`` their times are as readers see them;
+    without, as the sender gave them.
     """
     if schemas is not None:
         rows = decode_typed_record(segment, schemas)
     elif is_typed_record(segment):
         raise BadSegment("a typed topic's record where the topic is plain")
+    elif is_packed(segment):
+        return decode_packed(segment, fill=stored_at_us is not None)
     else:
         rows = decode_plain(segment)
     return rows if stored_at_us is None else fill_times(rows, stored_at_us)

@@ -1,0 +1,396 @@
+"""Packing writes a closed file again with packed records; nothing that a log answers changes."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headpond.storage.append import NEW_SUFFIX
+from headpond.storage.frame_file import Found, scan
+from headpond.storage.log.batch import LogOptions
+from headpond.storage.log.format import parse_file
+from headpond.storage.log.pack import PackJob
+from headpond.storage.log.shard_log import ShardLog
+from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
+from headpond.wire.control.links import RecordHead
+from headpond.wire.frame import FrameType
+from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.packed import facts_of, is_packed
+from headpond.wire.plain.segment import encode_plain
+from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from tests.storage.log.logs import (
+    BLOCKS,
+    FOLDER,
+    LogWriter,
+    Row,
+    commit,
+    log_files,
+    marked,
+    open_log,
+    read_all,
+    readable,
+)
+
+OPTIONS = LogOptions(rotate_bytes=3_000, preallocate_bytes=1_024, index_every_bytes=300)
+PACK_OPERATIONS: list[Operation] = ["write", "sync", "rename", "create"]
+
+
+class SegmentWriter(LogWriter):
+    """Appends segments in the bare form, as single sends make them."""
+
+    def put(self, *, rows: int = 1, key: bool = False, headers: bool = False, size: int = 20) -> Row:
+        block = self.draw.choice(BLOCKS)
+        batch = rows_to_batch(
+            [self.draw.randbytes(size) for _ in range(rows)],
+            [b"k"] * rows if key else None,
+            None,
+            [{"h": str(each)} for each in range(rows)] if headers else None,
+            [self.clock_us] * rows,
+        )
+        return self.store(block, rows, encode_plain(batch))
+
+    def refuse(self) -> Row:
+        return self.store(self.draw.choice(BLOCKS), 0, b"refused")
+
+    def store(self, block: bytes, count: int, body: bytes) -> Row:
+        segment = self.log.marks.next(block)
+        self.clock_us += 10
+        facts = {"block": block, "segment": segment, "count": count, "origin_crc": segment * 7}
+        first = self.log.append(**facts, stored_at_us=self.clock_us, body=body)  # type: ignore[arg-type]
+        row = Row(first, count, block, segment, body)
+        self.staged.append(row)
+        return row
+
+
+def written(disk: MemoryDisk, *, rounds: int = 60, options: LogOptions = OPTIONS) -> SegmentWriter:
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for _ in range(rounds):
+        writer.put()
+        writer.commit(disk)
+    return writer
+
+
+def steps_of(log: ShardLog, disk: MemoryDisk, counters: Counter[str] | None = None) -> int:
+    """Packs the next file; returns how many steps that took, 0 without a file."""
+    if (closed := log.next_unpacked()) is None:
+        return 0
+    log.packed_to = closed.end
+    counters = Counter() if counters is None else counters
+    job = PackJob((b"", 0), log, closed, exists=lambda: True, counters=counters, then=lambda: None)
+    steps, more = 0, True
+    while more:
+        error: OSError | None = None
+        try:
+            job.run(disk)
+        except OSError as caught:
+            error = caught
+        more, steps = job.done(error), steps + 1
+    return steps
+
+
+def pack_all(log: ShardLog, disk: MemoryDisk) -> Counter[str]:
+    counters: Counter[str] = Counter()
+    while steps_of(log, disk, counters):
+        pass
+    return counters
+
+
+def packed_spans(disk: MemoryDisk) -> list[tuple[str, int, int, int]]:
+    """Path and offset of every packed record, with its first entry and its end."""
+    found = []
+    for path in log_files(disk):
+        for item in scan(disk.open(path)):
+            assert isinstance(item, Found)
+            if item.frame.type == FrameType.SEGMENT and is_packed(item.frame.body[RECORD_HEADER_BYTES:]):
+                header = decode_record_header(item.frame.body)
+                found.append((path, item.offset, header.first_entry, header.end_entry))
+    return found
+
+
+def answers(log: ShardLog, rows: list[Row]) -> list[object]:
+    """Everything that can be asked of a log."""
+    heads: list[RecordHead] = []
+    head_list: list[RecordHead] = []
+    entry = 0
+    while entry < log.entry_durable:
+        entry = log.walk_heads(entry, heads).next_entry
+        head_list += heads
+    times = [log.find_time(at) for at in range(990, 1_000 + 10 * len(rows) + 20, 7)]
+    found = log.find_segments([(row.block, row.segment) for row in rows])
+    middles = [read_all(log, entry, bytes_max)[0] for entry in (0, 7, 33) for bytes_max in (1, 300, 10_000)]
+    return [read_all(log), middles, head_list, times, found, marked(log), list(log.damaged)]
+
+
+SHAPES = st.lists(
+    st.tuples(st.integers(0, 4), st.booleans(), st.booleans(), st.integers(0, 60)), min_size=1, max_size=60
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.booleans())
+def test_a_packed_log_gives_every_answer_that_it_gave_before(
+    shapes: list[tuple[int, bool, bool, int]], uniform: bool
+) -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(1))
+    for rows, key, headers, size in shapes:
+        if not rows:
+            writer.refuse()
+        elif uniform:
+            writer.put(rows=rows, size=size)
+        else:
+            writer.put(rows=rows, key=key, headers=headers, size=size)
+        writer.commit(disk)
+    before = answers(writer.log, writer.durable)
+    pack_all(writer.log, disk)
+    assert answers(writer.log, writer.durable) == before
+    assert answers(open_log(disk, OPTIONS), writer.durable) == before
+
+
+def test_a_log_of_many_packed_runs_gives_every_answer_that_it_gave_before() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    before = answers(writer.log, writer.durable)
+    assert pack_all(writer.log, disk)["files_packed"] > 1
+    assert answers(writer.log, writer.durable) == before
+    assert answers(open_log(disk, OPTIONS), writer.durable) == before
+
+
+def test_runs_of_small_segments_are_packed_and_the_file_is_smaller() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    before, files = writer.log.bytes, len(log_files(disk))
+    counters = pack_all(writer.log, disk)
+    assert counters["files_packed"] == files - 1 and counters["packs_failed"] == 0
+    assert counters["segments_packed"] > 40 and writer.log.bytes < 0.7 * before
+    assert sum(path.endswith(".00000001.log") for path in log_files(disk)) == files - 1
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_reader_that_asks_for_packed_records_gets_each_run_once_also_from_its_middle() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    _, _, first, end = packed_spans(disk)[1]
+    records = writer.log.read(first + 3, 10_000, packed=True).records
+    assert (records[0].header.first_entry, records[0].header.end_entry) == (first, end)
+    assert records[0].packed and records[1].header.first_entry == end
+    originals = [each for record in records for each in (record.originals(3) if record.packed else [record])]
+    assert originals[3:] == writer.log.read(first + 3, 20_000).records[: len(originals) - 3]
+
+
+def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for _ in range(30):
+        writer.append(size=400, count=1)  # no bare form
+        writer.commit(disk)
+    before = {path: disk.contents(path) for path in log_files(disk)}
+    assert pack_all(writer.log, disk) == Counter()
+    assert {path: disk.contents(path) for path in log_files(disk)} == before
+    assert writer.log.next_unpacked() is None
+
+
+def test_a_segment_whose_bytes_would_not_come_back_stays_as_it_is() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    good = encode_plain(rows_to_batch([b"value"], None, None, None, [5]))
+    for number in range(60):
+        body = good if number % 20 else good + b"\0"  # bytes behind its end, as no producer's has
+        writer.store(BLOCKS[0], 1, body)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+# --- faults -------------------------------------------------------------------------------------------
+
+
+def changes_while_packing() -> int:
+    disk = MemoryDisk()
+    writer = written(disk)
+    before = len(disk.operations)
+    pack_all(writer.log, disk)
+    return sum(operation[0] not in ("read", "open") for operation in disk.operations[before:])
+
+
+@pytest.mark.parametrize("keep", ["none", "all", "some"])
+def test_a_power_cut_at_any_step_of_packing_loses_nothing(keep: Keep) -> None:
+    for changes in range(changes_while_packing() + 1):
+        disk = MemoryDisk(changes)
+        writer = written(disk)
+        disk.cut_power_after(changes)
+        pack_all(writer.log, disk)
+        disk.crash(keep=keep)
+        again = open_log(disk, OPTIONS)
+        assert again.report.lines() == [] and list(again.damaged) == []
+        assert read_all(again) == (writer.durable, [])
+        assert not [name for name in disk.list(FOLDER) if name.endswith(NEW_SUFFIX)]
+        pack_all(again, disk)
+        assert read_all(again) == (writer.durable, []) and packed_spans(disk)
+        writer.log = again
+        writer.put()
+        writer.commit(disk)
+        assert read_all(again) == (writer.durable, [])
+
+
+def test_what_a_failed_write_left_behind_the_end_is_not_packed_either() -> None:
+    disk = MemoryDisk()
+    writer = written(disk, rounds=10)
+    log = writer.log
+    writer.put()
+    log.append_end(BLOCKS[1], writer.clock_us)
+    write = log.take()
+    assert write is not None
+    disk.fail_next("sync", errno.EIO, 1, FOLDER)
+    with pytest.raises(OSError, match="Input/output"):
+        write.run(disk)
+    log.failed(write)
+    writer.staged = []
+    writer.put()  # in a new file, since nothing is known of the end of the other
+    writer.commit(disk)
+    before, last = marked(log), log_files(disk)[-1]
+    assert pack_all(log, disk)["files_packed"] == 1
+    (place,) = [
+        item.offset
+        for item in scan(disk.open(last))
+        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
+    ]
+    disk.flip(last, place + 20)  # so that the packed file is replayed
+    again = open_log(disk, OPTIONS)
+    assert marked(again) == before and read_all(again) == (writer.durable, [])
+
+
+@pytest.mark.parametrize("operation", PACK_OPERATIONS)
+def test_a_disk_that_fails_a_step_leaves_the_file_as_it_was(operation: Operation) -> None:
+    for after in range(6):
+        disk = MemoryDisk()
+        writer = written(disk)
+        disk.fail_next(operation, errno.EIO, 1, FOLDER, after=after)
+        pack_all(writer.log, disk)
+        disk.fail_never()
+        assert read_all(writer.log) == (writer.durable, [])
+        again = open_log(disk, OPTIONS)
+        assert again.report.lines() == [] and read_all(again) == (writer.durable, [])
+
+
+def test_one_flipped_bit_in_a_packed_record_loses_its_entries_and_no_others() -> None:
+    sample = MemoryDisk()
+    pack_all(written(sample).log, sample)
+    spans = packed_spans(sample)
+    for path, offset, first, end in spans:
+        for bit_at in (offset + 3, offset + 20, offset + 80):
+            disk = sample.copy()
+            disk.flip(path, bit_at, 2)
+            log = open_log(disk, OPTIONS)
+            rows, lost = read_all(log)
+            assert lost == [(first, end)] and list(log.damaged) == [(first, end)]
+            assert [row.first_entry for row in rows] == [
+                entry for entry in range(log.entry_durable) if not first <= entry < end
+            ]
+
+
+def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    before = marked(writer.log)
+    last = log_files(disk)[-1]
+    (place,) = [
+        item.offset
+        for item in scan(disk.open(last))
+        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
+    ]
+    disk.flip(last, place + 20)
+    again = open_log(disk, OPTIONS)
+    assert marked(again) == before
+    assert read_all(again) == (writer.durable, [])
+    for row in writer.durable:
+        found = again.find_segments([(row.block, row.segment)])[row.block, row.segment]
+        assert found == (row.segment * 7, row.first_entry, row.count)
+
+
+def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    path = log_files(disk)[1]
+    event = next(
+        item
+        for item in scan(disk.open(path))
+        if isinstance(item, Found) and item.frame.type == FrameType.RECORD
+    )
+    disk.flip(path, event.offset + event.size - 6)
+    again = open_log(disk, OPTIONS)
+    assert not again.compacted and read_all(again) == (writer.durable, [])
+
+
+def test_a_damaged_file_is_not_packed() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    path = log_files(disk)[1]
+    disk.flip(path, 1_000)
+    assert pack_all(writer.log, disk)["packs_failed"] == 0
+    assert path in log_files(disk)
+    _, lost = read_all(writer.log)
+    assert len(lost) == 1 and lost[0][1] - lost[0][0] == 1
+
+
+def test_retention_drops_packed_files_and_those_that_are_being_packed() -> None:
+    for steps in range(5):
+        disk = MemoryDisk()
+        writer = written(disk)
+        log = writer.log
+        closed = log.next_unpacked()
+        assert closed is not None
+        job = PackJob((b"", 0), log, closed, exists=lambda: True, counters=Counter(), then=lambda: None)
+        more = True
+        for _ in range(steps):
+            if more:
+                job.run(disk)
+                more = job.done(None)
+        log.drop_before(log.entry_durable // 2)
+        commit(log, disk)
+        while more:
+            error: OSError | None = None
+            try:
+                job.run(disk)
+            except OSError as caught:
+                error = caught
+            more = job.done(error)
+        pack_all(log, disk)
+        assert read_all(log) == (readable(writer.durable, log.entry_first), [])
+        firsts = {file.first for file in log.stored_files()}
+        assert {parse_file(name).first for name in disk.list(FOLDER) if name.endswith(".log")} == firsts  # type: ignore[union-attr]
+        log.drop_before(log.entry_next)
+        commit(log, disk)
+        again = open_log(disk, OPTIONS)
+        assert again.report.lines() == [] and len(disk.list(FOLDER)) == 1
+
+
+def test_a_read_that_took_its_view_before_the_swap_reads_on() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    first = writer.log.read(0, 500)
+    pack_all(writer.log, disk)
+    second = writer.log.read(first.next_entry, 100_000)
+    rest = read_all(writer.log, second.next_entry)[0]
+    entries = [each.header.first_entry for run in (first, second) for each in run.records]
+    assert entries + [row.first_entry for row in rest] == list(range(60))
+
+
+def test_a_packed_record_has_the_facts_of_every_segment() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    record = writer.log.read(0, 1, packed=True).records[0]
+    facts = facts_of(record.parts[0][11 + RECORD_HEADER_BYTES : -4])
+    rows = writer.durable[: len(facts.counts)]
+    assert [facts.block(place) for place in range(len(rows))] == [row.block for row in rows]
+    assert list(facts.numbers) == [row.segment for row in rows]
+    assert list(facts.stored_at_us) == [1_010 + 10 * number for number in range(len(rows))]
