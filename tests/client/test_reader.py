@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from headpond.model.errors import (
     TopicMismatch,
     TopicNotFound,
 )
+from tests.fire import packed_topic
 from tests.fire.real_node import RealNode
 from tests.fire.stored_topic import TOPIC, flip, log_files, records
 from tests.fire.stored_topic import fill as fill_topic
@@ -62,6 +64,28 @@ def test_many_segments_of_one_row_are_one_batch_of_the_rows_that_were_asked_for(
                 assert (singles.entry_next, len(singles.batches)) == (1, 1)
 
     asyncio.run(scenario())
+
+
+def test_packed_files_are_read_exactly_as_before(tmp_path: Path) -> None:
+    with RealNode(tmp_path, config=packed_topic.CONFIG) as node:
+        packed_topic.fill_packed(node, "t")
+
+        async def scenario() -> None:
+            async with headpond.connect(node.url) as client, client.reader("t") as reader:
+                count = packed_topic.COUNT
+                for start, end in ((0, count), (3, 4), (517, 1203), (count - 2, count)):
+                    expected = [packed_topic.value(entry) for entry in range(start, end)]
+                    assert await values(reader, start, end) == expected
+                assert await values(reader, 40, 60, bytes_max=1) == list(map(packed_topic.value, range(40, 60)))
+                whole = [batch async for part in reader.read(0, 0, count) for batch in part.batches]
+                assert len(whole) < count / 20
+                numbers = [each.identity.segment for batch in whole for each in batch.messages()]
+                assert numbers == list(range(count))
+                assert await values(reader, 0, count, filter="entry = 777 or entry = 3") == [b"3", b"777"]
+                (part,) = [part async for part in reader.read(0, 50, 52, named=True)]
+                assert [each.value for batch in part.batches for each in batch.messages()] == [b"50", b"51"]
+
+        asyncio.run(scenario())
 
 
 def test_any_range_is_read_exactly_also_from_the_middle_of_a_segment(shared_url: str, topic: str) -> None:

@@ -16,6 +16,7 @@ from headpond.client.link.dialling import Backoff
 from headpond.model.errors import HeadpondError
 from headpond.node.bootstrap import bootstrap
 from headpond.wire.control.links import PeerInfo
+from tests.fire import packed_topic, stored_topic
 from tests.fire.real_node import RealNode, wait_until
 
 QUICK = Backoff(0.01, 0.1)
@@ -114,6 +115,18 @@ def test_a_ring_of_three_with_two_producers_and_a_kill_has_everything_once(
         assert (info.state, info.lag) == ("connected", 0)
         assert (info.counts["conflicts"], info.counts["lost"]) == (0, 0)
         unlink(node, f"{topic}-{number}")
+
+
+def test_a_link_brings_the_original_segments_of_packed_files(tmp_path: Path) -> None:
+    with RealNode(tmp_path / "a", config=packed_topic.CONFIG) as a, RealNode(tmp_path / "b") as b:
+        packed_topic.fill_packed(a, "t")
+        link(b, a, "t", name="west")
+        wait_until(lambda: the_same([a, b], "t", packed_topic.COUNT))
+        info = peer(b, "west")
+        assert (info.counts["conflicts"], info.counts["lost"]) == (0, 0)
+        (copy,) = stored_topic.log_files(b)
+        frames = [(header.count, found.frame.segment) for found, header in stored_topic.records(copy)]
+        assert frames == [(1, number) for number in range(packed_topic.COUNT)]
 
 
 def test_a_node_restored_from_an_old_copy_of_its_folder_gets_back_what_it_lost(

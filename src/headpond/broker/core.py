@@ -19,6 +19,7 @@ from headpond.broker.access.quotas import Quotas
 from headpond.broker.access.requests import TokenRequests
 from headpond.broker.backup import BackupRequests, FolderCut
 from headpond.broker.catalog.compact import Compacting
+from headpond.broker.catalog.pack import Packing
 from headpond.broker.catalog.place_requests import PlaceRequests
 from headpond.broker.catalog.retain import Retaining
 from headpond.broker.catalog.topic_requests import TopicRequests
@@ -99,6 +100,8 @@ class NodeCore:
         quotas = self.quotas = Quotas(catalog, stores.stages, context.counters, context.clock_us)
         guard = self._guard = Guard(context, sessions, stores, quotas, elsewhere)
         topics = self.topics = TopicRequests(context, stores, quotas, Compacting(context, stores))
+        if not disk.ordered:
+            Packing(context, stores)
         producing = self._producing = Ingester(context, sessions, catalog, watermark, quotas)
         consuming = self.consuming = Dispatcher(
             context,

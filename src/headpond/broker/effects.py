@@ -51,6 +51,14 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedFetch(Fetch):
+    """Reads a log for someone who understands packed records."""
+
+    def run(self, log: ShardLog) -> ReadResult:
+        return log.read(self.entry, self.bytes_max, packed=True)
+
+
+@dataclass(frozen=True, slots=True)
 class FindEntry(Fetch):
     """Look for a time in a log; ``next_entry`` of the result is the first entry stored then or later."""
 

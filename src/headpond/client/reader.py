@@ -186,7 +186,7 @@ class Reader(AsyncScope):
         """
         wanted = None if columns is None else list(columns)
         place = (self.uuid, shard, entry, end, incarnation, bytes_max)
-        ask = FetchEntries(*place, filter, wanted, named, self._subscription)
+        ask = FetchEntries(*place, filter, wanted, named, self._subscription, packed=True)
         answer = await self._link.request(ask, retry=True)
         if not isinstance(answer, tuple):
             raise BadFrame("the node answered a fetch with another message")

@@ -17,9 +17,13 @@ from headpond.storage.memory_disk import MemoryDisk
 
 PORT = 7411
 SMALL_FILES = LogSettings(
-    rotate_bytes=4096, preallocate_bytes=1024, index_every_bytes=512, commit_journal_bytes=8192
+    rotate_bytes=4096,
+    preallocate_bytes=1024,
+    index_every_bytes=512,
+    commit_journal_bytes=8192,
+    pack_segments_min=2,
 )
-"""A short run rotates and compacts."""
+"""A short run rotates, compacts and packs."""
 
 
 class SimServer(Server):

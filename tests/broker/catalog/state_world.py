@@ -19,8 +19,9 @@ from headpond.wire.control.consuming import (
 from headpond.wire.control.producing import Ack, AckItem
 from headpond.wire.frame import Frame, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
-from headpond.wire.plain.segment import decode_plain, encode_plain
+from headpond.wire.plain.segment import encode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
+from headpond.wire.typed.record import stored_rows
 from tests.fire.core_shell import CoreClient, CoreShell
 from tests.fire.raw_client import title_frame
 
@@ -162,7 +163,7 @@ class Reader:
         rows: dict[int, Row] = {}
         for frame in self.client.take(Frame):
             first = decode_record_header(frame.body).first_entry
-            for row, fields in enumerate(decode_plain(frame.body[RECORD_HEADER_BYTES:]).to_pylist()):
+            for row, fields in enumerate(stored_rows(frame.body[RECORD_HEADER_BYTES:], None).to_pylist()):
                 rows[first + row] = (fields.get("key"), fields.get("value"))
         spans = [span for deliver in self.client.take(Deliver) for span in deliver.spans]
         return [(entry, *rows[entry]) for span in spans for entry in range(*span)]

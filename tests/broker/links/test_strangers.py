@@ -36,6 +36,7 @@ from headpond.wire.control.links import (
 )
 from headpond.wire.control.operation import OperationOf
 from headpond.wire.control.reading import FetchEntries
+from headpond.wire.plain.packed import PlacedSegment, pack
 from headpond.wire.record import RecordHeader
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.schema import encode_schema
@@ -184,6 +185,16 @@ def test_rows_that_the_schema_does_not_allow_are_not_taken() -> None:
         send(b, uuid, segment, 7, 1, body)
     done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 2)))
     assert (done["records"], done["unreadable"]) == (1, 1)
+
+
+def test_a_packed_record_is_not_taken_from_a_source() -> None:
+    b = MemoryNode("b")
+    uuid, rows = feed(b), segment_frame([b"x"])[11:-4]
+    packed = pack([PlacedSegment(RecordHeader(place, 1, X, 0, 7), place, rows) for place in range(8)])
+    assert packed is not None
+    send(b, uuid, 0, 7, 8, packed[1])
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 8)))
+    assert (done["records"], done["unreadable"]) == (0, 1)
 
 
 def test_a_schema_that_is_named_twice_is_refused() -> None:

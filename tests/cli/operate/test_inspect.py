@@ -15,6 +15,7 @@ from headpond.storage.os_disk import OsDisk
 from headpond.wire.frame import FrameType
 from headpond.wire.record import decode_record_header
 from tests.cli.conftest import Cli, Node
+from tests.fire import packed_topic
 
 LINES = b"".join(b"line %d\n" % number for number in range(10))
 
@@ -69,6 +70,20 @@ def test_a_whole_file_is_shown_whole(cli: Cli, log: Path) -> None:
     segments = [each for each in found["records"] if each["kind"] == "SEGMENT"]
     assert [each["first_entry"] for each in segments] == list(range(10))
     assert [each["offset"] for each in segments] == [each.offset for each in records(log)]
+
+
+def test_a_packed_file_shows_its_records_and_how_many_segments_each_has(cli: Cli, tmp_path: Path) -> None:
+    with Node(tmp_path / "node", config=packed_topic.CONFIG) as node:
+        files = packed_topic.fill_packed(node, "t")
+    code, found = inspect(cli, files[0])
+    assert (code, found["damage"]) == (0, [])
+    segments = [each for each in found["records"] if each["kind"] == "SEGMENT"]
+    assert segments[0]["detail"] == f"packed: {segments[0]['count']} segments of 1 blocks"
+    assert sum(each["count"] for each in segments) == int(files[1].name.partition(".")[0])
+    flip(files[0], records(files[0])[0].offset + 60)
+    code, found = inspect(cli, files[0])
+    (damage,) = found["damage"]
+    assert (code, damage["entries"]) == (1, [0, segments[0]["count"]])
 
 
 def test_the_text_shows_the_same_as_json(cli: Cli, log: Path) -> None:

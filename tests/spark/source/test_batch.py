@@ -13,6 +13,7 @@ import pytest
 
 import headpond.spark
 import headpond.sync
+from tests.fire import packed_topic
 from tests.fire.real_node import RealNode, wait_until
 from tests.root import ROOT
 
@@ -68,6 +69,18 @@ def test_a_plain_topic_becomes_rows_with_nothing_lost_on_the_way(
         assert row.stored_at.astimezone(UTC) == message.stored_at
     few = read(spark, shared_url, topic=topic, columns="entry,value", filter="value in ('7', '9') or id = 'i'")
     assert few.columns == ["value", "entry"] and {row.value for row in few.collect()} == {b"v", b"7", b"9"}
+
+
+def test_a_topic_in_packed_files_becomes_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    with RealNode(tmp_path, config=packed_topic.CONFIG) as node:
+        packed_topic.fill_packed(node, "t")
+        rows = read(spark, node.url, topic="t", minPartitions="3").collect()
+        found = sorted((row.entry, bytes(row.value), int(row.identity.split("/")[-2])) for row in rows)
+        assert [each[:2] for each in found] == [(n, packed_topic.value(n)) for n in range(packed_topic.COUNT)]
+        few = read(
+            spark, node.url, topic="t", columns="entry,key", filter="entry >= 700 and entry < 703"
+        ).collect()
+        assert sorted((row.entry, bytes(row.key)) for row in few) == [(700, b"k0"), (701, b"k1"), (702, b"k2")]
 
 
 def test_a_part_of_topics_is_read_by_entry_time_and_pattern(

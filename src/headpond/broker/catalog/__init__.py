@@ -9,5 +9,6 @@ In reading order::
     topic_requests  Topics opened, created, altered, deleted, and the parts that hear of it
     place_requests  Tenants, products and components created, shown, given settings, deleted
     retain          Retention: which files and subscriptions go, and who hears of it
+    pack            Small segments of closed files, packed in the background
     compact         Compaction of state topics: which shards are due, and by hand
 """

@@ -57,8 +57,9 @@ from headpond.wire.control.links import (
     OpenFeed,
     RecordHead,
 )
+from headpond.wire.plain.segment import decode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
-from headpond.wire.typed.record import check_messages, stored_rows, version_of
+from headpond.wire.typed.record import check_messages, version_of
 from headpond.wire.typed.schema import decode_schema
 
 logger = logging.getLogger("headpond.peers")
@@ -344,7 +345,7 @@ def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
             raise BadSegment(f"the reason of a refused segment has {len(body):,} bytes")
         return
     if topic.schemas is None:
-        rows = stored_rows(body, None).num_rows
+        rows = decode_plain(body).num_rows
     elif (version := version_of(body)) > topic.schemas.version:
         raise SchemaMismatch(f"a record of topic {topic.shown} has schema version {version}, unknown here")
     else:

@@ -21,6 +21,7 @@ from headpond.wire import frame
 from headpond.wire.filter import Filter
 from headpond.wire.frame import HEADER_BYTES, TRAILER, FrameType
 from headpond.wire.plain.columns import NAMES, PLAIN_SCHEMA
+from headpond.wire.plain.packed import facts_of, is_packed, stored_times, with_columns
 from headpond.wire.plain.segment import UNFOLDED_BYTES_MAX, encode_plain
 from headpond.wire.record import RECORD_HEADER_BYTES
 from headpond.wire.typed.record import encode_typed_record, fill_messages, stored_rows, version_of
@@ -48,9 +49,10 @@ class ChosenFetch(Fetch):
     masks: list[bytes] = field(default_factory=list)
     """Filled by a read with a filter: a bit for each row of each record, set for those that are wanted."""
     columns: frozenset[str] | None = None
+    packed: bool = False
 
     def run(self, log: ShardLog) -> ReadResult:
-        found = log.read(self.entry, self.bytes_max)
+        found = log.read(self.entry, self.bytes_max, packed=self.packed)
         if self.wanted is not None:
             found = self._filter(found, self.wanted)
         if self.columns is None:
@@ -98,7 +100,10 @@ def _mask(record: StoredRecord, shard: int, wanted: Filter, schemas: SchemaVersi
         rows = fill_messages(rows, PLAIN_SCHEMA)
     else:
         rows = fill_messages(fit_messages(rows, schemas.newest), schemas.messages(schemas.version))
-    mask = wanted.mask(_columns(rows, shard, header.first_entry, header.stored_at_us))
+    columns = _columns(rows, shard, header.first_entry, header.stored_at_us)
+    if is_packed(body):
+        columns["stored_at"] = stored_times(facts_of(body)).view(_MICROS)
+    mask = wanted.mask(columns)
     if not mask.true_count:
         return None
     assert mask.offset == 0, "it was computed just now"
@@ -126,7 +131,10 @@ def _chosen(
         kept = [name for name in rows.schema.names if name == ALWAYS or name in columns]
         if len(kept) == rows.num_columns:
             return record
-        less = encode_plain(rows.select(kept), UNFOLDED_BYTES_MAX)
+        if is_packed(segment):
+            less = with_columns(segment, rows.select(kept))
+        else:
+            less = encode_plain(rows.select(kept), UNFOLDED_BYTES_MAX)
     else:
         less = _typed(rows, columns, schemas, version_of(segment))
         if len(less) >= len(segment):

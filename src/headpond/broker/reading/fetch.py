@@ -18,7 +18,7 @@ import msgspec
 from headpond.broker.catalog.topic_requests import TopicListener
 from headpond.broker.catalog.topics import Catalog, Topic
 from headpond.broker.context import Context
-from headpond.broker.effects import Fetch, FindEntry
+from headpond.broker.effects import Fetch, FindEntry, PackedFetch
 from headpond.broker.reading.chosen import ChosenFetch, check_columns, check_filter
 from headpond.broker.session import Session
 from headpond.broker.steps import Steps, Wait, gathered
@@ -252,11 +252,13 @@ class Fetcher(TopicListener):
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._context.settings.limits.unsent_bytes // 4)
         masks: list[bytes] | None = None if wanted is None else []
         place = (ask.shard, ask.entry, bytes_max)
+        # The names of producers are those of the blocks of single records.
+        packed = ask.packed and not ask.named
         if wanted is None and ask.columns is None:
-            _, run = yield from topic.read(self._context, Fetch, *place)
+            _, run = yield from topic.read(self._context, PackedFetch if packed else Fetch, *place)
         else:
             columns = None if ask.columns is None else frozenset(ask.columns)
-            chosen = (wanted, topic.schemas, [] if masks is None else masks, columns)
+            chosen = (wanted, topic.schemas, [] if masks is None else masks, columns, packed)
             _, run = yield from topic.read(self._context, ChosenFetch, *place, *chosen)
         self._context.counters["fetches"] += 1
         return _cut(run, masks, ask, end, log)

@@ -16,7 +16,7 @@ from headpond.broker.access.quotas import Quotas
 from headpond.broker.catalog.topic_requests import TopicListener, TopicRequests
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
-from headpond.broker.effects import Fetch
+from headpond.broker.effects import Fetch, PackedFetch
 from headpond.broker.session import Session, SessionConsumer
 from headpond.broker.sessions import Sessions
 from headpond.broker.steps import Steps, on_disk, run
@@ -386,7 +386,8 @@ class Dispatcher(TopicListener):
                 return
             reading[request.shard] = request.bytes_max
             then = partial(self._fetched, subscription, request)
-            self._context.effects.append(Fetch(subscription.topic_uuid, *request, then))
+            kind = PackedFetch if subscription.reads_packed else Fetch
+            self._context.effects.append(kind(subscription.topic_uuid, *request, then))
 
     def _extend_reach(self, subscription: Subscription) -> None:
         """Before offers get there, the journal lets deliveries go further: after a crash it flags what may have

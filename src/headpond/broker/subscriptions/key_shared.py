@@ -156,6 +156,7 @@ class KeyTable:
 
 class KeyShared(Shared):
     settling_frees: ClassVar[bool] = True
+    reads_packed: ClassVar[bool] = False
     tables: list[KeyTable]
     """By shard."""
 

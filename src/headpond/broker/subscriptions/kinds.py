@@ -218,6 +218,7 @@ class SharedInOrder(Shared):
     """Shared and resilient: one message is delivered at a time, to any of the consumers."""
 
     settling_frees: ClassVar[bool] = True
+    reads_packed: ClassVar[bool] = False
 
     def _blocked(self) -> bool:
         """Whether a message is delivered, or is to be redelivered before any other."""

@@ -167,6 +167,8 @@ class Subscription(ABC):
     """Whether one consumer gets everything."""
     settling_frees: ClassVar[bool] = False
     """Whether each settlement may free another entry: the shell then calls ``offer_cached``."""
+    reads_packed: ClassVar[bool] = True
+    """Whether packed records are offered. Not where a consumer keeps the last record for further messages."""
 
     def __init__(
         self,
@@ -333,7 +335,7 @@ class Subscription(ABC):
         """Offers spans of records to a consumer; it pays for the records with its credit."""
         offers: list[Offer] = []
         for attempt, some in self.cursors[shard].take(spans):
-            needed = records if len(records) == 1 else holding(records, some)
+            needed = _needed(records, some, shard)
             for record in needed:
                 receiver.credit_bytes -= sum(map(len, record.parts))
             receiver.hold(shard, some)
@@ -784,6 +786,23 @@ def holding(records: list[StoredRecord], spans: list[Span]) -> list[StoredRecord
         while at < len(spans) and spans[at][1] <= header.first_entry:
             at += 1
         if at < len(spans) and spans[at][0] < header.end_entry:
+            found.append(record)
+    return found
+
+
+def _needed(records: list[StoredRecord], spans: list[Span], shard: int) -> list[StoredRecord]:
+    """The records to send for these spans; of a packed one of which little is meant, the original ones."""
+    if not records:
+        return records  # the consumer has it already
+    if spans[0][0] <= records[0].header.first_entry and records[-1].header.end_entry <= spans[0][1]:
+        return records
+    found: list[StoredRecord] = []
+    for record in holding(records, spans):
+        first, end = record.header.first_entry, record.header.end_entry
+        meant = sum(min(stop, end) - max(start, first) for start, stop in spans if start < end and stop > first)
+        if 2 * meant < end - first and record.packed:
+            found += holding(record.originals(shard), spans)
+        else:
             found.append(record)
     return found
 

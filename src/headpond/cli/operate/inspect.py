@@ -41,7 +41,8 @@ from headpond.storage.log.marks import Marks
 from headpond.storage.os_disk import OsDisk
 from headpond.storage.seal import SealedFile, decode_sealed, read_seal
 from headpond.wire.frame import Frame, FrameType
-from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header, is_stub
+from headpond.wire.plain.packed import facts_of, is_packed
+from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
 from headpond.wire.title import decode_title
 from headpond.wire.typed.record import is_typed_record, version_of
 from headpond.wire.typed.schema import decode_schema, shown_schema
@@ -362,7 +363,7 @@ class LogFindings(Findings):
             segment=frame.segment,
             stored_at=iso_time(header.stored_at_us),
             schema_version=version,
-            detail="stub: all rows were compacted away" if is_stub(segment) else None,
+            detail=_detail_of(header, segment),
         )
 
     def _take_status(self, body: bytes) -> None:
@@ -401,6 +402,16 @@ class LogFindings(Findings):
             bad.entry_end = first
         self._open.clear()
         self._entry = end
+
+
+def _detail_of(header: RecordHeader, segment: bytes) -> str | None:
+    """What a record is that does not hold one segment."""
+    if is_stub(segment):
+        return "stub: all rows were compacted away"
+    if header.count and is_packed(segment):
+        facts = facts_of(segment)
+        return f"packed: {len(facts.counts):,} segments of {len(facts.blocks):,} blocks"
+    return None
 
 
 def _next_file_entry(path: Path) -> int | None:

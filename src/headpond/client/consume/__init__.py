@@ -3,6 +3,7 @@
 In reading order::
 
     batch         rows of stored segments, as Arrow columns and as messages; entries at a node
+    packed_origins  the origins of the segments of a packed record
     shelf         batches whose messages the program does not have yet
     gate          whether the next message may be handed out, and which ones the program has
     deliveries    what a node sent and nobody took yet

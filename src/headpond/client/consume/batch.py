@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headpond.client.arguments import checked
+from headpond.client.consume.packed_origins import PackedOrigins, counts_of, stored_times_of
 from headpond.model.bounds import Span
 from headpond.model.errors import BadFrame, BadRequest, BadSegment
 from headpond.model.message import Message, Origin
@@ -20,6 +21,7 @@ from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
 from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE
 from headpond.wire.plain.many import TOGETHER_MIN, decode_records
+from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from headpond.wire.typed.record import fill_messages, stored_rows
 from headpond.wire.typed.schema import fit_messages
@@ -90,7 +92,7 @@ class Batch:
     @property
     def counts(self) -> list[int]:
         """How many of the rows are of each segment."""
-        whole = [origin.count for origin in self.origins]
+        whole = counts_of(self.origins)
         if sum(whole) == len(self):
             return whole
         entries = self._entry_list()
@@ -129,7 +131,7 @@ class Batch:
     @property
     def stored_at(self) -> pa.TimestampArray:
         """The time when the node stored each row."""
-        times = chain.from_iterable(map(repeat, (each.stored_at_us for each in self.origins), self.counts))
+        times = chain.from_iterable(map(repeat, stored_times_of(self.origins), self.counts))
         return pa.array(times, pa.int64(), size=len(self)).view(PLAIN_SCHEMA.field("sent_at").type)
 
     def messages(self) -> list[Message]:
@@ -216,11 +218,16 @@ class RecordReader(NamedTuple):
         spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
         if not spans:
             return None
-        rows = stored_rows(frame.body[RECORD_HEADER_BYTES:], self.schemas, header.stored_at_us)
+        segment = frame.body[RECORD_HEADER_BYTES:]
+        rows = stored_rows(segment, self.schemas, header.stored_at_us)
         if rows.num_rows != header.count:
             raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
         fields = (header.first_entry, header.block, frame.segment, header.stored_at_us)
         origin = Origin(self.topic, deliver.shard, *fields, self.node, header.count, self.life)
+        if self.schemas is None and is_packed(segment):
+            origins = PackedOrigins(facts_of(segment), origin)
+            whole = Batch(rows, origins, [(header.first_entry, header.end_entry)], deliver.attempt)
+            return whole if spans == whole.spans else only(whole, spans)
         rows = _rows_of(rows, [(start - header.first_entry, end - header.first_entry) for start, end in spans])
         if self.schemas is None:
             return Batch(rows, [origin], spans, deliver.attempt)

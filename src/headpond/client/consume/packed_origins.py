@@ -1,0 +1,66 @@
+"""The origins of the segments of a packed record, made one by one when a program asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import accumulate
+from typing import overload
+
+from headpond.model.message import Origin
+from headpond.wire.plain.packed import PackedFacts
+
+
+class PackedOrigins(Sequence[Origin]):
+    """Of all segments, or of some neighbours among them."""
+
+    def __init__(self, facts: PackedFacts, first: Origin) -> None:
+        """``first`` is the origin of the record itself."""
+        self._facts = facts
+        self._record = first
+        self._firsts = list(accumulate(facts.counts, initial=first.first_entry))
+        self._places = slice(0, len(facts.counts))
+
+    @property
+    def counts(self) -> list[int]:
+        return list(self._facts.counts[self._places])
+
+    @property
+    def stored_at_us(self) -> list[int]:
+        return list(self._facts.stored_at_us[self._places])
+
+    def __len__(self) -> int:
+        return int(self._places.stop - self._places.start)
+
+    def __iter__(self) -> Iterator[Origin]:
+        return map(self._origin, range(self._places.start, self._places.stop))
+
+    @overload
+    def __getitem__(self, index: int) -> Origin: ...
+    @overload
+    def __getitem__(self, index: slice) -> PackedOrigins: ...
+    def __getitem__(self, index: int | slice) -> Origin | PackedOrigins:
+        places = range(self._places.start, self._places.stop)[index]
+        if isinstance(places, int):
+            return self._origin(places)
+        assert places.step == 1, "some neighbours"
+        some = copy(self)
+        some._places = slice(places.start, places.stop)
+        return some
+
+    def _origin(self, place: int) -> Origin:
+        facts, record = self._facts, self._record
+        identity = (self._firsts[place], facts.block(place), facts.numbers[place], facts.stored_at_us[place])
+        return Origin(record.topic, record.shard, *identity, record.node, facts.counts[place], record.life)
+
+
+def counts_of(origins: Sequence[Origin]) -> list[int]:
+    """The rows of each segment."""
+    return origins.counts if isinstance(origins, PackedOrigins) else [each.count for each in origins]
+
+
+def stored_times_of(origins: Sequence[Origin]) -> list[int]:
+    """When each segment was stored."""
+    return (
+        origins.stored_at_us if isinstance(origins, PackedOrigins) else [each.stored_at_us for each in origins]
+    )
