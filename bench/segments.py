@@ -1,11 +1,13 @@
 """What small segments cost those who read them: the same rows, stored as segments of 1, 40 and 4,000 rows.
 
 A program that sends one message at a time stores segments of one row. Each figure stands beside that of the
-largest segments, by the same reader in the same run.
+largest segments, by the same reader in the same run. The last ones are of such a topic in closed files,
+in which the node has packed the segments.
 """
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -25,28 +27,48 @@ SIZE = 100
 ROWS = 200_000
 ROWS_EACH = (4000, 40, 1)
 """Rows of a segment; the first is the limit for the others."""
+SMALL_FILES = "[log]\nrotate_bytes = 1048576"
 POSTED_MAX = 4000
 """Messages that are posted before the next wait for the node."""
 
 
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    limits_of: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
-        return uvloop.run(_measure(node))
+        figures = uvloop.run(_measure(node, limits_of))
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place), SMALL_FILES) as node:
+        return figures + uvloop.run(_measure_packed(node, Path(place), limits_of))
 
 
-async def _measure(node: Node) -> list[Figure]:
+async def _measure(node: Node, limits_of: dict[str, float]) -> list[Figure]:
+    """``limits_of`` gets the rate of the largest segments, by the way of reading."""
     figures: list[Figure] = []
     async with headpond.connect(node.url) as client:
         for rows_each in ROWS_EACH:
             await fill(client, topic_of(rows_each), rows_each)
         for name, run in WAYS.items():
-            limit = 0.0
             for rows_each in ROWS_EACH:
                 rate = await _rate(client, node, run, topic_of(rows_each))
-                limit = limit or rate
-                text = f"{name}, {SIZE} B, {rows_each:,} rows per segment"
-                figures.append(Figure(text, rate, "rows/s", f"{ROWS_EACH[0]:,} rows per segment", limit))
+                figures.append(_figure(name, f"{rows_each:,} rows per segment", rate, limits_of))
     return figures
+
+
+async def _measure_packed(node: Node, place: Path, limits_of: dict[str, float]) -> list[Figure]:
+    async with headpond.connect(node.url) as client:
+        topic = topic_of(1)
+        await fill(client, topic, 1)
+        folder = place / "data" / "topics" / (await client.admin.show_topic(topic)).uuid.hex()
+        while any(len(list(shard.glob("[0-9]" * 20 + ".log"))) > 1 for shard in folder.iterdir()):  # noqa: ASYNC110
+            await asyncio.sleep(0.5)  # the node packs what it closed; one file of each shard stays open
+        return [
+            _figure(name, "1 row per segment, packed", await _rate(client, node, run, topic), limits_of)
+            for name, run in WAYS.items()
+        ]
+
+
+def _figure(way: str, segments: str, rate: float, limits_of: dict[str, float]) -> Figure:
+    limit = limits_of.setdefault(way, rate)
+    return Figure(f"{way}, {SIZE} B, {segments}", rate, "rows/s", f"{ROWS_EACH[0]:,} rows per segment", limit)
 
 
 def topic_of(rows_each: int) -> str:

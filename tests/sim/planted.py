@@ -264,6 +264,21 @@ STORAGE = [
         ("unsettled", "lost", "batches"),
     ),
     PlantedFault(
+        "A packed file replaces the others before it is synced",
+        "storage/log/rewrite.py",
+        "        self._flush(new)\n        new.sync()",
+        "        self._flush(new)",
+        ("lost", "batches", "damage", "unhandled"),
+        (POWER,),
+    ),
+    PlantedFault(
+        "Packing drops the last segment of a run",
+        "storage/log/rewrite.py",
+        "        packed = pack(run) if len(run) >= self._place.pack_segments_min else None",
+        "        packed = pack(run[:-1]) if len(run) >= self._place.pack_segments_min else None",
+        ("lost", "unsettled", "batches", "damage"),
+    ),
+    PlantedFault(
         "The snapshot of a journal lacks its first record",
         "storage/journal.py",
         "        for body in snapshot:\n",
