@@ -44,17 +44,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--seconds", type=float, default=usual.seconds, metavar="S", help="of one measurement")
     parser.add_argument("--fill", type=int, default=usual.fill_messages, metavar="N", help="messages of `fill`")
-    parser.add_argument(
-        "--shared", type=int, default=usual.shared_messages, metavar="N", help="messages of `subscriptions`"
-    )
     parser.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="on the disk to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw PNG files there")
     asked = parser.parse_args()
     if unknown := set(asked.workload) - set(WORKLOADS):
         parser.error(f"no such workload: {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
-    if asked.rounds < 1 or asked.seconds <= 0 or asked.fill < 1 or asked.shared < 1:
-        parser.error("--rounds, --seconds, --fill and --shared must be above 0")
+    if asked.rounds < 1 or asked.seconds <= 0 or asked.fill < 1:
+        parser.error("--rounds, --seconds and --fill must be above 0")
     return asked
 
 
@@ -65,7 +62,7 @@ def main() -> None:
     missing = {kind.name: kind.install for kind in kinds if not kind.is_installed()}
     for name, command in missing.items():
         print(f"{name} is missing; to measure it: {command}", file=sys.stderr)
-    effort = Effort(asked.seconds, asked.fill, asked.shared)
+    effort = Effort(asked.seconds, asked.fill)
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.folder, prefix=".peers-")))
         place = place.absolute()

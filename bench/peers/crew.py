@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
@@ -57,6 +58,7 @@ def _result(pipe: Connection) -> Any:
 
 
 def _member(pipe: Connection, barrier: Barrier, work: Work, arguments: tuple[Any, ...]) -> None:
+    os.setsid()  # Linux shares a core among sessions, not processes: each member and each broker has its own
     try:
         pipe.send((False, uvloop.run(work(Start(barrier), *arguments))))
     except Exception:  # noqa: BLE001  # whatever it is, the parent raises it
