@@ -49,7 +49,7 @@ GOODBYE_S = 2.0
 PING_S = 5.0
 """How often the node pings a client that it does not read from."""
 STOP_S_MAX = 30.0
-"""How long a stopping node waits for its last writes."""
+"""How long a stopping node waits for its last writes, in all."""
 MEASURE_S = 1.0
 """How often the free room of the disk is measured while nothing is written."""
 MEASURE_FULL_S = 0.1
@@ -231,7 +231,8 @@ class Server:
             if connection.transport is not None and connection.reading:
                 connection.transport.pause_reading()
         self.drain()
-        await self._rest()
+        until_s = self._loop.time() + STOP_S_MAX
+        await self._rest(until_s)
         goodbye = NodeStopping("the node is shutting down")
         goodbye.successor = self._settings.successor
         for number in list(self._connections):
@@ -246,15 +247,15 @@ class Server:
             await asyncio.sleep(0.001)
             if not self._connections:
                 break
-        await self._rest()
+        await self._rest(until_s)
         self._closed = True
         await self._loop.run_in_executor(self._writers, self.core.close)
         self._writers.shutdown(wait=True)
 
-    async def _rest(self) -> None:
-        """Returns when no write is under way for once, or after ``STOP_S_MAX``."""
+    async def _rest(self, until_s: float) -> None:
+        """Returns when no write is under way for once, or at a time of the loop."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S_MAX):
+            async with asyncio.timeout_at(until_s):
                 if self._writing:
                     self._at_rest = asyncio.Event()
                     await self._at_rest.wait()
