@@ -21,11 +21,12 @@ from headpond import __version__
 from headpond.broker.access.groups import Elsewhere
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
+from headpond.client.link.spin import Spin
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
 from headpond.node.backup import LinkedCut
 from headpond.node.data_folder import NodeDisk, check_no_member, lock_folder, open_error, open_identity
-from headpond.node.server import Server, clock_us, now_us
+from headpond.node.server import SPIN_S, Server, clock_us, now_us
 from headpond.storage.disk import Disk
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Service:
 
 async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: OnReady) -> None:
     stopped, tls = watch_signals(settings)
-    service = Service(Server(disk, core, settings, tls), settings, tls)
+    service = Service(Server(disk, core, settings, tls, spin=Spin(SPIN_S)), settings, tls)
     await service.start(on_ready)
     await stopped.wait()
     await service.stop()

@@ -25,6 +25,7 @@ from headpond.broker.effects import Close, Commit, Effect, Fetch, RemoveTree, Se
 from headpond.broker.operations import LocalRequest
 from headpond.broker.session import Session
 from headpond.broker.settings import Settings
+from headpond.client.link.spin import Spin
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
 from headpond.node.links.links import Peers
@@ -59,6 +60,8 @@ HERE_S_MAX = 0.001
 """A write runs on the loop if it is no longer, and the last ones took no longer on average."""
 HERE_SHARE = 0.2
 """What one write counts in that average."""
+SPIN_S = 0.0002
+"""How long the loop does not sleep after a write on it that followed the last one within this time."""
 LEAVE_TURNS = 500
 """For how many turns, of a millisecond each, a stopping node waits until its connections have ended."""
 
@@ -168,8 +171,12 @@ class Server:
         tls: ssl.SSLContext | None = None,
         threads: Callable[..., Executor] = ThreadPoolExecutor,
         certain: Callable[[], bool] = lambda: True,
+        spin: Spin | None = None,
     ) -> None:
-        """``certain``: whether no other node serves this data; while it is not, clients get nothing."""
+        """``certain``: whether no other node serves this data; while it is not, clients get nothing.
+
+        ``spin``: how long the loop may wait for a program's next message without sleeping; not at all without.
+        """
         self.core = core
         self._certain = certain
         self._tls = tls
@@ -190,6 +197,11 @@ class Server:
         """The write that runs on the loop."""
         self._unproven: tuple[CommitLane, Batch] | None = None
         """The write that ran on the loop and gets its STATUS when its effects are carried out."""
+        self._spin = spin
+        self._spins_until_s = 0.0
+        self._spinning = False
+        self._wrote_here_s = 0.0
+        """When the last write on the loop ended."""
         self._draining = False
         self._partial_bytes = 0
         self._at_rest: asyncio.Event | None = None
@@ -494,6 +506,24 @@ class Server:
         elif error is None:
             write.prove()
         self._wrote(lane, write, began_s, error)
+        if self._spin is not None:
+            self._begin_spin(self._spin, began_s)
+
+    def _begin_spin(self, spin: Spin, began_s: float) -> None:
+        """Spins if a program sends one message after the other: if this write began soon after the last one."""
+        ended_s = time.monotonic()
+        if began_s - self._wrote_here_s < spin.seconds:
+            self._spins_until_s = ended_s + spin.seconds
+            if not self._spinning:
+                self._spinning = True
+                self._loop.call_soon(self._go_on_spinning, spin)
+        self._wrote_here_s = ended_s
+
+    def _go_on_spinning(self, spin: Spin) -> None:
+        now_s = time.monotonic()
+        self._spinning = now_s < self._spins_until_s and spin.may_begin(now_s)
+        if self._spinning:
+            self._loop.call_soon(self._go_on_spinning, spin)
 
     def _prove(self, lane: CommitLane, write: Batch) -> None:
         self._unproven = None

@@ -24,6 +24,7 @@ Shown = TypeVar("Shown", covariant=True)
 Scope = TypeVar("Scope", bound=AsyncScope, covariant=True)
 
 LEND_S = 0.005
+LEND_DIRECTLY_S = 0.05
 HAND_OVER_S = 0.001
 REST_S_MAX = 0.1
 
@@ -37,7 +38,7 @@ class Background:
 
     In the main thread uvloop prepares for signals each time that the loop begins to run, which takes tens of
     microseconds. So a caller that only waits for an answer may act in place of the loop, and take the bytes of
-    the answer from the socket (``begin``, ``end``), if the loop has run within ``LEND_S``.
+    the answer from the socket (``begin``, ``end``), if the loop has run within ``LEND_DIRECTLY_S``.
     """
 
     def __init__(self) -> None:
@@ -163,7 +164,7 @@ class Background:
 
     def begin(self) -> bool:
         """Whether the calling thread may act in place of the loop now; ``end`` follows."""
-        if monotonic() - self._looped_s > LEND_S or asyncio._get_running_loop() is not None:
+        if monotonic() - self._looped_s > LEND_DIRECTLY_S or asyncio._get_running_loop() is not None:
             return False
         if not self._turn.acquire(blocking=False):
             return False

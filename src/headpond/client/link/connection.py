@@ -7,9 +7,11 @@ import os
 import select
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from headpond.client.link.spin import Spin
 from headpond.client.link.tls import Certificate, TlsOptions, shown_certificate, tls_failure
 from headpond.model.address import Address
 from headpond.model.errors import ConnectionLost, HeadpondError, TimedOut, Unavailable
@@ -20,6 +22,8 @@ from headpond.wire.control.greeting import Ping, Pong, Welcome
 WRITE_BUFFER_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
 GOODBYE_S = 0.5
+SPIN_S = 0.0003
+"""How long ``receive`` waits without sleeping."""
 PROGRESS_BYTES = 64 * 1024
 """An incomplete frame that grows by so much counts as a sign of life. A few bytes do not: they may be the
 answers to pings, taken for the rest of a frame whose size was altered on the way."""
@@ -74,6 +78,9 @@ class Connection(asyncio.Protocol):
         self._handle: int | None = None
         """Of the socket, for ``receive``."""
         self._poll = select.poll()
+        self._spin = Spin(SPIN_S)
+        self._answers_soon = True
+        """Whether the last wait of ``receive`` was as short as ``SPIN_S``."""
 
     # --- for the link -------------------------------------------------------------------------------
 
@@ -119,7 +126,7 @@ class Connection(asyncio.Protocol):
         if handle is None:
             handle = self._handle = self._transport.get_extra_info("socket").fileno()
             self._poll.register(handle, select.POLLIN)
-        if [(handle, select.POLLIN)] != self._poll.poll(timeout_s * 1000):
+        if [(handle, select.POLLIN)] != self._wait(timeout_s):
             return False
         try:
             data = os.read(handle, READ_BYTES)
@@ -128,6 +135,19 @@ class Connection(asyncio.Protocol):
         if data:
             self.data_received(data)
         return bool(data)
+
+    def _wait(self, timeout_s: float) -> list[tuple[int, int]]:
+        """What the poll says once the socket is ready. Spins at first, if the last answer came soon."""
+        poll, began_s = self._poll.poll, time.monotonic()
+        if self._answers_soon and self._spin.may_begin(began_s):
+            os.sched_yield()  # the kernel may have put the node on this core, as if this thread would sleep
+            until_s = began_s + min(self._spin.seconds, timeout_s)
+            while time.monotonic() < until_s:
+                if ready := poll(0):
+                    return ready
+        ready = poll(timeout_s * 1000)
+        self._answers_soon = time.monotonic() - began_s < SPIN_S
+        return ready
 
     def watch(self, ping_after_s: float, dead_after_s: float) -> None:
         """Pings an idle node from now on, and ends the connection when nothing comes back."""

@@ -1,0 +1,66 @@
+"""When a thread may spin."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headpond.client.link import spin
+from headpond.client.link.spin import LOOK_S, Spin
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Eight cores, of which four are ours. Returns the file of the container's limit, which is not there."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(spin, "CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr(spin, "LOAD", tmp_path / "loadavg")
+    return tmp_path / "cpu.max"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("max 100000", 4.0), ("150000 100000", 1.5), ("800000 100000", 4.0), ("damaged", 4.0)],
+)
+def test_cores_are_those_of_the_machine_up_to_the_containers_limit(
+    machine: Path, limit: str, expected: float
+) -> None:
+    machine.write_text(limit)
+    assert spin.cores() == expected
+    assert looked(Spin(1.0), 100) == (expected >= 2)
+
+
+def test_without_affinity_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert spin.cores() == 8.0
+
+
+@pytest.mark.parametrize(("running", "may"), [(1, True), (8, True), (9, False)])
+def test_it_begins_while_the_machine_has_a_core_for_each_thread(running: int, may: bool) -> None:
+    spin.LOAD.write_text(f"0.20 0.18 0.12 {running}/80 11206")
+    assert looked(Spin(1.0), 100) == may
+
+
+def test_one_look_does_not_decide() -> None:
+    it = Spin(1.0)
+    spin.LOAD.write_text("0.20 0.18 0.12 8/80 11206")
+    assert not it.may_begin(1.0)
+    assert looked(it, 100)
+    spin.LOAD.write_text("0.20 0.18 0.12 9/80 11206")
+    assert it.may_begin(100.0)
+    assert not looked(it, 100, 200.0)
+
+
+@pytest.mark.parametrize("text", [None, "", "0.20 0.18 0.12 many"])
+def test_it_begins_where_the_machine_does_not_say(text: str | None) -> None:
+    if text is not None:
+        spin.LOAD.write_text(text)
+    assert looked(Spin(1.0), 100)
+
+
+def looked(it: Spin, times: int, from_s: float = 10.0) -> bool:
+    """What it says after many looks."""
+    return [it.may_begin(from_s + 2 * LOOK_S * number) for number in range(times)][-1]
