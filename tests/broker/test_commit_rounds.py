@@ -196,7 +196,7 @@ def test_a_flipped_bit_in_the_journal_costs_one_write_and_the_log_names_it() -> 
     path = next(path for path in node.disk.paths() if path.endswith(SUFFIX))
     node.disk.crash(keep="none")
     losses = 0
-    for offset in range(0, len(node.disk.contents(path).rstrip(b"\0")), 3):
+    for offset in range(0, len(node.disk.contents(path).rstrip(b"\0")), 7):
         disk = node.disk.copy()
         disk.flip(path, offset, offset % 8)
         found = " ".join(CoreShell(disk, seed=1, settings=ROUNDS).core.stores.recovered)
