@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: $(READY) ## a node with a console, programs that keep it busy, and a link to make lossy, until Ctrl-C; UP=--spark adds a query
+up: $(READY) ## a node with a console, programs that keep it busy, and a link to make lossy, until Ctrl-C; UP=--spark adds a query, UP=--cluster runs three nodes to kill
 	@$(BIN)/headpond up $(UP)
 
 demo: $(READY) ## 100,000 messages over a bad link, a kill of the node, on through Spark, and the count

@@ -408,6 +408,16 @@ class LocalClusterShape(TypedDict):
     processes: list[ChildShape]
 
 
+class UpShape(TypedDict):
+    console: str
+    ready: str
+    """The URL for clients."""
+    cluster: str | None
+    """With `--cluster` the URL of the NATS servers."""
+    processes: list[ChildShape]
+    """With `--cluster` the nodes and the NATS servers."""
+
+
 # --- accounts and rates -----------------------------------------------------------------------------
 
 
@@ -708,6 +718,7 @@ PRINTS: dict[str, Any] = {
     "spark replay": ReplayResult,
     "spark reshard": ReshardResult,
     "spark prepare": PrepareResult,
+    "up": UpShape,
     "demo": DemoShape,
 }
 """By command: an object, a list of objects, or an iterator of objects, one per line."""

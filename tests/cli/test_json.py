@@ -1,4 +1,4 @@
-"""Every command's ``--json`` has the shape that docs/json.md documents; ``demo`` is in test_demo.py."""
+"""Every command's ``--json`` has the shape that docs/json.md documents; the tests of some are elsewhere."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(
 def test_every_command_is_on_the_page() -> None:
     names = {" ".join(command) for command in COMMANDS}
     options = {"errors CODE", "spark audit --follow", "spark audit --sent-ledger"}
-    program = {"run", "up"}  # which print no JSON of their own
+    program = {"run"}  # which prints no JSON of its own
     assert set(contract.COMMANDS) == names - program | options
 
 

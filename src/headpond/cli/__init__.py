@@ -8,6 +8,7 @@ In reading order::
     output      text, tables, JSON, errors and exit codes
     logs        the log of a process: text, or JSON lines
     completion  names for the shell's TAB
+    processes   nodes and other processes that run until Ctrl-C
     stdio       stdin and stdout beside the event loop
     resources   commands about topics, subscriptions, tokens and the like
     data        commands that move messages

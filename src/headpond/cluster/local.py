@@ -69,6 +69,8 @@ class Child:
     address: str
     command: list[str]
     log: Path
+    http: str = ""
+    """Where it serves HTTP, as ``HOST:PORT``."""
     process: asyncio.subprocess.Process | None = None
 
     @property
@@ -102,7 +104,10 @@ class Child:
 
 
 class LocalCluster:
-    """``tell`` gets a line for a person whenever a process ends, or another node is active."""
+    """``tell`` gets a line for a person whenever a process ends, or another node is active.
+
+    ``became_active`` gets each node that becomes active, the first one too.
+    """
 
     def __init__(
         self,
@@ -112,8 +117,10 @@ class LocalCluster:
         nodes: int = 3,
         node_port: int = 0,
         nats_port: int = 0,
+        http: bool = False,
+        became_active: Callable[[Child], None] = lambda node: None,
     ) -> None:
-        """Ports are consecutive; 0 takes free ones."""
+        """Ports are consecutive; 0 takes free ones. With ``http`` the nodes serve HTTP, at free ports."""
         ports = _ports(nats_port, SERVERS)
         route_ports = _ports(nats_port + ROUTE_PORTS if nats_port else 0, SERVERS)
         node_ports = _ports(node_port, nodes)
@@ -130,7 +137,12 @@ class LocalCluster:
             command = [binary, "--config", str(config)]
             self.servers.append(Child(home.name, f"nats://{HOST}:{port}", command, home / "server.log"))
         self.nodes = [self._node(folder / f"m{number}", port) for number, port in enumerate(node_ports, 1)]
+        if http:
+            for node, http_port in zip(self.nodes, _ports(0, nodes), strict=True):
+                node.http = f"{HOST}:{http_port}"
+                node.command += ["--http", node.http]
         self._tell = tell
+        self._became_active = became_active
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeping: list[asyncio.Task[None]] = []
 
@@ -151,7 +163,7 @@ class LocalCluster:
             assert child.process is not None and child.process.stdout is not None
             async for line in child.process.stdout:
                 if line.startswith(b"ready "):
-                    self._became_active(child)
+                    self._is_active(child)
             code = await child.process.wait()
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             if not self._ready.done():
@@ -161,7 +173,8 @@ class LocalCluster:
             await child.start()
             self._tell(f"{child.name} ended {how}, and was started again with process id {child.pid}")
 
-    def _became_active(self, child: Child) -> None:
+    def _is_active(self, child: Child) -> None:
+        self._became_active(child)
         if self._ready.done():
             self._tell(f"{child.name} is active")
         else:

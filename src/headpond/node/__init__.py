@@ -11,5 +11,6 @@ In reading order::
     server            The node's shell: sockets, worker threads and timers around the core
     member            A node that is a member of a cluster: standby, active, and its end
     memory_transport  A connection between a client and its node in one process
+    relay             A port, each connection to which leads to another port
     lossy_link        A connection between a client and a node that fails on purpose, for tests and the demo
 """

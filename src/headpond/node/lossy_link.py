@@ -15,6 +15,7 @@ import contextlib
 import random
 from dataclasses import dataclass, field
 
+from headpond.node.relay import Relay
 from headpond.wire.frame import HEADER, HEADER_BYTES, OVERHEAD_BYTES, FrameType
 
 FRAMES_AT_ONCE = 8
@@ -63,11 +64,7 @@ class Counted:
 
 
 @dataclass(slots=True)
-class LossyLink:
-    """Listens on its own port; each connection to it leads to ``host``:``port``."""
-
-    host: str
-    port: int
+class LossyLink(Relay):
     faults: Faults = field(default_factory=Faults)
     topic: str = ""
     """The topic of the producers and consumers that use it, and their subscription, for those who watch it."""
@@ -75,45 +72,21 @@ class LossyLink:
     seed: int = 0
     harm: Harm = field(default_factory=Harm)
     _chance: random.Random = field(init=False)
-    _server: asyncio.Server | None = None
-    _open: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
 
-    async def __aenter__(self) -> LossyLink:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
-
     @property
     def url(self) -> str:
-        assert self._server is not None
-        return f"headpond://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self.address.url
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
-        try:
-            await self._carry(reader, writer)
-        except asyncio.CancelledError:  # closed: nothing awaits this task
-            pass
-        finally:
-            self._open.discard(task)
-            writer.transport.abort()
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
-        except OSError:
-            return  # the node does not listen
+    async def _carry(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        far_reader: asyncio.StreamReader,
+        far_writer: asyncio.StreamWriter,
+    ) -> None:
         there = _Way(messages=FrameType.SEGMENT, answers=FrameType.SETTLE)
         back = _Way(messages=FrameType.DELIVER, answers=FrameType.ACK)
         works = [
@@ -132,7 +105,7 @@ class LossyLink:
             await asyncio.gather(*works, return_exceptions=True)
             self.harm.swallowed += there.left(FrameType.SEGMENT)
             self.harm.answers_swallowed += back.left(FrameType.ACK)
-            far_writer.transport.abort()
+            writer.transport.abort()
 
     async def _last(self) -> None:
         """Returns when the connection has lasted long enough."""

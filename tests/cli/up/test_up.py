@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.cli.contract import check
 from tests.cli.up.running import Up, up
 from tests.fire.real_node import wait_until
 
@@ -101,6 +104,66 @@ def test_a_program_that_was_killed_starts_again() -> None:
         os.kill(started["programs"], signal.SIGKILL)
         before = subscriptions(running)["kitchen"]["settled"]
         wait_until(lambda: subscriptions(running)["kitchen"]["settled"] > before + 50, START_S_MAX)
+
+
+def test_the_console_and_the_programs_continue_when_the_active_node_of_a_cluster_is_killed() -> None:
+    with up("--cluster", "--http", "127.0.0.1:0", "--json") as running:
+        found = check("up", f"{running.console}\n".encode())
+        running.console = found["console"]
+        names = [each["name"] for each in found["processes"]]
+        assert names == ["m1", "m2", "m3", "n1", "n2", "n3"]
+        before = busy_payments(running)
+        killed = active(running)
+        (pid,) = (each["pid"] for each in found["processes"] if each["name"] == killed)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: active(running) not in (None, killed), START_S_MAX)
+        wait_until(lambda: busy_payments(running) > before + 50, START_S_MAX)
+        with running.client() as http:
+            ledger = http.get("/v1/topics/payments/ledger").json()
+        assert [each["r"]["value"] for each in ledger["producers"]] == [1.0]
+        assert running.end() == 0
+        assert list(running.temporary.iterdir()) == []
+        for each in found["processes"]:
+            with pytest.raises(ProcessLookupError):
+                os.kill(each["pid"], 0)
+
+
+def active(running: Up) -> str | None:
+    """The active member, as the console sees it."""
+    members = asked(running, "/v1/cluster").get("members", [])
+    return next((each["member"] for each in members if each["role"] == "active"), None)
+
+
+def busy_payments(running: Up) -> int:
+    """How many payments are settled, once there are some."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = [asked(running, "/v1/topics/payments/subscriptions/accounting").get("settled", 0)]
+        return found[0] > 0
+
+    wait_until(look, START_S_MAX)
+    return found[0]
+
+
+def asked(running: Up, path: str) -> dict[str, Any]:
+    """An answer of the console, or nothing while no node is active."""
+    try:
+        with running.client() as http:
+            answer = http.get(path)
+    except httpx.TransportError:
+        return {}
+    return answer.json() if answer.status_code == 200 else {}
+
+
+def test_the_nodes_of_a_cluster_choose_where_they_listen(cli: Cli) -> None:
+    done = cli("up", "--cluster", "--listen", "127.0.0.1:7500")
+    assert (done.code, done.out) == (2, b"") and "--listen" in done.err
+
+
+def test_the_console_of_a_cluster_is_for_this_machine_alone(cli: Cli) -> None:
+    done = cli("up", "--cluster", "--http", "0.0.0.0:0", "--json")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "insecure")
 
 
 @pytest.mark.parametrize("option", ["--listen", "--http"])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headpond.cli.command import command, confirm, group
 from headpond.cli.options import Yes, argument, option
 from headpond.cli.output import Output, json_text, note, print_objects, print_report, run
+from headpond.cli.processes import drop_settings, until_stopped
 from headpond.model.errors import BadData, BadRequest, Unavailable
 from headpond.model.names import Place
 from headpond.shapes.cluster import group_object, stream_object
@@ -233,45 +231,37 @@ def up(
     with ExitStack() as stack:
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headpond-cluster-")))
-        run(_up(output, data.absolute(), nodes, port, nats_port))
+        drop_settings()
+        run(until_stopped(partial(_up, output, data.absolute(), nodes, port, nats_port)))
 
 
-async def _up(output: Output, folder: Path, nodes: int, port: int, nats_port: int) -> None:
-    from headpond.broker.settings import variables
+async def _up(
+    output: Output, folder: Path, nodes: int, port: int, nats_port: int, stack: AsyncExitStack
+) -> None:
     from headpond.cluster.local import LocalCluster
 
-    for name in os.environ.keys() & variables().keys():
-        del os.environ[name]  # settings of some other node: these would all get its HTTP port
-    stopped = asyncio.Event()
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(ending, stopped.set)
     cluster = LocalCluster(folder, note, nodes=nodes, node_port=port, nats_port=nats_port)
     note(f"data in {folder}")
-    stopping = asyncio.ensure_future(stopped.wait())
-    starting = asyncio.ensure_future(cluster.start())
-    try:
-        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            _print_cluster(output, cluster)
-            await stopping
-    finally:
-        stopping.cancel()
-        starting.cancel()
-        await cluster.stop()
+    stack.push_async_callback(cluster.stop)
+    await cluster.start()
+    _print_cluster(output, cluster)
 
 
 def _print_cluster(output: Output, cluster: LocalCluster) -> None:
-    children = [*cluster.nodes, *cluster.servers]
-    processes = [{"name": each.name, "pid": each.pid, "address": each.address} for each in children]
+    found = local_cluster_object(cluster)
     if output.as_json:
-        found = {"ready": cluster.url, "cluster": cluster.servers_url, "processes": processes}
         print(json_text(found), flush=True)
         return
     print(f"ready {cluster.url}\ncluster {cluster.servers_url}\n")
-    rows = [{**each, "pid": str(each["pid"])} for each in processes]  # a number has commas
+    rows = [{**each, "pid": str(each["pid"])} for each in found["processes"]]  # a number has commas
     print_objects(rows, "name pid address")
     sys.stdout.flush()
+
+
+def local_cluster_object(cluster: LocalCluster) -> dict[str, Any]:
+    children = [*cluster.nodes, *cluster.servers]
+    processes = [{"name": each.name, "pid": each.pid, "address": each.address} for each in children]
+    return {"ready": cluster.url, "cluster": cluster.servers_url, "processes": processes}
 
 
 # --- reseed -----------------------------------------------------------------------------------------

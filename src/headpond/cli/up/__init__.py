@@ -2,7 +2,7 @@
 
 In reading order::
 
-    up       ``headpond up``: the node, a second node, a lossy link, and the programs, until Ctrl-C
+    up       ``headpond up``: the node or a cluster, a second node, a lossy link, and the programs
     traffic  The programs of a tea house: producers and consumers of every kind
     query    The streaming query of ``--spark``
 """

@@ -1,25 +1,31 @@
 """``headpond up``: a node with a console and programs that keep it busy, until Ctrl-C.
 
-The node runs in this process, beside the lossy link that its console controls. A second node, to which it is
-linked, the programs and the query of Spark are child processes; all data are in a temporary folder.
+The node runs in this process, beside the lossy link that its console controls. With ``--cluster`` it is a group
+of three nodes in processes that can be killed; this process has the lossy link, and a port that leads to the
+console of the active node. A second node, to which copies go, the programs and the query of Spark are child
+processes; all data are in a temporary folder.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import logging
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headpond.cli.command import command
-from headpond.cli.options import flag, option
+from headpond.cli.operate.cluster import local_cluster_object
+from headpond.cli.options import flag, option, wrong_use
 from headpond.cli.output import Output, json_text, note, print_objects
-from headpond.cluster.local import Child
+from headpond.cli.output import run as run_async
+from headpond.cli.processes import drop_settings, until_stopped
+from headpond.cluster.local import Child, LocalCluster
 from headpond.model.errors import Unavailable
+from headpond.model.names import TopicName
 
 if TYPE_CHECKING:
     from headpond.broker.core import NodeCore
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 LISTEN_HELP = "The address of the node; port 0 picks a free port."
 HTTP_HELP = "The address of the console; port 0 picks a free port."
 SPARK_HELP = "Also run a streaming query, so that the page about Spark has something to show."
+CLUSTER_HELP = "Run a cluster in place of the node: three nodes and three nats-servers, to kill one."
+LISTEN = "127.0.0.1:7411"
 COPIED = ("orders", "menu")
 """The topics that the second node gets."""
 LOSSY_TOPIC, LOSSY_SUBSCRIPTION = "payments", "accounting"
@@ -40,81 +48,120 @@ FAULTS = {"loss": 0.1, "duplicates": 0.05, "delay_s": 0.02}
 @command()
 def up(
     output: Output,
-    listen: Annotated[str, option("--listen", "HOST:PORT", LISTEN_HELP)] = "127.0.0.1:7411",
+    listen: Annotated[str, option("--listen", "HOST:PORT", LISTEN_HELP)] = LISTEN,
     http: Annotated[str, option("--http", "HOST:PORT", HTTP_HELP)] = "127.0.0.1:7412",
     spark: Annotated[bool, flag("--spark", SPARK_HELP)] = False,
+    cluster: Annotated[bool, flag("--cluster", CLUSTER_HELP)] = False,
 ) -> None:
     """Run a node with a console, and programs that keep it busy, until Ctrl-C, to look at it.
 
     Prints the address of the console first. One producer and its consumer reach the node over a lossy link:
     the page Delivery of the console sets how much the link loses, repeats and delays. Everything is in a
     temporary folder, and is removed at the end.
-    """
-    import logging
 
-    from headpond.broker.settings import Settings, variables
-    from headpond.node.process import run
+    With --cluster, kill the active node (kill -9): another one takes over, and the console continues at the
+    same address. The lossy link then stays as it is.
+    """
+    from headpond.broker.settings import Settings
+    from headpond.node.process import check_secure, run
 
     if spark:
         from headpond.spark.start.packages import need_spark
 
         need_spark()  # fail now, not in a process of its own
-    for name in os.environ.keys() & variables().keys():
-        del os.environ[name]  # settings of some other node
+    if cluster and listen != LISTEN:
+        raise wrong_use("--listen", "the nodes of --cluster listen on free ports")
+    drop_settings()
     with tempfile.TemporaryDirectory(prefix="headpond-up-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         logging.basicConfig(filename=folder / "node.log", level=logging.INFO)
         settings = Settings.load(None, {"data": str(folder / "node"), "listen": listen, "http": http}, {})
-        addresses: list[str] = []
-        run(
-            settings,
-            lambda url, console: addresses.extend((str(console), url)),
-            serve=partial(_serve, output, folder, addresses, spark),
-        )
+        if cluster:
+            check_secure(settings, guarded=False)
+            run_async(until_stopped(partial(_start_cluster, output, folder, settings, spark)))
+        else:
+            run(settings, serve=partial(_serve, output, folder, spark))
 
 
 async def _serve(
     output: Output,
     folder: Path,
-    addresses: list[str],
     spark: bool,
     disk: NodeDisk,
     core: NodeCore,
     settings: Settings,
     on_ready: OnReady,
 ) -> None:
-    from headpond.model.names import TopicName
+    await until_stopped(partial(_start_node, output, folder, spark, disk, core, settings))
+
+
+async def _start_node(
+    output: Output,
+    folder: Path,
+    spark: bool,
+    disk: NodeDisk,
+    core: NodeCore,
+    settings: Settings,
+    stack: AsyncExitStack,
+) -> None:
     from headpond.node.lossy_link import Faults, LossyLink
     from headpond.node.process import Service
     from headpond.node.server import Server, listen
 
-    stopped = asyncio.Event()
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(ending, stopped.set)
     server = Server(disk, core, settings, None)
     listening = await listen(server.accept, settings.address, settings, None)
     place, faults = listening[1], Faults(**FAULTS, cut_s=None)
     topic = str(TopicName.parse(LOSSY_TOPIC))
-    async with LossyLink(place.host, place.port, faults, topic, LOSSY_SUBSCRIPTION) as link:
-        service = Service(server, settings, None, lossy_link=link)
-        await service.start(on_ready, listening)
-        console, url = addresses
-        children = Children(folder)
-        starting = asyncio.ensure_future(children.start(url, link.url, spark=spark))
-        stopping = asyncio.ensure_future(stopped.wait())
-        try:
-            _print_console(output, console, url)
-            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                starting.result()
-                _print_started(output, children.started, link.url)
-                await stopping
-        finally:
-            starting.cancel()
-            stopping.cancel()
-            await asyncio.gather(starting, stopping, return_exceptions=True)
-            await children.stop()
-            await service.stop()
+    link = await stack.enter_async_context(LossyLink(place.host, place.port, faults, topic, LOSSY_SUBSCRIPTION))
+    service = Service(server, settings, None, lossy_link=link)
+    addresses: list[str] = []
+    await service.start(lambda url, console: addresses.extend((str(console), url)), listening)
+    stack.push_async_callback(service.stop)
+    console, url = addresses
+    _print_console(output, console, {"ready": url, "cluster": None, "processes": []})
+    children = await _start_children(stack, folder, url, link.url, spark)
+    _print_started(
+        output,
+        children.started,
+        f"One producer and its consumer use the lossy link {link.url}: the page Delivery controls it.",
+    )
+
+
+async def _start_cluster(
+    output: Output, folder: Path, settings: Settings, spark: bool, stack: AsyncExitStack
+) -> None:
+    from headpond.node.lossy_link import Faults, LossyLink
+    from headpond.node.relay import Relay
+
+    def lead_to(node: Child) -> None:
+        for relay, place in ((link, node.address), (console, node.http)):
+            relay.port = int(place.rpartition(":")[2])
+
+    host = "127.0.0.1"
+    assert settings.http_address is not None
+    console = await stack.enter_async_context(Relay(host, 0, place=settings.http_address))
+    link = await stack.enter_async_context(LossyLink(host, 0, Faults(**FAULTS, cut_s=None)))
+    cluster = LocalCluster(folder, note, http=True, became_active=lead_to)
+    note("starting three nodes and three nats-servers")
+    stack.push_async_callback(cluster.stop)
+    await cluster.start()
+    _print_console(output, f"http://{console.address}", local_cluster_object(cluster))
+    children = await _start_children(stack, folder, cluster.url, link.url, spark)
+    _print_started(
+        output,
+        [*cluster.nodes, *cluster.servers, *children.started],
+        f"One producer and its consumer use a lossy link, {link.url}.\n"
+        "Kill a process (kill -9 PID): it starts again, and if it was the active node, another one takes over.",
+    )
+
+
+async def _start_children(
+    stack: AsyncExitStack, folder: Path, url: str, lossy_url: str, spark: bool
+) -> Children:
+    children = Children(folder)
+    stack.push_async_callback(children.stop)
+    await children.start(url, lossy_url, spark=spark)
+    return children
 
 
 RESTART_S = 1.0
@@ -168,15 +215,15 @@ class Children:
         await asyncio.gather(*(child.stop() for child in self.started))
 
 
-def _print_console(output: Output, console: str, url: str) -> None:
-    print(json_text({"console": console, "ready": url}) if output.as_json else console, flush=True)
+def _print_console(output: Output, console: str, found: dict[str, Any]) -> None:
+    print(json_text({"console": console, **found}) if output.as_json else console, flush=True)
 
 
-def _print_started(output: Output, children: list[Child], lossy_url: str) -> None:
+def _print_started(output: Output, children: list[Child], explanation: str) -> None:
     if output.as_json:
         return
     rows = [{"name": each.name, "pid": str(each.pid), "what": each.address} for each in children]
     print()
     print_objects(rows, "name pid what")
-    print(f"\nOne producer and its consumer use the lossy link {lossy_url}: the page Delivery controls it.")
+    print(f"\n{explanation}")
     print("Ctrl-C ends everything and removes its data.", flush=True)
