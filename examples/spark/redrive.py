@@ -7,7 +7,6 @@ python examples/spark/redrive.py
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import headpond.sync
 from headpond.spark.pipeline import Pipeline
 
 HERE = Path(__file__).parent
-URL = os.environ.get("HEADPOND_URL", "headpond://127.0.0.1:7411")
 GOOD, COMMAS, HOPELESS = 20, 7, 3
 
 
@@ -48,7 +46,7 @@ def consume(client: headpond.sync.Client) -> int:
 
 def main() -> None:
     shutil.rmtree(HERE / "made", ignore_errors=True)
-    with headpond.sync.connect(URL) as client:
+    with headpond.sync.connect() as client:
         feed(client)
         print(f"booked {consume(client)} of {GOOD + COMMAS + HOPELESS}")
         pipeline = Pipeline.load(HERE / "redrive.toml")

@@ -124,6 +124,12 @@ def read_connection(values: Mapping[str, str]) -> NodeConnection:
     )
 
 
+def node_at(url: str | None, token: str | None) -> NodeConnection:
+    """The node at ``url``; without one, that of the environment or of the context in use."""
+    given = {"url": url, "token": token}
+    return read_connection({name: value for name, value in given.items() if value is not None})
+
+
 def _read_timeout(values: Mapping[str, str]) -> float:
     text = values.get("timeout", str(TIMEOUT_S))
     try:

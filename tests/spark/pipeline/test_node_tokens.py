@@ -66,5 +66,5 @@ def test_a_sink_passes_on_repeat_to_its_options() -> None:
 
 def test_the_text_of_an_object_never_contains_its_token() -> None:
     options = read_source_options({"url": HERE, "token": "SECRET", "topic": "t"}, streaming=False)
-    feed = Feed(FeedKind.TOPIC, "t", HERE, "SECRET")
+    feed = Feed(FeedKind.TOPIC, "t", NodeConnection(HERE, "SECRET"))
     assert "SECRET" not in f"{NodeConnection(HERE, 'SECRET')}{feed!r}{options}"

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headpond.sync
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
-from headpond.spark.connection import NO_TOKEN
+from headpond.spark.connection import NO_TOKEN, NodeConnection
+from headpond.spark.options import node_at
 from headpond.wire.control.catalog import TopicInfo
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ class Feed:
     kind: FeedKind
     name: str
     """The topic's full name, the folder as given, or the name of a DataFrame in messages."""
-    url: str = ""
-    """The node of a topic."""
-    token: str | None = field(default=None, repr=False, compare=False)
+    node: NodeConnection | None = None
+    """Of a topic."""
     frame: DataFrame | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -51,10 +50,17 @@ class Feed:
 
     def options(self) -> dict[str, str]:
         """The options of ``format("headpond")`` for a topic."""
-        return {"url": self.url, "token": self.token or NO_TOKEN, "topic": self.name}
+        assert self.node is not None
+        return {**self.node.options(), "topic": self.name}
 
     def connect(self) -> headpond.sync.Client:
-        return headpond.sync.connect(self.url, token=self.token)
+        assert self.node is not None
+        return self.node.open()
+
+    def is_same(self, other: Feed) -> bool:
+        """Whether both are one topic of one node, or one folder, whatever the token."""
+        places = ((each.kind, each.name, each.node and each.node.url) for each in (self, other))
+        return self.frame is other.frame and len(set(places)) == 1
 
     def show(self) -> TopicInfo:
         """The topic; raises if the node cannot be reached or does not have it."""
@@ -79,11 +85,11 @@ Source = str | os.PathLike[str]
 """What a caller may name; functions that also take a DataFrame say so."""
 
 
-def feed_of(source: Source | DataFrame, what: str, url: str = DEFAULT_URL, token: str | None = None) -> Feed:
+def feed_of(source: Source | DataFrame, what: str, url: str | None = None, token: str | None = None) -> Feed:
     """The input that a caller names; ``what`` is its name in messages, ``url`` and ``token`` are of a topic."""
     if isinstance(source, str):
         kind, name = _from_text(source, what)
-        return Feed(kind, name, url, token) if kind is FeedKind.TOPIC else Feed(kind, name)
+        return Feed(kind, name, node_at(url, token) if kind is FeedKind.TOPIC else None)
     if isinstance(source, os.PathLike):
         return Feed(FeedKind.PARQUET, os.fspath(source))
     if hasattr(source, "schema") and hasattr(source, "selectExpr"):
@@ -93,7 +99,14 @@ def feed_of(source: Source | DataFrame, what: str, url: str = DEFAULT_URL, token
     )
 
 
-def topic_of(source: Source, what: str, hint: str, url: str, token: str | None) -> Feed:
+def other_side(
+    other_url: str | None, other_token: str | None, url: str | None, token: str | None
+) -> tuple[str | None, str | None]:
+    """URL and token of the other side of a job: those of another node, which gets no token but its own."""
+    return (other_url, other_token or NO_TOKEN) if other_url else (url, token)
+
+
+def topic_of(source: Source, what: str, hint: str, url: str | None, token: str | None) -> Feed:
     """The topic that a caller names; anything else is an error with this hint."""
     feed = feed_of(source, what, url, token)
     if feed.kind is not FeedKind.TOPIC:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.model.ranges import RangeSet
 from headpond.spark.jobs.archive_folder import INSIDE, ArchiveFolder, ArchiveInfo
@@ -34,6 +33,7 @@ from headpond.spark.jobs.feed import (
     counted,
     feed_of,
     need_columns,
+    other_side,
     read,
     summed,
     topic_of,
@@ -214,7 +214,7 @@ def replay(
     end: str | None = None,
     where: str | None = None,
     batch_entries: int = BATCH_ENTRIES,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     to_url: str | None = None,
     to_token: str | None = None,
@@ -226,7 +226,7 @@ def replay(
     ``to_url`` is another node to write to. The target topic has to be there.
     """
     feed = feed_of(source, "the source", url, token)
-    to = (to_url, to_token) if to_url else (url, token)
+    to = other_side(to_url, to_token, url, token)
     goal = topic_of(target, "the target", "A replay goes to a topic; name it as topic:NAME.", *to)
     if feed.kind is FeedKind.FRAME:
         raise BadRequest(
@@ -236,7 +236,7 @@ def replay(
         raise BadRequest("start and end are a topic's", hint="Take a part of files with `where`.")
     if batch_entries < 1:
         raise BadRequest(f"the entries of a batch must be above 0, not {batch_entries}")
-    if feed == goal:
+    if feed.is_same(goal):
         raise BadRequest(f"{goal} would be written to itself", hint="Name another target.")
     feed.check()
     uuid = goal.show().uuid.hex()

@@ -12,7 +12,6 @@ import time
 
 import msgspec
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
 from headpond.spark.jobs.feed import Feed, topic_of
@@ -60,7 +59,7 @@ def reshard(
     shards: int,
     *,
     batch_entries: int = BATCH_ENTRIES,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     master: str | None = None,
     progress: Progress | None = None,
@@ -69,7 +68,7 @@ def reshard(
     hint = "Name topics, as NAME or topic:NAME."
     feed = topic_of(source, "the topic", hint, url, token)
     goal = topic_of(target, "the new topic", hint, url, token)
-    if feed == goal:
+    if feed.is_same(goal):
         raise BadRequest(
             f"{feed} cannot become itself", hint="Name a new topic: shards are fixed for its life."
         )

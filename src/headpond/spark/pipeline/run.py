@@ -18,7 +18,7 @@ from headpond.model.errors import PipelineFailed
 from headpond.spark.causes import cause_of
 from headpond.spark.checkpoints import clear_unfinished_start
 from headpond.spark.connection import NodeConnection
-from headpond.spark.options import read_connection
+from headpond.spark.options import node_at
 from headpond.spark.pipeline.definition import Definition
 from headpond.spark.pipeline.faults import PlanFault, interval
 from headpond.spark.pipeline.frames import Frames, QueryOutlet, resolve_path
@@ -82,8 +82,7 @@ def analyse(
 
 def node_of(plan: Plan) -> NodeConnection:
     """The node that the plan names, else the environment or the context in use."""
-    given = {"url": plan.url, "token": plan.token}
-    return read_connection({name: value for name, value in given.items() if value is not None})
+    return node_at(plan.url, plan.token)
 
 
 def _start(frames: Frames, outlet: QueryOutlet) -> StreamingQuery:

@@ -18,13 +18,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import orders as ordering
 from headpond.spark.jobs.audit.figures import IDENTITY, MISSING, REPEATED, STRANGER, AuditPart, Figures
 from headpond.spark.jobs.audit.orders import Orders
-from headpond.spark.jobs.feed import Feed, FeedKind, Source, feed_of, read
+from headpond.spark.jobs.feed import Feed, FeedKind, Source, feed_of, other_side, read
 from headpond.spark.jobs.work import Progress, Work, check_free, results_folder, run_job
 from headpond.spark.start.packages import need_plots
 
@@ -89,7 +88,7 @@ def audit(
     by: str = IDENTITY,
     sent_by: str | None = None,
     window: str = "1 minute",
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,
@@ -107,12 +106,12 @@ def audit(
     ``by="headers['headpond-origin']"`` its default is ``identity``. ``start`` and ``end`` limit the sent topic.
     ``received_url`` is the node of the received topic, if it is another one.
     """
-    there = (received_url, received_token) if received_url else (url, token)
+    there = other_side(received_url, received_token, url, token)
     feeds = feed_of(sent, "the sent side", url, token), feed_of(received, "the received side", *there)
     by_sent, by_received = keys_of(by, sent_by)
     window_s = seconds_of(window)
     folder = None if out is None else Path(out)
-    if by_sent == by_received and feeds[0] == feeds[1]:
+    if by_sent == by_received and feeds[0].is_same(feeds[1]):
         raise BadRequest(f"both sides are {feeds[0]}", hint="Compare two topics, or a topic and a folder.")
     if folder is not None:
         need_plots()

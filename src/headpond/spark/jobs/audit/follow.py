@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.spark.jobs.audit.audit import seconds_of
-from headpond.spark.jobs.feed import read_stream, summed, topic_of
+from headpond.spark.jobs.feed import other_side, read_stream, summed, topic_of
 from headpond.spark.jobs.work import Progress, Work, run_job
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def follow(
     window: str = "1 minute",
     late: str = "1 minute",
     every: str = "5 seconds",
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,
@@ -106,13 +105,13 @@ def follow(
 
     It calls ``update`` after every batch that closed a window or added to one.
     """
-    there = (received_url, received_token) if received_url else (url, token)
+    there = other_side(received_url, received_token, url, token)
     hint = "Only topics can be followed; audit it without --follow."
     feeds = (
         topic_of(sent, "the sent side", hint, url, token),
         topic_of(received, "the received side", hint, *there),
     )
-    if feeds[0] == feeds[1]:
+    if feeds[0].is_same(feeds[1]):
         raise BadRequest(f"both sides are {feeds[0]}", hint="Follow two topics, or one on two nodes.")
     window_s, late_s = seconds_of(window), seconds_of(late)
     for feed in feeds:

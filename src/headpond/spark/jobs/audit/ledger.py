@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
-from headpond.spark.jobs.feed import Feed, FeedKind, Source, feed_of, need_columns, read, summed
+from headpond.spark.jobs.feed import Feed, Source, feed_of, need_columns, other_side, read, summed
 from headpond.spark.jobs.work import Progress, Work, run_job
 from headpond.wire.control.ledger import BlockAccount, LedgerInfo
 
@@ -108,7 +107,7 @@ def audit_ledger(
     received: Source | DataFrame | None = None,
     *,
     producer: str | None = None,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,
@@ -121,9 +120,9 @@ def audit_ledger(
     must have the original identities: messages that a pipeline wrote have others.
     """
     name = str(TopicName.parse(topic))
-    sent = Feed(FeedKind.TOPIC, name, url, token)
-    there = (received_url, received_token) if received_url else (url, token)
-    feed = feed_of(name if received is None else received, "the received side", *there)
+    sent = feed_of(f"topic:{name}", "the topic", url, token)
+    there = other_side(received_url, received_token, url, token)
+    feed = feed_of(f"topic:{name}" if received is None else received, "the received side", *there)
     for each in (sent, feed):
         each.check()
 
