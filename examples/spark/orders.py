@@ -59,7 +59,7 @@ def main() -> None:
     for topic in ("orders.enriched", "orders.bad", "orders.sold"):
         rows = topics.option("topic", topic).load()
         print(f"{topic}: {rows.count():,} messages, {rows.select('id').distinct().count():,} ids")
-    rows.selectExpr("cast(value as string)").show(5, truncate=False)
+    topics.option("topic", "orders.sold").load().selectExpr("cast(value as string)").show(5, truncate=False)
 
 
 if __name__ == "__main__":

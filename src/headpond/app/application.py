@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from headpond.app.handler import Handler
 from headpond.app.subscriber import Handle, Subscriber
@@ -103,7 +103,7 @@ class App(PublicNames):
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> None:  # what a lifespan returns is the state of a web service
         self._stopping, self._impatient = asyncio.Event(), asyncio.Event()
         self.error, self.unfinished = None, 0
         async with AsyncExitStack() as opened:
@@ -117,7 +117,6 @@ class App(PublicNames):
             taker = asyncio.create_task(subscriber.take(self._wrapped(subscriber.call)))
             taker.add_done_callback(partial(self._ended, subscriber))
             self._takers.append(taker)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
