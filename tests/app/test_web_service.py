@@ -62,9 +62,7 @@ def test_fastapi_takes_the_application_as_its_lifespan(node: RealNode) -> None:
         await billed.put(order)
 
     async def scenario() -> str:
-        async with AsyncTestClient(
-            cast(ASGIApp, service)
-        ) as web:  # begins and ends the lifespan
+        async with AsyncTestClient(cast(ASGIApp, service)) as web:  # begins and ends the lifespan
             assert (await web.post("/orders")).status_code == 200
             return await asyncio.wait_for(billed.get(), WAIT_S)
 
