@@ -27,6 +27,7 @@ from headpond.model.errors import HeadpondError
 from headpond.model.message import Message
 from headpond.model.names import TopicName
 from headpond.model.receipt import Outcome, Receipt
+from headpond.wire.control.staging import BatchInfo
 
 LINKS_MAX = 128
 """As many links as OpenTelemetry keeps of a span, unless the program says otherwise."""
@@ -118,15 +119,28 @@ class Spans:
         more: Attributes = {ROWS: len(batch), SHARD: str(batch.shard)}
         return self._process(batch.topic, subscription, more, links, context.get_current())
 
+    async def commit(
+        self, writer: str, batch: int, topics: Sequence[str], publish: Callable[[], Awaitable[BatchInfo]]
+    ) -> BatchInfo:
+        name, attributes = _of_topics("send", topics, writer)
+        attributes |= {f"{OWN}.writer": writer, f"{OWN}.batch": batch}
+        span = self._tracer.start_span(name, None, SpanKind.PRODUCER, attributes)
+        try:
+            done = await publish()
+        except BaseException as error:
+            _fail(span, error)
+            raise
+        else:
+            span.set_attributes({f"{OWN}.outcome": done.outcome, ROWS: done.rows})
+            return done
+        finally:
+            span.end()
+
     def query_batch(
         self, query: str, number: int, topics: Sequence[str], rows: int, began_ms: int, took_ms: int
     ) -> None:
-        attributes: Attributes = {f"{OWN}.query": query, f"{OWN}.batch": number, ROWS: rows}
-        if len(topics) == 1:
-            attributes |= _attributes("process", topics[0])
-        elif topics:
-            attributes[f"{OWN}.topics"] = list(topics)
-        name = f"process {TopicName.of(topics[0]).short if len(topics) == 1 else query}"
+        name, attributes = _of_topics("process", topics, query)
+        attributes |= {f"{OWN}.query": query, f"{OWN}.batch": number, ROWS: rows}
         span = self._tracer.start_span(
             name, Context(), SpanKind.CONSUMER, attributes, start_time=began_ms * 1_000_000
         )
@@ -232,6 +246,13 @@ def _attributes(operation: str, topic: str) -> Attributes:
         "messaging.operation.type": operation,
         "messaging.destination.name": topic,
     }
+
+
+def _of_topics(operation: str, topics: Sequence[str], other: str) -> tuple[str, Attributes]:
+    """The name and the first attributes of the span of a batch; ``other`` names it unless it has one topic."""
+    if len(topics) == 1:
+        return f"{operation} {TopicName.of(topics[0]).short}", _attributes(operation, topics[0])
+    return f"{operation} {other}", {f"{OWN}.topics": list(topics)} if topics else {}
 
 
 def _sender(headers: Mapping[str, str]) -> SpanContext:

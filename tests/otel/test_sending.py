@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind
 
 import headpond
 from headpond import testing
-from headpond.errors import BadRequest, SegmentTooLarge, TopicNotFound
+from headpond.errors import BadRequest, BatchDiffers, SegmentTooLarge, TopicNotFound
 from tests.otel.finished import (
     GIVEN,
     SENDER,
@@ -213,3 +213,28 @@ def test_the_blocking_client_makes_the_same_spans(spans: FinishedSpans, provider
     assert {found for span in made for found in attributes(span, ("messaging.message.id",))} == ids | {None}
     assert {carried(message.headers) for message in messages if message is not None} == set(map(own, made))
     assert len(made) == 6
+
+
+def test_a_commit_of_staged_rows_is_one_span_and_the_rows_stay_as_they_were(spans: FinishedSpans) -> None:
+    async def scenario() -> list[headpond.Message]:
+        async with testing.node() as node, node.connect() as client:
+            async with client.writer("copy") as writer:
+                for _ in range(2):  # the second one is a repeat, which must have the same headers
+                    await writer.commit(1, [await writer.stage("orders", pa.table({"value": [b"a", b"b"]}))])
+                both = [await writer.stage(topic, pa.table({"value": [b"c"]})) for topic in ("orders", "bills")]
+                await writer.commit(2, both)
+                with pytest.raises(BatchDiffers):
+                    await writer.commit(2, [await writer.stage("orders", pa.table({"value": [b"d"]}))])
+            return await stored(client)
+
+    messages = asyncio.run(scenario())
+    assert [message.headers for message in messages] == [{}, {}, {}]
+    names = ("messaging.headpond.writer", "messaging.headpond.batch", OUTCOME, "messaging.batch.message_count")
+    first, again, other = spans.named(SEND)
+    assert first.kind is SpanKind.PRODUCER
+    assert attributes(first, names) == ["copy", 1, "committed", 2]
+    assert attributes(again, names) == ["copy", 1, "duplicate", 0]
+    assert failure(other)[0] == "batch-differs"
+    both = spans.one("send copy")
+    topics = ("default/default/default/bills", "default/default/default/orders")
+    assert attributes(both, (*names, "messaging.headpond.topics")) == ["copy", 2, "committed", 2, topics]

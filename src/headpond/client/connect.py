@@ -281,7 +281,7 @@ class Client(AsyncScope):
 
         ``timeout`` is how many seconds it waits for a lost or refusing node.
         """
-        return self.add(Writer(self.link, name, timeout=timeout, create=create))
+        return self.add(Writer(self.link, name, timeout=timeout, create=create, tracing=self.tracing))
 
     def add(self, member: Member) -> Member:
         """Closes ``member`` with the client, if it is still open then."""

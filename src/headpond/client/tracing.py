@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # Spark's side asks whether tracing is on, and loads no Arrow
     from headpond.model.address import Address
     from headpond.model.errors import HeadpondError
     from headpond.model.message import Message
+    from headpond.wire.control.staging import BatchInfo
 
 
 class SendTracing(Protocol):
@@ -34,6 +35,11 @@ class Tracing(Protocol):
 
     def unreadable(self, message: Message[Any], subscription: str, error: HeadpondError) -> None:
         """Makes the span of a message that no handler gets."""
+
+    async def commit(
+        self, writer: str, batch: int, topics: Sequence[str], publish: Callable[[], Awaitable[BatchInfo]]
+    ) -> BatchInfo:
+        """Commits a batch of staged rows in one span."""
 
     def query_batch(
         self, query: str, number: int, topics: Sequence[str], rows: int, began_ms: int, took_ms: int

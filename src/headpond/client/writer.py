@@ -17,6 +17,7 @@ from headpond.client.arguments import checked
 from headpond.client.link.link import Link
 from headpond.client.produce.tables import cut_rows
 from headpond.client.scope import AsyncScope
+from headpond.client.tracing import Tracing
 from headpond.model.errors import (
     BadRequest,
     Closed,
@@ -259,7 +260,15 @@ class OpenedStage:
 class Writer(AsyncScope):
     """Stages rows and commits batches of them. ``client.writer(name)`` makes one."""
 
-    def __init__(self, link: Link, name: str, *, timeout: float = TIMEOUT_S, create: bool = True) -> None:
+    def __init__(
+        self,
+        link: Link,
+        name: str,
+        *,
+        timeout: float = TIMEOUT_S,
+        create: bool = True,
+        tracing: Tracing | None = None,
+    ) -> None:
         """``create``: staging rows creates their topic, if the node allows that."""
         if not isinstance(name, str) or not name:
             raise BadRequest(f"a writer needs a name, not {name!r}")
@@ -269,6 +278,7 @@ class Writer(AsyncScope):
         self._link = link
         self._timeout_s = timeout
         self._create = create
+        self._tracing = tracing
         self._topics: dict[str, TopicInfo] = {}
         self._open = False
         self._flowing = asyncio.Event()
@@ -372,6 +382,12 @@ class Writer(AsyncScope):
         self._check_open()
         await self._find(stages)
         ask = CommitBatch(self.name, batch, [_id(stage) for stage in stages], holder, on_repeat)
+        if self._tracing is None:
+            return await self._commit(ask)
+        topics = sorted({stage.topic for stage in stages if isinstance(stage, Stage)})
+        return await self._tracing.commit(self.name, batch, topics, partial(self._commit, ask))
+
+    async def _commit(self, ask: CommitBatch) -> BatchInfo:
         deadline = time.monotonic() + self._timeout_s
         attempt = 0
         while True:
