@@ -71,12 +71,14 @@ class PeerFlow:
         stamp = 0
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_sink())
+            follow = PeerFollow(self.direction, self._followed_topic)
             if self.direction.made.subscriptions:
-                tasks.create_task(PeerFollow(self.direction, self._followed_topic).run())
+                tasks.create_task(follow.run())
             while True:
                 for topic in await self._changed_topics(self.direction.source, stamp):
                     stamp = max(stamp, topic.stamp)
                     self._update(topic, tasks)
+                follow.news.set()
                 await asyncio.sleep(FOLLOW_PAUSE_S)
 
     async def _watch_sink(self) -> None:

@@ -1,14 +1,16 @@
 """The subscriptions of one direction of a link: settlements at the source are applied at the sink, after the
 messages.
 
-Several times a second the source answers which subscriptions there are and which of them changed; their
-settlements are read and applied in pieces. An error of one subscription does not affect the others.
+Ten times a second, and once a second while neither they nor the topics change, the source answers which
+subscriptions there are and which of them changed; their settlements are read and applied in pieces. An error
+of one subscription does not affect the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,6 +42,8 @@ from headpond.wire.control.links import (
 
 EVERY_S = 0.1
 """How often the source is asked for changes."""
+QUIET_S = 1.0
+"""The same while nothing changes, unless a topic has news."""
 EVERY_S_EACH = 0.002
 """Added for every subscription."""
 PIECES_MAX = 16
@@ -89,6 +93,11 @@ class CopyState:
     again_s: float
     shards: list[ShardCopy] = field(default_factory=list)
 
+    @property
+    def behind(self) -> bool:
+        """Whether settlements are left to copy, or wait for their messages."""
+        return any(shard.more or shard.left for shard in self.shards)
+
     def same(self, source: FollowedSubscription, streams: Sequence[PeerStream]) -> bool:
         """Whether the copy was opened for this subscription and these shards."""
         return self.streams is streams and _version(self.source) == _version(source)
@@ -105,10 +114,13 @@ class PeerFollow:
         self._status = direction.status
         self._topic_of = topic_of
         self._copies: dict[tuple[str, str], CopyState] = {}
+        self.news = asyncio.Event()
+        """Set when topics of the source have changed."""
 
     async def run(self) -> None:
         """Runs until the connection ends, which is an error."""
         ask = FollowSubscriptions(list(self._made.topics), list(self._made.subscriptions))
+        before: list[FollowedSubscription] | None = None
         while True:
             listed = await self._source.ask(ask)
             for each in listed:
@@ -118,7 +130,13 @@ class PeerFollow:
                 self._show(
                     *key, "orphan", message="the subscription that it copies was deleted, or is a copy itself"
                 )
+            quiet = listed == before and not any(copy.behind for copy in self._copies.values())
+            before = listed
             await asyncio.sleep(EVERY_S + EVERY_S_EACH * len(listed))
+            if quiet:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.news.wait(), QUIET_S)
+            self.news.clear()
 
     async def _update(self, source: FollowedSubscription) -> None:
         topic = self._topic_of(source.topic)
