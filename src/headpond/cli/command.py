@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from headpond.cli.logs import warnings_as_json
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Url, wrong_use
 from headpond.cli.output import Output, errors_reported, note, run
 from headpond.model.errors import HeadpondError, SubscriptionNotFound, TopicNotFound
@@ -87,6 +88,8 @@ def _with_common_options(function: Command) -> Command:
     @functools.wraps(function)
     def run_command(**given: Any) -> None:
         values = {each.name: given.pop(each.name) for each in added}
+        if values["as_json"]:
+            warnings_as_json()
         with errors_reported(as_json=values["as_json"]):
             function(kind(**values) if asks else kind(values["as_json"]), **given)
 

@@ -43,6 +43,12 @@ class JsonLines(logging.Formatter):
         return json_text(line | {name: text for name, text in given.items() if name not in line})
 
 
+def warnings_as_json() -> None:
+    """A command that starts no log prints its warnings as JSON, as it does its error."""
+    assert logging.lastResort is not None
+    logging.lastResort.setFormatter(JsonLines())
+
+
 def start_log(form: str | None, level: str | None, *, as_json: bool = False) -> None:
     """``as_json`` is the form if none is given. The loggers of libraries write the same lines."""
     handler = logging.StreamHandler()

@@ -134,8 +134,11 @@ async def inquire(servers: str, group: str) -> AsyncIterator[Inquiry]:
 
 
 def no_servers(servers: str) -> Unavailable:
+    """Names the servers without their password."""
+    from headpond.cluster.jetstream import Servers
+
     return Unavailable(
-        f"no NATS server answers at {servers}",
+        f"no NATS server answers at {Servers.parse(servers)}",
         hint="Name the servers with --cluster, as in nats://a:4222,b:4222,c:4222. More than half of them "
         "must run and reach each other.",
     )

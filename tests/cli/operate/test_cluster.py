@@ -126,9 +126,13 @@ def test_a_group_that_does_not_exist(cli: Cli, servers: NatsCluster) -> None:
 
 
 def test_servers_that_do_not_answer(cli: Cli) -> None:
-    done = cli("cluster", "show", "--cluster", NOWHERE)
+    done = cli("cluster", "show", "--cluster", "nats://reader:secret@127.0.0.1:1")
     assert done.code == 1
-    assert f"error: no NATS server answers at {NOWHERE}\nhint: " in done.err
+    assert "error: no NATS server answers at 127.0.0.1:1\nhint: " in done.err
+    done = cli("cluster", "show", "--cluster", "nats://reader:secret@127.0.0.1:1", "--json")
+    *warnings, error = map(json.loads, done.err.splitlines())
+    assert [each["level"] for each in warnings] == ["warning"] and error["code"] == "unavailable"
+    assert "secret" not in done.err
 
 
 def test_an_address_that_is_none(cli: Cli) -> None:
