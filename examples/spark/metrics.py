@@ -7,6 +7,7 @@ python examples/spark/metrics.py
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ import headpond.sync
 from headpond.spark.pipeline import Pipeline
 
 HERE = Path(__file__).parent
+URL = os.environ.get("HEADPOND_URL", "headpond://127.0.0.1:7411")
 HOSTS, METRICS, MINUTES = ("a", "b", "c"), ("cpu", "memory"), 10
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", tz="UTC")
@@ -53,7 +55,7 @@ def samples() -> pa.Table:
 
 def main() -> None:
     shutil.rmtree(HERE / "made", ignore_errors=True)
-    with headpond.sync.connect() as client:
+    with headpond.sync.connect(URL) as client:
         client.admin.create_topic("metrics", schema=SAMPLES, exist_ok=True)
         client.admin.create_topic("metrics.minute", schema=MINUTE, exist_ok=True)
         with client.producer("metrics", name="agent") as producer:
@@ -62,7 +64,7 @@ def main() -> None:
     pipeline = Pipeline.load(HERE / "metrics.toml")
     pipeline.set_trigger(available_now=True)
     pipeline.start(spark).wait()
-    minutes = spark.read.format("headpond").option("topic", "metrics.minute").load()
+    minutes = spark.read.format("headpond").option("url", URL).option("topic", "metrics.minute").load()
     print(f"metrics.minute: {minutes.count():,} rows, of minutes that are over")
     minutes.select("value.*").orderBy("minute", "host", "metric").show(6)
 

@@ -9,6 +9,7 @@ Some orders come twice and some are broken: each good one comes out once, and th
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ import headpond.sync
 from headpond.spark.pipeline import Pipeline
 
 HERE = Path(__file__).parent
+URL = os.environ.get("HEADPOND_URL", "headpond://127.0.0.1:7411")
 COUNTRIES = ("CH", "FR", "IT")
 ORDERS = 1_000
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -50,12 +52,12 @@ def main() -> None:
     spark.createDataFrame(customers, "id bigint, country string").write.parquet(
         str(HERE / "made" / "customers")
     )
-    with headpond.sync.connect() as client:
+    with headpond.sync.connect(URL) as client:
         feed(client)
     pipeline = Pipeline.load(HERE / "orders.toml")
     pipeline.set_trigger(available_now=True)
     pipeline.start(spark).wait()
-    topics = spark.read.format("headpond")
+    topics = spark.read.format("headpond").option("url", URL)
     for topic in ("orders.enriched", "orders.bad", "orders.sold"):
         rows = topics.option("topic", topic).load()
         print(f"{topic}: {rows.count():,} messages, {rows.select('id').distinct().count():,} ids")
