@@ -189,3 +189,39 @@ def test_with_stderr_closed_an_error_is_not_printed_on_stdout(service: Node) -> 
         env=clean_environment(),
     )
     assert (done.returncode, done.stdout) == (1, b"")
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "topic --help", "errors", "errors --json"])
+def test_a_disk_that_is_full_is_an_error_also_of_help(command: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*HEADPOND, *command.split()],
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr and "hint" in done.stderr
+
+
+def test_a_terminal_without_utf_8_shows_what_it_can() -> None:
+    done = subprocess.run(
+        [*HEADPOND, "explain", "channel(loss=0.1)|dedup"],
+        env=clean_environment() | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stderr == b"" and b"window ? how late a message may come" in done.stdout
+
+
+GROUPS = sorted({command[0] for command in COMMANDS if len(command) > 1})
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_cuts_no_line_off(cli: Cli, group: str) -> None:
+    done = cli(group, "--help")
+    assert done.code == 0 and done.out.startswith(b"Usage: ")
+    assert "..." not in done.out.decode().replace("[ARGS]...", "")

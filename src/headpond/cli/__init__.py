@@ -21,16 +21,24 @@ A command's module is imported when the command is called, so that ``headpond --
 
 from __future__ import annotations
 
+import sys
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Runs what the command line says. Ctrl-C ends it with 130, also while the commands are being loaded."""
     try:
-        from headpond.cli.app import command
-        from headpond.cli.output import fill_closed_streams
+        import typer
 
-        fill_closed_streams()
-        command()(prog_name="headpond")
+        from headpond.cli.app import command
+        from headpond.cli.output import errors_reported, prepare_streams
+
+        prepare_streams()
+        try:
+            with errors_reported(as_json="--json" in sys.argv):  # those of options and help
+                command()(prog_name="headpond")
+        except typer.Exit as ended:
+            raise SystemExit(ended.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from headpond.cli.logs import warnings_as_json
 from headpond.cli.options import DEFAULT_URL, AsJson, Token, UnusedToken, UnusedUrl, Url, wrong_use
-from headpond.cli.output import Output, errors_reported, note, run
+from headpond.cli.output import Output, check_streams, errors_reported, note, run
 from headpond.model.errors import HeadpondError, SubscriptionNotFound, TopicNotFound
 from headpond.model.names import TopicName
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Command = Callable[..., None]
+
+LINE_MAX = 1000
+"""More characters than any first sentence has."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,18 @@ class Node(Output):
         return run(main())
 
 
+class Group(TyperGroup):
+    """Its help has the first sentence of each command, whole."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(LINE_MAX)) for name in names])
+
+
 def group(help_text: str) -> typer.Typer:
     """A group of commands."""
-    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(cls=Group, help=help_text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def command(
@@ -91,6 +104,7 @@ def _with_common_options(function: Command) -> Command:
         if values["as_json"]:
             warnings_as_json()
         with errors_reported(as_json=values["as_json"]):
+            check_streams()
             function(kind(**values) if asks else kind(values["as_json"]), **given)
 
     own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]

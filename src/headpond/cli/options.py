@@ -6,7 +6,6 @@ Without ``--url`` and HEADPOND_URL, a command uses the URL, token and certificat
 from __future__ import annotations
 
 import os
-import sys
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,17 +31,15 @@ def said(context: typer.Context, name: str, *, on_line: bool = False) -> bool:
 def _url(context: typer.Context, value: str) -> str:
     if said(context, "url"):
         return value
-    from headpond.cli.output import EXIT_ERROR, print_error
     from headpond.client.contexts import TLS_NAMES, service_in_use
     from headpond.model.errors import HeadpondError
 
     try:
         active = service_in_use()
-    except HeadpondError as error:
+    except HeadpondError:
         if context.resilient_parsing:  # for completion: print nothing
             return value
-        print_error(error, as_json="--json" in sys.argv)
-        raise typer.Exit(EXIT_ERROR) from None
+        raise
     context.meta[_CONTEXT] = active
     for name, variable in TLS_NAMES.items():
         if (path := getattr(active, name)) is not None:

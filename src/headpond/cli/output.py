@@ -6,6 +6,8 @@ pipe (``| head``), the command ends quietly with 0; if the reader of stderr does
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
 import sys
@@ -40,8 +42,6 @@ Part = TypeVar("Part")
 def errors_reported(*, as_json: bool) -> Iterator[None]:
     """Prints the errors of a command, and turns them into its exit code."""
     try:
-        if sys.stdin is None or sys.stdout is None:
-            raise BadRequest("stdin or stdout is closed", hint="Redirect it from or to /dev/null instead.")
         with pipe_may_close():
             yield
     except HeadpondError as error:
@@ -61,6 +61,11 @@ def errors_reported(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+def check_streams() -> None:
+    if sys.stdin is None or sys.stdout is None:
+        raise BadRequest("stdin or stdout is closed", hint="Redirect it from or to /dev/null instead.")
+
+
 def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Runs the asynchronous part of a command."""
     import uvloop
@@ -69,8 +74,13 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
     return result
 
 
-def fill_closed_streams() -> None:
-    """Opens /dev/null in place of a closed stdin, stdout or stderr, so that no socket gets its number."""
+def prepare_streams() -> None:
+    """Opens /dev/null in place of a closed stdin, stdout or stderr, so that no socket gets its number.
+
+    A terminal without UTF-8 gets ``?`` for what it cannot show.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(errors="replace")
     for number in range(3):
         try:
             os.fstat(number)

@@ -57,15 +57,18 @@ class Contexts:
 
     def _read(self) -> None:
         try:
-            handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            with open(self.path, "rb") as file:
+                if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                    raise BadContext(
+                        f"{self.path} holds secrets and others may read it", hint=f"chmod 600 {self.path}"
+                    )
+                data = file.read(FILE_BYTES_MAX)
         except FileNotFoundError:
             return
-        with os.fdopen(handle, "rb") as file:
-            if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
-                raise BadContext(
-                    f"{self.path} holds secrets and others may read it", hint=f"chmod 600 {self.path}"
-                )
-            data = file.read(FILE_BYTES_MAX)
+        except OSError as error:
+            raise BadContext(
+                f"cannot read {self.path}: {error.strerror}", hint="Correct it or remove it."
+            ) from error
         try:
             found = json.loads(data)
             self.current = str(found.get("current", ""))

@@ -86,6 +86,13 @@ def test_a_file_that_cannot_be_read_is_named_and_not_quoted(contexts: Path, text
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
+def test_a_folder_in_place_of_the_file_is_an_error_with_a_hint(cli: Cli, contexts: Path) -> None:
+    contexts.mkdir(parents=True)
+    done = cli("topic", "list")
+    assert done.code == 1 and f"error: cannot read {contexts}: " in done.err and "hint: " in done.err
+    assert json.loads(cli("topic", "list", "--json").err)["code"] == "bad-context"
+
+
 def test_an_invalid_context_is_refused(cli: Cli, contexts: Path) -> None:
     it = Contexts(contexts)
     acts: list[Callable[[], None]] = [

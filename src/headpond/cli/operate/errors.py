@@ -37,7 +37,7 @@ def _find(code: str) -> type[HeadpondError]:
     if kind is None:
         near = difflib.get_close_matches(code.lower(), CATALOGUE, n=3, cutoff=0.4)
         hint = did_you_mean(near) if near else "`headpond errors` lists all codes."
-        raise BadRequest(f"there is no error code {code!r}", hint=hint)
+        raise BadRequest(f"there is no error code {code[:80]!r}", hint=hint)
     return kind
 
 

@@ -6,9 +6,8 @@ import shlex
 from typing import Annotated
 
 import msgspec
-import typer
 
-from headpond.cli.command import Node, command
+from headpond.cli.command import Node, command, group
 from headpond.cli.options import TopicArgument, argument, flag, option, wrong_use
 from headpond.cli.output import Output, note, picked, print_fields, progress_line
 from headpond.cli.spark.audit import STARTING, JobMaster, audit
@@ -201,6 +200,6 @@ def prepare(
     _report(output, result, "folder bytes classes java spark", "\n".join(notes), java=java)
 
 
-spark_app = typer.Typer(help="Pipelines and jobs on Spark.", no_args_is_help=True)
+spark_app = group("Pipelines and jobs on Spark.")
 for job in (check, run, audit, archive, compact, replay, reshard, prepare):
     spark_app.command()(job)
