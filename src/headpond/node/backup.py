@@ -86,8 +86,12 @@ def read_cut(folder: Path) -> list[CutFile]:
     """The files of a cut, or of its copy."""
     try:
         lines = (folder / FILES_NAME).read_bytes()
-        return msgspec.json.Decoder(CutFile).decode_lines(lines)
+        files: list[CutFile] = msgspec.json.Decoder(CutFile).decode_lines(lines)
     except FileNotFoundError:
         raise BadData(f"{folder} is not a backup: it has no file {FILES_NAME}") from None
     except msgspec.MsgspecError as error:
         raise BadData(f"{folder / FILES_NAME} cannot be read: {error}") from None
+    for each in files:
+        if Path(each.path).is_absolute() or ".." in Path(each.path).parts:  # it would be written elsewhere
+            raise BadData(f"{folder / FILES_NAME} names a file outside of the folder: {each.path[:80]!r}")
+    return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,3 +142,26 @@ def test_restore_refuses_a_folder_in_use_and_a_backup_with_a_missing_file(
     assert not (tmp_path / "new").exists()
     done = cli("restore", tmp_path, "--data", tmp_path / "new")
     assert (done.code, "no backup" in done.err) == (1, True)
+
+
+def test_a_folder_within_the_data_folder_is_refused(cli: Cli, busy: Node, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(busy.data)
+    for place in (busy.data, busy.data / "backups", tmp_path / "linked" / "backups"):
+        done = cli("backup", place, "--json", url=busy.url)
+        assert done.code == 1 and "in the data folder" in json.loads(done.err)["message"]
+    assert not (busy.data / "backups").exists()
+    wait_until(lambda: not (busy.data / "backup").exists())
+    assert cli("backup", tmp_path / "backups", url=busy.url).code == 0
+
+
+@pytest.mark.parametrize("path", ["../outside", "{}/outside", "topics/../../outside"])
+def test_a_list_that_names_a_file_outside_is_refused(cli: Cli, tmp_path: Path, path: str) -> None:
+    path = path.format(tmp_path)
+    backup = tmp_path / "backups" / "one"
+    backup.mkdir(parents=True)
+    (tmp_path / "backups" / "outside").write_text("x")
+    (backup / "FILES").write_text(json.dumps({"path": path, "bytes": 1, "inode": 1, "mtime_ns": 1}) + "\n")
+    done = cli("restore", backup, "--data", tmp_path / "data", "--json")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "bad-data")
+    assert "outside of the folder" in json.loads(done.err)["message"]
+    assert not (tmp_path / "outside").exists()

@@ -56,6 +56,11 @@ def backup(node: Node, folder: Annotated[Path, argument("DIR", DIR_HELP)]) -> No
             raise BadRequest(
                 f"cannot read {cut}", hint="Run the command on the machine of the node, as the node's user."
             )
+        if folder.resolve().is_relative_to(data := cut.parent.parent.resolve()):
+            raise BadRequest(
+                f"{folder} is in the data folder of the node, {data}: each backup would hold those before it",
+                hint="Give a folder elsewhere, best on another disk.",
+            )
         copied = await beside(lambda: _copy_cut(cut, folder))
         await admin.end_backup()
         return copied
