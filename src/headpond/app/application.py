@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -103,6 +103,12 @@ class App(PublicNames):
 
     # --- life ---------------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def lifespan(self, service: object) -> AsyncIterator[None]:
+        """The lifespan of a web service beside the handlers: ``FastAPI(lifespan=app.lifespan)``."""
+        async with self:
+            yield
+
     async def __aenter__(self) -> Self:
         self._stopping, self._impatient = asyncio.Event(), asyncio.Event()
         self.error, self.unfinished = None, 0
@@ -165,7 +171,7 @@ class App(PublicNames):
                 loop.add_signal_handler(number, self.stop)
         try:
             async with self:
-                log.info("%d subscribers run", len(self._subscribers))
+                log.info("runs %s", ", ".join(each.shown for each in self._subscribers))
                 await self._stopping.wait()
         finally:
             for number in SIGNALS:
