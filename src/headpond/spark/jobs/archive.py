@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow.parquet as pq
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, EntriesMissing, HeadpondError, NotSupported, StorageFailed
 from headpond.spark.jobs.archive_folder import ArchiveFolder, ArchiveInfo, sync
 from headpond.spark.jobs.feed import counted, read_stream, topic_of
@@ -58,7 +57,7 @@ def archive(
     follow: bool = False,
     every: str = FOLLOW_EVERY,
     batch_bytes: int = BATCH_BYTES,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     master: str | None = None,
     progress: Progress | None = None,

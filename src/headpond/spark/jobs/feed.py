@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headpond.sync
-from headpond.model.address import DEFAULT_URL
+from headpond.client.contexts import service_in_use
 from headpond.model.errors import BadRequest
 from headpond.model.names import TopicName
 from headpond.spark.connection import NO_TOKEN
@@ -79,11 +79,19 @@ Source = str | os.PathLike[str]
 """What a caller may name; functions that also take a DataFrame say so."""
 
 
-def feed_of(source: Source | DataFrame, what: str, url: str = DEFAULT_URL, token: str | None = None) -> Feed:
-    """The input that a caller names; ``what`` is its name in messages, ``url`` and ``token`` are of a topic."""
+def feed_of(source: Source | DataFrame, what: str, url: str | None = None, token: str | None = None) -> Feed:
+    """The input that a caller names; ``what`` is its name in messages, ``url`` and ``token`` are of a topic.
+
+    Without ``url``, a topic is at the service in use: HEADPOND_URL, else the context's.
+    """
     if isinstance(source, str):
         kind, name = _from_text(source, what)
-        return Feed(kind, name, url, token) if kind is FeedKind.TOPIC else Feed(kind, name)
+        if kind is not FeedKind.TOPIC:
+            return Feed(kind, name)
+        if url is None:
+            service = service_in_use()
+            url, token = service.url, token or service.token
+        return Feed(kind, name, url, token)
     if isinstance(source, os.PathLike):
         return Feed(FeedKind.PARQUET, os.fspath(source))
     if hasattr(source, "schema") and hasattr(source, "selectExpr"):
@@ -93,7 +101,7 @@ def feed_of(source: Source | DataFrame, what: str, url: str = DEFAULT_URL, token
     )
 
 
-def topic_of(source: Source, what: str, hint: str, url: str, token: str | None) -> Feed:
+def topic_of(source: Source, what: str, hint: str, url: str | None, token: str | None) -> Feed:
     """The topic that a caller names; anything else is an error with this hint."""
     feed = feed_of(source, what, url, token)
     if feed.kind is not FeedKind.TOPIC:

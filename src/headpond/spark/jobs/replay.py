@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.model.ranges import RangeSet
 from headpond.spark.jobs.archive_folder import INSIDE, ArchiveFolder, ArchiveInfo
@@ -214,7 +213,7 @@ def replay(
     end: str | None = None,
     where: str | None = None,
     batch_entries: int = BATCH_ENTRIES,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     to_url: str | None = None,
     to_token: str | None = None,

@@ -12,7 +12,6 @@ import time
 
 import msgspec
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, TopicMismatch, TopicNotFound
 from headpond.spark.jobs.audit.audit import ORIGIN_HEADER, AuditResult, compare, keys_of
 from headpond.spark.jobs.feed import Feed, topic_of
@@ -60,7 +59,7 @@ def reshard(
     shards: int,
     *,
     batch_entries: int = BATCH_ENTRIES,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     master: str | None = None,
     progress: Progress | None = None,

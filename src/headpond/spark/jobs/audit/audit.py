@@ -18,7 +18,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest
 from headpond.spark.jobs.audit import figures as sums
 from headpond.spark.jobs.audit import orders as ordering
@@ -89,7 +88,7 @@ def audit(
     by: str = IDENTITY,
     sent_by: str | None = None,
     window: str = "1 minute",
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,

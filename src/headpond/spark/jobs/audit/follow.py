@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.spark.jobs.audit.audit import seconds_of
 from headpond.spark.jobs.feed import read_stream, summed, topic_of
@@ -93,7 +92,7 @@ def follow(
     window: str = "1 minute",
     late: str = "1 minute",
     every: str = "5 seconds",
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from headpond.model.address import DEFAULT_URL
 from headpond.model.errors import BadRequest, LimitReached
 from headpond.model.names import TopicName
 from headpond.model.ranges import RangeSet
@@ -108,7 +107,7 @@ def audit_ledger(
     received: Source | DataFrame | None = None,
     *,
     producer: str | None = None,
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     token: str | None = None,
     received_url: str | None = None,
     received_token: str | None = None,
@@ -121,7 +120,7 @@ def audit_ledger(
     must have the original identities: messages that a pipeline wrote have others.
     """
     name = str(TopicName.parse(topic))
-    sent = Feed(FeedKind.TOPIC, name, url, token)
+    sent = feed_of(f"{FeedKind.TOPIC}:{name}", "the sent side", url, token)
     there = (received_url, received_token) if received_url else (url, token)
     feed = feed_of(name if received is None else received, "the received side", *there)
     for each in (sent, feed):
