@@ -36,7 +36,7 @@ def main(path: str) -> None:
     print(f"{load(path, 'trips'):,} rows stored")
     spark = headpond.spark.session()
     trips = spark.read.format("headpond").options(topic="trips", columns="value").load().select("value.*")
-    trips.groupBy("town").agg({"*": "count", "km": "avg"}).orderBy("town").show()
+    trips.groupBy("town").agg({"km": "avg", "*": "count"}).orderBy("town").show()
 
 
 if __name__ == "__main__":

@@ -55,4 +55,4 @@ def test_a_csv_file_of_a_million_rows_is_stored_and_summed(
         runpy.run_path(str(ROOT / "examples" / "csv_to_spark.py"), run_name="__main__")
     printed = capfd.readouterr().out
     assert "1,000,000 rows stored" in printed
-    assert "|Bern|  333334|499999.5|" in printed
+    assert "|Bern|499999.5|  333334|" in printed
