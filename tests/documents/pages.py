@@ -197,7 +197,7 @@ def _run_on_spark(block: Block, command: str) -> str:
     """Runs ``headpond spark ...`` in this process, whose Spark session it uses: starting one takes seconds."""
     from pyspark.sql import SparkSession
 
-    master = SparkSession.active().sparkContext.master
+    master = str(SparkSession.active().sparkContext.master)
     done = CliRunner().invoke(app, [*shlex.split(command, comments=True)[1:], "--master", master])
     assert done.exit_code == 0, f"{block}: {command}\n{done.output}"
     return done.stdout + done.stderr  # the notes of a job come last
