@@ -162,7 +162,7 @@ def test_the_documents_links_lead_to_files_and_headings() -> None:
         for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", path.read_text())
         for name, _, anchor in [target.partition("#")]
         for page in [path.parent / name if name else path]
-        if not page.exists() or (anchor and anchor not in anchors(page))
+        if not page.is_file() or (anchor and anchor not in anchors(page))
     ]
     assert broken == []
 

@@ -13,6 +13,7 @@ import inspect
 import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,8 +26,10 @@ from typing import Any
 
 import pytest
 import trustme
+from typer.testing import CliRunner
 
 import headpond
+from headpond.cli.app import app
 from tests.cluster.nats import free_ports
 from tests.documents.blocks import Block, blocks, printed
 from tests.fire.real_node import RealNode
@@ -44,14 +47,18 @@ while read -r -u 9 mode file; do
   echo >&8
 done
 """
+ON_SPARK = re.compile(r"^(headpond spark .*)\n?", re.MULTILINE)
+TOO_LATE = "did not come up in time"
+"""Of Python processes, to which Spark gives 10 seconds: on a busy machine the hint says to run it again."""
 COMMANDS = {"headpond": "-m headpond", "python": "", "python3": ""}
 
 
-def run_page(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_page(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, first: str | None = None) -> None:
+    """``first``: the address of the page's first node."""
     found = blocks(page)
     running = [block for block in found if block.runs]
     with contextlib.ExitStack() as stack:
-        addresses = _Addresses(stack, folder)
+        addresses = _Addresses(stack, folder, first)
         if not any(STARTS_NODE.search(block.text) for block in running):
             addresses.start(NODE)
         monkeypatch.setenv("HEADPOND_URL", f"headpond://{addresses.of(NODE)}")
@@ -72,7 +79,9 @@ def run_page(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 with (here / block.file).open("a") as file:
                     file.write(text)
             elif "prints" in block.marks:
-                assert printed(text).fullmatch(output), f"{block}: the block before printed\n{output}"
+                assert printed(text).fullmatch(output.rstrip("\n") + "\n"), (
+                    f"{block}: the block before printed\n{output}"
+                )
             elif block.runs:
                 if "before" in block.marks:
                     programs.run(block, addresses.put_into(block.marks["before"]))
@@ -81,23 +90,34 @@ def run_page(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                     continue
                 shell = shell or stack.enter_context(_shell(folder, here))
                 if block.language == "sh":
-                    output = shell.run(block, text, strict=True)
+                    parts = [part for part in ON_SPARK.split(text) if part.strip()]
+                    output = "".join(
+                        _run_on_spark(block, part)
+                        if ON_SPARK.match(part)
+                        else shell.run(block, part, strict=True)
+                        for part in parts
+                    )
                 else:
                     for command, expected in block.steps:
-                        said = printed(addresses.put_into(expected))
-                        shell.run(block, addresses.put_into(command), until=said)
+                        command, said = addresses.put_into(command), printed(addresses.put_into(expected))
+                        if ON_SPARK.match(command):
+                            output = _run_on_spark(block, command)
+                            assert said.fullmatch(output), f"{block}: {command}\nprinted\n{output}"
+                        else:
+                            shell.run(block, command, until=said)
 
 
 class _Addresses:
     """What stands for the addresses of a page."""
 
-    def __init__(self, stack: contextlib.ExitStack, folder: Path) -> None:
+    def __init__(self, stack: contextlib.ExitStack, folder: Path, first: str | None) -> None:
         self._stack = stack
         self._folder = folder
-        self._known: dict[tuple[str, str], str] = {}
+        self._known = {} if first is None else {NODE: first}
 
     def start(self, address: tuple[str, str]) -> None:
-        node = self._stack.enter_context(RealNode(self._folder / "-".join(address)))
+        listen = self._known.get(address, "127.0.0.1:0")
+        node = self._stack.enter_context(RealNode(self._folder / "-".join(address), listen=listen))
         self._known[address] = node.url.removeprefix("headpond://")
 
     def of(self, address: tuple[str, str]) -> str:
@@ -173,6 +193,19 @@ def _programs() -> Iterator[_Programs]:
             loop.run_until_complete(client.close())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _run_on_spark(block: Block, command: str) -> str:
+    """Runs ``headpond spark ...`` in this process, whose Spark session it uses: starting one takes seconds."""
+    from pyspark.sql import SparkSession
+
+    master = str(SparkSession.active().sparkContext.master)
+    words = [*shlex.split(command, comments=True)[1:], "--master", master]
+    done = CliRunner().invoke(app, words)
+    if TOO_LATE in done.output:
+        done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, f"{block}: {command}\n{done.output}"
+    return done.stdout + done.stderr  # the notes of a job come last
 
 
 def certificate() -> None:

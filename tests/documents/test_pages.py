@@ -12,19 +12,10 @@ from tests.documents.pages import run_page
 NOT_RUN_MAX = 40
 ELSEWHERE = {"testing.md": "tests/testing/test_page.py"}
 """Pages that a test of their own runs."""
-UNTRIED = {
-    "README.md",
-    "spark_jobs.md",
-    "spark_pipelines.md",
-    "spark_sink.md",
-    "spark_source.md",
-    "tutorial.md",
-}
-"""Pages whose blocks no test runs yet: they need a setup for Spark, or time on a quiet machine."""
 
 
 def runs(page: Path) -> bool:
-    return page.name not in {*ELSEWHERE, *UNTRIED} and any(block.runs for block in blocks(page))
+    return page.name not in ELSEWHERE and any(block.runs for block in blocks(page))
 
 
 def is_on_spark(page: Path) -> bool:

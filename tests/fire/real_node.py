@@ -25,12 +25,14 @@ class NodeDidNotStart(Exception):
 class RealNode:
     """``with RealNode(folder) as node``: leaving the block ends the process."""
 
-    def __init__(self, folder: Path, *, config: str = "", command: Sequence[str] = NODE) -> None:
+    def __init__(
+        self, folder: Path, *, config: str = "", command: Sequence[str] = NODE, listen: str = "127.0.0.1:0"
+    ) -> None:
         self.data = folder / "data"
         self.url = ""
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self._command = list(command)
-        self._listen = "127.0.0.1:0"
+        self._listen = listen
         self._errors = folder / "node.err"
         self._config = folder / "node.toml"
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ import pytest
 import headpond.spark
 import headpond.sync
 from headpond.spark.connection import NodeConnection
+from tests.cluster.nats import free_ports
 from tests.spark import loaded_daemon
 from tests.spark.standalone import QUICK_JAVA
 
@@ -23,15 +24,23 @@ MASTER = "local[2, 4]"
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = headpond.spark.session(
-        "headpond tests",
-        master=MASTER,
-        conf={
-            "spark.driver.extraJavaOptions": QUICK_JAVA,
-            "spark.python.daemon.module": loaded_daemon.__name__,
-        },
-    )
+def node_of_pages() -> str:
+    """The address of the node that a page names by its default, as the session does."""
+    return f"127.0.0.1:{free_ports(1)[0]}"
+
+
+@pytest.fixture(scope="session")
+def spark(node_of_pages: str) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HEADPOND_URL", f"headpond://{node_of_pages}")  # Java takes it over at its start
+        session = headpond.spark.session(
+            "headpond tests",
+            master=MASTER,
+            conf={
+                "spark.driver.extraJavaOptions": QUICK_JAVA,
+                "spark.python.daemon.module": loaded_daemon.__name__,
+            },
+        )
     yield session
     session.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,3 +39,20 @@ def test_an_example_prints_its_promised_output(
     printed = capfd.readouterr().out
     for line in OUTPUT[name]:
         assert line in printed
+
+
+def test_a_csv_file_of_a_million_rows_is_stored_and_summed(
+    spark: SparkSession,
+    node_of_pages: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HEADPOND_URL", f"headpond://{node_of_pages}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["csv_to_spark.py"])
+    with RealNode(tmp_path / "node", listen=node_of_pages):
+        runpy.run_path(str(ROOT / "examples" / "csv_to_spark.py"), run_name="__main__")
+    printed = capfd.readouterr().out
+    assert "1,000,000 rows stored" in printed
+    assert "|Bern|499999.5|  333334|" in printed

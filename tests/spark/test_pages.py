@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     "page", [page for page in PAGES if runs(page) and is_on_spark(page)], ids=lambda page: page.name
 )
 def test_the_blocks_of_a_page_run(
-    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, spark: SparkSession, node_of_pages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Java resolves the relative paths of a page, such as "checkpoint".
+    spark._jvm.java.lang.System.setProperty("user.dir", str(tmp_path / "here"))  # type: ignore[union-attr]
     try:
-        run_page(page, tmp_path, monkeypatch)
+        run_page(page, tmp_path, monkeypatch, node_of_pages)
     finally:
         for query in spark.streams.active:
             query.stop()

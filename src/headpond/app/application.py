@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from headpond.app.handler import Handler
 from headpond.app.subscriber import Handle, Subscriber
@@ -103,7 +103,13 @@ class App(PublicNames):
 
     # --- life ---------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> None:  # what a lifespan returns is the state of a web service
+    @asynccontextmanager
+    async def lifespan(self, service: object) -> AsyncIterator[None]:
+        """The lifespan of a web service beside the handlers: ``FastAPI(lifespan=app.lifespan)``."""
+        async with self:
+            yield
+
+    async def __aenter__(self) -> Self:
         self._stopping, self._impatient = asyncio.Event(), asyncio.Event()
         self.error, self.unfinished = None, 0
         async with AsyncExitStack() as opened:
@@ -117,6 +123,7 @@ class App(PublicNames):
             taker = asyncio.create_task(subscriber.take(self._wrapped(subscriber.call)))
             taker.add_done_callback(partial(self._ended, subscriber))
             self._takers.append(taker)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -164,7 +171,7 @@ class App(PublicNames):
                 loop.add_signal_handler(number, self.stop)
         try:
             async with self:
-                log.info("%d subscribers run", len(self._subscribers))
+                log.info("runs %s", ", ".join(each.shown for each in self._subscribers))
                 await self._stopping.wait()
         finally:
             for number in SIGNALS:
