@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { get, post, query } from "../lib/api.js";
 import { clock, count, inPath, quoted, short } from "../lib/format.js";
 import { usePoll, useStream } from "../lib/live.js";
-import { Badge, Choice, Copy, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
+import { Badge, Choice, Copy, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table, useFocusBack } from "../lib/ui.js";
 import { topicCrumbs, topicTabs } from "./topic.js";
 
 const ROWS = 50;
@@ -53,6 +53,7 @@ function Message({ message, topic, close, again }) {
   const typed = message.value !== null && typeof message.value === "object" && !isBytes(message.value);
   const [view, setView] = useState(typed ? "columns" : isBytes(message.value) ? "hex" : "text");
   const start = useRef(null);
+  useFocusBack();
   useEffect(() => { start.current.focus(); }, [message]);
   const headers = Object.entries(message.headers);
   const name = short(message.topic);
@@ -184,7 +185,7 @@ export function Messages({ names: [name], asked }) {
       ${!found ? !error && html`<${Loading} />` : found.rows.length === 0
         ? !searching && html`<${Empty} command=${found.filter ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? "No message fits." : "There is no message here. To send one:"}</${Empty}>`
         : html`<${Table} label="Messages" rows=${found.rows} keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
-          ["Entry", (each) => html`<button type="button" class="link" onClick=${() => { setSelected(each); window.scrollTo(0, 0); }}>${count(each.entry)}</button>`, "num"],
+          ["Entry", (each) => html`<button type="button" class="link" onClick=${() => { setSelected(each); window.scrollTo(0, 0); }}>${found.live && about.data?.shards > 1 ? `${each.shard}/` : ""}${count(each.entry)}</button>`, "num"],
           ["Key", (each) => (each.key === null ? "" : html`<code>${preview(each.key)}</code>`), "clip"],
           ["Value", (each) => html`<span class="mono">${preview(each.value)}</span>`, "clip grow"],
           ["Headers", (each) => Object.keys(each.headers).length || "", "num wide"],
