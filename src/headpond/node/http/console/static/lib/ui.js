@@ -100,11 +100,11 @@ export const Pager = ({ listing, rows, nameOf }) => (listing.page > 1 || rows.le
   <button type="button" disabled=${rows.length <= PAGE_ROWS} onClick=${() => listing.next(nameOf(rows[PAGE_ROWS - 1]))}>Next</button>
 </div>`;
 
-// When this part goes, the keyboard is again where it was before.
-export function useFocusBack() {
+// When the dialog or section around `part` goes and has the keyboard, the keyboard is again where it was before.
+export function useFocusBack(part) {
   useEffect(() => {
     const before = document.activeElement;
-    return () => { if (before.isConnected) before.focus(); };
+    return () => { if (before.isConnected && part.current?.closest("dialog, section").contains(document.activeElement)) before.focus(); };
   }, []);
 }
 
@@ -115,7 +115,7 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
   const [busy, setBusy] = useState(false);
   const [typed, setTyped] = useState("");
   const id = useId();
-  useFocusBack();
+  useFocusBack(dialog);
   useEffect(() => { dialog.current.showModal(); }, []);
   const submit = async (event) => {
     event.preventDefault();

@@ -53,7 +53,7 @@ function Message({ message, topic, close, again }) {
   const typed = message.value !== null && typeof message.value === "object" && !isBytes(message.value);
   const [view, setView] = useState(typed ? "columns" : isBytes(message.value) ? "hex" : "text");
   const start = useRef(null);
-  useFocusBack();
+  useFocusBack(start);
   useEffect(() => { start.current.focus(); }, [message]);
   const headers = Object.entries(message.headers);
   const name = short(message.topic);
