@@ -82,7 +82,7 @@ const HOPS = {
 };
 export const RECENT_S = 30;
 
-export const SPEED_S = 10;
+const SPEED_S = 10;
 
 // By key: the first and the newest of the readings of the last `seconds`, as `collect` makes a Map of them.
 function useReadings(data, collect, seconds) {
