@@ -100,14 +100,6 @@ export const Pager = ({ listing, rows, nameOf }) => (listing.page > 1 || rows.le
   <button type="button" disabled=${rows.length <= PAGE_ROWS} onClick=${() => listing.next(nameOf(rows[PAGE_ROWS - 1]))}>Next</button>
 </div>`;
 
-// When the dialog or section around `part` goes and has the keyboard, the keyboard is again where it was before.
-export function useFocusBack(part) {
-  useEffect(() => {
-    const before = document.activeElement;
-    return () => { if (before.isConnected && part.current?.closest("dialog, section").contains(document.activeElement)) before.focus(); };
-  }, []);
-}
-
 // A dialog that says what will happen. `act` does it; an error stays in the dialog.
 export function Dialog({ title, verb, tone, type, act, close, children }) {
   const dialog = useRef(null);
@@ -115,8 +107,11 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
   const [busy, setBusy] = useState(false);
   const [typed, setTyped] = useState("");
   const id = useId();
-  useFocusBack(dialog);
-  useEffect(() => { dialog.current.showModal(); }, []);
+  useEffect(() => {
+    const shown = dialog.current;
+    shown.showModal();
+    return () => shown.close();  // the keyboard is again where it was before
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { get, post, query } from "../lib/api.js";
 import { clock, count, inPath, quoted, short } from "../lib/format.js";
 import { usePoll, useStream } from "../lib/live.js";
-import { Badge, Choice, Copy, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table, useFocusBack } from "../lib/ui.js";
+import { Badge, Choice, Copy, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 import { topicCrumbs, topicTabs } from "./topic.js";
 
 const ROWS = 50;
@@ -53,7 +53,6 @@ function Message({ message, topic, close, again }) {
   const typed = message.value !== null && typeof message.value === "object" && !isBytes(message.value);
   const [view, setView] = useState(typed ? "columns" : isBytes(message.value) ? "hex" : "text");
   const start = useRef(null);
-  useFocusBack(start);
   useEffect(() => { start.current.focus(); }, [message]);
   const headers = Object.entries(message.headers);
   const name = short(message.topic);
@@ -113,6 +112,7 @@ export function Messages({ names: [name], asked }) {
   const [follow, setFollow] = useState(false);
   const [again, setAgain] = useState(null);
   const work = useRef(null);
+  const opener = useRef(null);
 
   // One reading: `at` is {entry} or {start}; with a filter it goes on until there is a page, or the end.
   const read = async (at, filter = "", number = shard) => {
@@ -169,7 +169,7 @@ export function Messages({ names: [name], asked }) {
     ${again && html`<${Publish} path=${path} typed=${Boolean(about.data?.schema)} from=${again} close=${() => setAgain(null)} />`}`;
   return html`<${Page} title=${name.replaceAll(":", "/")} crumbs=${topicCrumbs} actions=${actions}>
     ${topicTabs(name.replaceAll(":", "/"), "Messages")}
-    ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => setSelected(null)} again=${() => setAgain(selected)} />`}
+    ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => { opener.current.focus(); setSelected(null); }} again=${() => setAgain(selected)} />`}
     <${Panel}>
       <form class="bar" onSubmit=${submit}>
         ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { const number = Number(event.target.value); setShard(number); readLast(number); }} /></label>`}
@@ -185,7 +185,7 @@ export function Messages({ names: [name], asked }) {
       ${!found ? !error && html`<${Loading} />` : found.rows.length === 0
         ? !searching && html`<${Empty} command=${found.filter ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? "No message fits." : "There is no message here. To send one:"}</${Empty}>`
         : html`<${Table} label="Messages" rows=${found.rows} keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
-          ["Entry", (each) => html`<button type="button" class="link" onClick=${() => { setSelected(each); window.scrollTo(0, 0); }}>${found.live && about.data?.shards > 1 ? `${each.shard}/` : ""}${count(each.entry)}</button>`, "num"],
+          ["Entry", (each) => html`<button type="button" class="link" onClick=${(event) => { opener.current = event.currentTarget; setSelected(each); window.scrollTo(0, 0); }}>${found.live && about.data?.shards > 1 ? `${each.shard}/` : ""}${count(each.entry)}</button>`, "num"],
           ["Key", (each) => (each.key === null ? "" : html`<code>${preview(each.key)}</code>`), "clip"],
           ["Value", (each) => html`<span class="mono">${preview(each.value)}</span>`, "clip grow"],
           ["Headers", (each) => Object.keys(each.headers).length || "", "num wide"],

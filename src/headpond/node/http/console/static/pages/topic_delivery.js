@@ -8,6 +8,8 @@ import { Box, Edge } from "./delivery.js";
 import { topicCrumbs, topicTabs } from "./topic.js";
 
 const ROWS = 50;
+const LABEL_MAX = 40;
+const brief = (name) => (name.length > LABEL_MAX ? `${name.slice(0, LABEL_MAX)}…` : name);
 const sum = (counts) => Object.values(counts).reduce((total, each) => total + each, 0);
 const reasons = (counts) => Object.entries(counts).map(([reason, each]) => `${reason} ${count(each)}`).join(", ");
 const Balance = ({ account }) => html`<${Badge} tone=${account.balance === "balances" ? "ok" : "bad"}>${account.balance}</${Badge}>`;
@@ -20,10 +22,10 @@ const History = ({ topic, history }) => {
   const none = at.map(() => null);
   if (at.length < 2) return html`<p class="muted">The node reads itself every ${history.step_s} s; plots begin after the second reading.</p>`;
   return html`<div class="plots">
-    <${Plot} title="Messages per second" at=${at} format=${rate} series=${[["stored", own.messages_s || none], [`delivered to ${readers[0] ? readers[0][0].slice(topic.length + 1) : "nobody"}`, worst.delivered_s || none]]} />
+    <${Plot} title="Messages per second" at=${at} format=${rate} series=${[["stored", own.messages_s || none], [`delivered to ${readers[0] ? brief(readers[0][0].slice(topic.length + 1)) : "nobody"}`, worst.delivered_s || none]]} />
     <${Plot} title="Backlog of the subscription furthest behind" at=${at} format=${count} series=${[["messages", own.lag || none]]} />
     <${Plot} title="Producers’ hop" at=${at} format=${share} shares series=${[["R", own.r || none], ["UR", own.ur || none]]} />
-    ${readers.slice(0, 3).map(([name, each]) => html`<${Plot} key=${name} title=${`Hop to ${name.slice(topic.length + 1)}`} at=${at} format=${share} shares series=${[["R", each.r || none], ["UR", each.ur || none]]} />`)}
+    ${readers.slice(0, 3).map(([name, each]) => html`<${Plot} key=${name} title=${`Hop to ${brief(name.slice(topic.length + 1))}`} at=${at} format=${share} shares series=${[["R", each.r || none], ["UR", each.ur || none]]} />`)}
   </div>`;
 };
 
