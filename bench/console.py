@@ -1,8 +1,9 @@
 """What the pages of the console wait for, at a node with 10,000 topics and a million messages.
 
-Every figure is the time of one answer to a request that a page makes, beside the goal of 200 ms. The last two
-are how long another request waits while two consoles watch: the stream of rates reads all topics every two
-seconds while somebody looks, and the history does every ten.
+Every figure is the time of one answer to a request that a page makes, or until the first event of a stream,
+beside the goal of 200 ms: the middle one and the slowest. The last figures are how long another request waits
+while two consoles watch, and what the node does while nobody looks: the stream of rates reads all topics every
+two seconds, the history does every ten.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import sysconf
 from pathlib import Path
 
 import httpx
@@ -27,12 +31,16 @@ AT_ONCE = 200
 GOAL_MS = 200.0
 ASKS = {
     "the page itself": "/",
+    "its largest file": "/console/vendor/uplot.js",
     "overview: one reading": "/v1/top?limit=10&interval=0.1",
     "overview: the last hour": "/v1/history",
+    "who": "/v1/access",
     "topics: first page": "/v1/topics?limit=51",
     "topics: a page in the middle": "/v1/topics?limit=51&after=default/default/default/topic-05000",
     "topics: search": "/v1/topics?limit=51&match=topic-0999",
     "topic": "/v1/topics/million",
+    "topic: its subscriptions": "/v1/subscriptions?limit=50&match=default/default/default/million/",
+    "messages: ends": "/v1/topics/million/ends",
     "messages: newest": f"/v1/topics/million/messages?entry={MESSAGES - 50}&count=50",
     "messages: middle": f"/v1/topics/million/messages?entry={MESSAGES // 2}&count=50",
     "messages: a key in 8 MiB": "/v1/topics/million/messages?filter=key+%3D+%27k-77777%27&bytes_max=8388608",
@@ -40,13 +48,27 @@ ASKS = {
     "subscriptions: search": "/v1/subscriptions?limit=51&match=topic-0999",
     "subscription": "/v1/topics/million/subscriptions/reader",
     "producers: first page": "/v1/producers?limit=51",
+    "delivery: sinks": "/v1/writers",
+    "delivery: sources": "/v1/subscriptions?limit=1000&advanced=true",
     "delivery: the ledger of a million": "/v1/topics/million/ledger",
-    "spark: sources": "/v1/subscriptions?limit=200&advanced=true",
+    "delivery: the last hour of a topic": "/v1/history?topic=million",
     "dead letters": "/v1/subscriptions?limit=51&dead=true",
+    "dead letters of a subscription": "/v1/topics/million/subscriptions/reader/dead",
+    "links": "/v1/peers",
+    "tokens": "/v1/tokens",
+    "tokens: log": "/v1/log?count=50",
     "for Prometheus": "/metrics",
+}
+STREAMS = {
+    "overview: first event": "/v1/top/events?limit=10&interval=2",
+    "delivery: first event": "/v1/top/events?limit=20&interval=2",
+    "delivery: first event of a search": "/v1/top/events?limit=20&interval=2&topic=*topic-0999*",
+    "messages: follow": "/v1/topics/million/events?start=latest",
 }
 WAITED_MS = {"overview: one reading": 100.0}
 """What the request itself asks the node to wait."""
+UNSEEN_S = 30.0
+"""The time with nobody looking: three readings for the history."""
 
 
 async def make_topics(url: str) -> None:
@@ -70,13 +92,19 @@ def fill(http: httpx.Client) -> None:
         http.post("/v1/topics/million/messages", json={"messages": messages}).raise_for_status()
 
 
-def answer_ms(http: httpx.Client, path: str, times: int) -> list[float]:
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        http.get(path).raise_for_status()
-        found.append((time.perf_counter() - began) * 1000)
-    return found
+def answer_ms(http: httpx.Client, path: str) -> float:
+    began = time.perf_counter()
+    http.get(path).raise_for_status()
+    return (time.perf_counter() - began) * 1000
+
+
+def event_ms(http: httpx.Client, path: str) -> float:
+    """Until the first bytes of a stream; of rates, until the first event behind the greeting."""
+    began = time.perf_counter()
+    with http.stream("GET", path) as answer:
+        lines = answer.iter_lines()
+        next(line for line in lines if line.startswith("data: " if "/top/" in path else ":"))
+    return (time.perf_counter() - began) * 1000
 
 
 def while_watched_ms(url: str, seconds: float) -> list[float]:
@@ -97,7 +125,7 @@ def while_watched_ms(url: str, seconds: float) -> list[float]:
     with httpx.Client(base_url=url, timeout=30) as http:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            found += answer_ms(http, "/livez", 1)
+            found.append(answer_ms(http, "/livez"))
             time.sleep(0.002)
     over.set()
     for each in watchers:
@@ -105,7 +133,14 @@ def while_watched_ms(url: str, seconds: float) -> list[float]:
     return found
 
 
-def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+def processor_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[int, str, str]]:
+    """A node: its process, and the addresses for clients and for HTTP."""
     config = folder / "console.toml"
     config.write_text(
         'http = "127.0.0.1:0"\n'
@@ -122,19 +157,48 @@ def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
         assert node.stdout is not None
         try:
             url, address = (node.stdout.readline().split()[1] for _ in range(2))
-            asyncio.run(make_topics(url))
-            with httpx.Client(base_url=address, timeout=60) as http:
-                fill(http)
-                figures = []
-                for name, path in ASKS.items():
-                    found = answer_ms(http, path, max(5, int(5 * seconds)))
-                    own = quantile(found, 0.5) - WAITED_MS.get(name, 0.0)
-                    note = f"slowest {max(found) - WAITED_MS.get(name, 0.0):.0f} ms"
-                    figures.append(Figure(f"console, {name}", own, "ms", "the goal", GOAL_MS, note))
-            quiet = while_watched_ms(address, 5 * seconds)
-            for share in (0.5, 0.999):
-                name = f"console, /livez at {share:.1%} while two consoles watch"
-                figures.append(Figure(name, quantile(quiet, share), "ms", "the goal", GOAL_MS))
-            return figures
+            yield node.pid, url, address
         finally:
             node.terminate()
+
+
+def waits(http: httpx.Client, times: int) -> list[Figure]:
+    figures = []
+    for ask, paths in ((answer_ms, ASKS), (event_ms, STREAMS)):
+        for name, path in paths.items():
+            found = [ask(http, path) - WAITED_MS.get(name, 0.0) for _ in range(times)]
+            for which, value in (("", quantile(found, 0.5)), (", slowest", max(found))):
+                figures.append(Figure(f"console, {name}{which}", value, "ms", "the goal", GOAL_MS))
+    return figures
+
+
+def stalls(address: str, seconds: float, when: str) -> list[Figure]:
+    quiet = while_watched_ms(address, seconds)
+    shares = {"p50": quantile(quiet, 0.5), "p99.9": quantile(quiet, 0.999), "slowest": max(quiet)}
+    return [
+        Figure(f"console, /livez while two consoles watch, {when}, {name}", value, "ms", "the goal", GOAL_MS)
+        for name, value in shares.items()
+    ]
+
+
+def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
+    figures = []
+    with running(folder) as (_, url, address):
+        began = time.monotonic()
+        asyncio.run(make_topics(url))
+        spent = time.monotonic() - began
+        figures.append(Figure(f"console, making {TOPICS:,} topics and subscriptions", spent, "s"))
+        with httpx.Client(base_url=address, timeout=60) as http:
+            fill(http)
+        figures += stalls(address, 10 * seconds, "all new")
+    began = time.monotonic()
+    with running(folder) as (process, _, address):
+        figures.append(Figure(f"console, starting with {TOPICS:,} topics", time.monotonic() - began, "s"))
+        with httpx.Client(base_url=address, timeout=60) as http:
+            figures += waits(http, max(5, int(5 * seconds)))
+        figures += stalls(address, 10 * seconds, "started again")
+        before = processor_s(process)
+        time.sleep(UNSEEN_S)
+        share = (processor_s(process) - before) / UNSEEN_S
+        figures.append(Figure("console, processor while nobody looks", 100 * share, "%", "one core", 100.0))
+    return figures

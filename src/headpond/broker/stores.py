@@ -116,7 +116,7 @@ class Stores:
             self._write_repairs()
         for topic in self.catalog:
             self._open_shards(topic)
-        self.subscriptions = Subscriptions(now_us, clock_us, self._schemas)
+        self.subscriptions = Subscriptions(now_us, clock_us, self._schemas, self._tenant_of)
         self.settlements = self._open_table("settlements", self.subscriptions, memory_first=True)
         self._fit_subscriptions()
         self.tokens = Tokens(now_us)
@@ -226,6 +226,10 @@ class Stores:
     def _schemas(self, uuid: bytes) -> SchemaVersions | None:
         topic = self.catalog.by_uuid(uuid)
         return topic.schemas if topic is not None else None
+
+    def _tenant_of(self, uuid: bytes) -> str:
+        topic = self.catalog.by_uuid(uuid)
+        return topic.tenant if topic is not None else ""
 
     def _fit_subscriptions(self) -> None:
         """Makes subscriptions and logs agree. New incarnations are on the disk before anyone hears of them."""
@@ -395,11 +399,6 @@ class Stores:
         for topic in found:
             del self.deleted[topic.uuid]
         return found
-
-    @property
-    def shards(self) -> int:
-        """How many logs there are, in all topics."""
-        return sum(len(topic.shards) for topic in self.catalog)
 
     @property
     def _busy(self) -> bool:

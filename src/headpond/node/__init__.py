@@ -10,6 +10,7 @@ In reading order::
     bootstrap         The first admin token, written to the data folder of a node that does not run
     server            The node's shell: sockets, worker threads and timers around the core
     member            A node that is a member of a cluster: standby, active, and its end
+    garbage           When Python looks for garbage
     memory_transport  A connection between a client and its node in one process
     relay             A port, each connection to which leads to another port
     lossy_link        A connection between a client and a node that fails on purpose, for tests and the demo

@@ -40,7 +40,7 @@ from headpond.cluster.standby import InThread, Refuses
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadConfig, BadData, NotActive
 from headpond.node.data_folder import lock_folder, open_error
-from headpond.node.process import OnReady, Service, check_secure, open_core, prepare, watch_signals
+from headpond.node.process import OnReady, Service, check_secure, open_process_core, prepare, watch_signals
 from headpond.node.server import Server, listen
 from headpond.storage.disk import MeasuredDisk
 from headpond.wire.connection import ConnectionState, NodeSide
@@ -219,7 +219,7 @@ class MemberLife:
         logger.info("active in epoch %d", active.applier.position.epoch)
         groups = self.groups
         elsewhere = groups.elsewhere if groups is not None else None
-        opening = loop.run_in_executor(None, open_core, active.disk, self._settings, elsewhere)
+        opening = loop.run_in_executor(None, open_process_core, active.disk, self._settings, elsewhere)
         await _first(opening, active.ended)
         if groups is not None:
             groups.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -26,6 +27,7 @@ from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
 from headpond.node.backup import LinkedCut
 from headpond.node.data_folder import NodeDisk, check_no_member, lock_folder, open_error, open_identity
+from headpond.node.garbage import without_collections
 from headpond.node.server import SPIN_S, Server, clock_us, now_us
 from headpond.storage.disk import Disk
 
@@ -220,6 +222,14 @@ def open_core(
     return core
 
 
+def open_process_core(disk: Disk, settings: Settings, elsewhere: Elsewhere | None = None) -> NodeCore:
+    """``open_core`` for a process that is this node and nothing else: all that it opens stays in memory."""
+    with without_collections():
+        core = open_core(disk, settings, elsewhere)
+    gc.freeze()  # Python never looks at it again
+    return core
+
+
 def prepare(settings: Settings) -> None:
     """Checks what the settings name, before anything is opened, and raises the limit of open files."""
     settings.check_places()
@@ -242,7 +252,7 @@ def run(settings: Settings, on_ready: OnReady = lambda url, http_url: None, *, s
             disk, hint="Start it with --cluster. Or run a node on a copy of it from which you delete cluster."
         )
         try:
-            core = open_core(disk, settings)
+            core = open_process_core(disk, settings)
         except OSError as error:
             raise open_error(folder, error) from error
         try:

@@ -8,12 +8,21 @@ import pytest
 
 from headpond.broker.access.quotas import CREATES_AHEAD_US, CREATES_BURST_US
 from headpond.broker.settings import Limits, Settings, StagingSettings
+from headpond.broker.stores import Stores
 from headpond.model.errors import LimitReached, QuotaReached
 from headpond.model.topic_settings import TopicSettings
+from headpond.storage.journal import TableState
 from headpond.storage.memory_disk import MemoryDisk
 from headpond.wire.connection import ConnectionFault
 from headpond.wire.control.access import CreateToken
-from headpond.wire.control.catalog import ChangeSettings, CreatePlace, CreateTopic, DeleteTopic, OpenTopic
+from headpond.wire.control.catalog import (
+    ChangeSettings,
+    CreatePlace,
+    CreateTopic,
+    DeletePlace,
+    DeleteTopic,
+    OpenTopic,
+)
 from headpond.wire.control.codec import Operation, Request
 from headpond.wire.control.consuming import CreateSubscription, DeleteSubscription, Subscribe, Subscribed
 from headpond.wire.control.greeting import Error
@@ -78,6 +87,46 @@ def test_a_deletion_makes_room_at_once(shell: CoreShell) -> None:
         client.request(DeleteSubscription("acme/p/c/t", "s"))
         client.request(DeleteProducer("acme/p/c/t", "p"))
         client.request(DeleteTopic("acme/p/c/more"))
+
+
+def test_what_tenants_have_is_counted_right_over_changes_and_restarts() -> None:
+    disk = MemoryDisk()
+    client = (shell := CoreShell(disk, seed=1)).connect()
+    for number in range(40):  # so that the journals are compacted
+        tenant = ("acme", "beta", "gone")[number % 3]
+        client.request(CreateTopic(f"{tenant}/p/c/t{number}", shards=2))
+        for each in range(3):
+            client.request(CreateSubscription(f"{tenant}/p/c/t{number}", f"s{each}"))
+            client.request(CreateProducer(f"{tenant}/p/c/t{number}", f"p{each}"))
+        client.request(DeleteSubscription(f"{tenant}/p/c/t{number}", "s1"))
+        client.request(DeleteProducer(f"{tenant}/p/c/t{number}", "p1"))
+        if number % 4 == 0:
+            client.request(DeleteTopic(f"{tenant}/p/c/t{number}"))
+    client.request(DeletePlace("tenant", "gone", recursive=True))
+    shell.drain()
+
+    def check(stores: Stores) -> None:
+        catalog, subscriptions = stores.catalog, stores.subscriptions
+        for tenant in ("acme", "beta", "gone"):
+            topics = [topic for topic in catalog if topic.tenant == tenant]
+            has = catalog.tenant(tenant)
+            assert (len(has.topics), has.shards) == (len(topics), sum(len(each.shards) for each in topics))
+            assert has.producers == sum(len(each.producers) for each in topics)
+            counts = [subscriptions.count_of(each.uuid) for each in topics]
+            assert subscriptions.of_tenant(tenant) == sum(counts)
+        assert (catalog.shards, catalog.producers) == (40, 40)
+        assert len(subscriptions) == len(list(subscriptions.all())) == 40
+        names = [topic.name for topic in catalog]
+        assert names == sorted(names) and len(names) == len(catalog) == 20
+
+    tables: list[TableState] = [shell.core.stores.catalog, shell.core.stores.subscriptions]
+    for table in tables:
+        for change in list(table.snapshot()):  # after a compaction some records are read twice
+            table.apply(change)
+    check(shell.core.stores)
+    check(CoreShell(disk.copy(), seed=2).core.stores)
+    shell.core.close()
+    check(CoreShell(disk, seed=3).core.stores)
 
 
 def test_a_consumer_beyond_the_quota_gets_no_subscription_and_keeps_its_connection(shell: CoreShell) -> None:

@@ -40,7 +40,7 @@ STEPS = st.lists(
 
 
 def empty() -> Subscriptions:
-    return Subscriptions(lambda: 0, lambda: 0, lambda topic: None)
+    return Subscriptions(lambda: 0, lambda: 0, lambda topic: None, lambda topic: "")
 
 
 def run(steps: list[Step], subscriptions: Subscriptions) -> list[Change]:

@@ -71,7 +71,9 @@ class RedeliveryAgainstModel(RuleBasedStateMachine):
     # --- what happens -------------------------------------------------------------------------------
 
     def read_journal(self) -> Subscription:
-        self.subscriptions = Subscriptions(lambda: self.now_us, lambda: self.clock_us, lambda topic: None)
+        self.subscriptions = Subscriptions(
+            lambda: self.now_us, lambda: self.clock_us, lambda topic: None, lambda topic: ""
+        )
         for body in self.journal:
             self.subscriptions.apply(Subscriptions.decoder.decode(body))
         found = self.subscriptions.get(TOPIC, "s")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
 from typing import TypeVar
 
@@ -27,14 +29,10 @@ def page_of(
 
     Every name is compared; ``info`` is called for those of the page alone.
     """
-    wanted = [item for item in items if page.match in item[0] and item[0] > page.after]
-    wanted.sort(key=itemgetter(0))
-    found: list[Info] = []
-    for _, topic, item in wanted:
-        if session.grant is ALL or session.grant.reaches(topic.place):
-            made = info(topic, item)
-            if session.grant is ALL or keeps(session.grant, ask, made):
-                found.append(made)
-                if len(found) == page.limit:
-                    break
-    return found
+    wanted = (item for item in items if page.match in item[0] and item[0] > page.after)
+    grant = session.grant
+    if grant is ALL:  # no list of all is made, for the reason that Ranking has (ledger/top.py)
+        return [info(topic, item) for _, topic, item in nsmallest(page.limit, wanted, key=itemgetter(0))]
+    reached = sorted((item for item in wanted if grant.reaches(item[1].place)), key=itemgetter(0))
+    made = (info(topic, item) for _, topic, item in reached)
+    return list(islice((each for each in made if keeps(grant, ask, each)), page.limit))

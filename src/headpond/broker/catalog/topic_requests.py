@@ -189,13 +189,13 @@ class TopicRequests:
         limits, shards = self._context.settings.limits, 2**shard_power
         if len(self._catalog) + len(self._creating) >= limits.topics:
             raise LimitReached(f"this node holds at most {limits.topics} topics (limits.topics)")
-        if self._stores.shards + shards > limits.shards:
+        if self._catalog.shards + shards > limits.shards:
             raise LimitReached(f"this node holds at most {limits.shards} shards in all topics (limits.shards)")
         tenant = name.partition("/")[0]
-        topics = self._catalog.of_tenant(tenant)
-        self._quotas.check(tenant, "shards", sum(2**topic.created.shard_power for topic in topics), shards)
+        has = self._catalog.tenant(tenant)
+        self._quotas.check(tenant, "shards", has.shards, shards)
         creating = sum(each.startswith(f"{tenant}/") for each in self._creating)
-        self._quotas.create(session, tenant, "topics", len(topics) + creating)
+        self._quotas.create(session, tenant, "topics", len(has.topics) + creating)
 
     # --- changing -----------------------------------------------------------------------------------
 

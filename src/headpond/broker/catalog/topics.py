@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -209,6 +210,16 @@ def setting_infos(levels: list[Level]) -> list[SettingInfo]:
     return [SettingInfo(name, *origin) for name, origin in resolve(levels).items()]
 
 
+@dataclass(slots=True)
+class Tenant:
+    """What a tenant has, counted with each change: one more costs the same however many there are."""
+
+    topics: dict[bytes, Topic] = field(default_factory=dict)
+    shards: int = 0
+    producers: int = 0
+    """Registered ones."""
+
+
 class Catalog(TableState):
     """The topics that exist, by name and by uuid, and the tree of places above them."""
 
@@ -225,7 +236,13 @@ class Catalog(TableState):
         """Topics that were deleted and whose folders may still be there; kept over compactions."""
         self._by_name: dict[str, Topic] = {}
         self._by_uuid: dict[bytes, Topic] = {}
-        self._of_tenant: dict[str, dict[bytes, Topic]] = {}
+        self._names: list[str] = []
+        """In order."""
+        self._tenants: dict[str, Tenant] = {}
+        self.shards = 0
+        """How many logs there are, in all topics."""
+        self.producers = 0
+        """How many producers are registered, in all topics."""
         self._lost_us = lost_us
         self.run = run
 
@@ -246,8 +263,11 @@ class Catalog(TableState):
         topic = self._by_uuid.get(uuid)
         return topic.name if topic is not None else None
 
+    def tenant(self, name: str) -> Tenant:
+        return self._tenants.get(name) or Tenant()
+
     def of_tenant(self, tenant: str) -> Collection[Topic]:
-        return self._of_tenant.get(tenant, {}).values()
+        return self.tenant(tenant).topics.values()
 
     def tenant_settings(self, tenant: str) -> TopicSettings:
         """The effective values at a tenant, also of one that does not exist yet."""
@@ -282,20 +302,36 @@ class Catalog(TableState):
         return self._change_producers(change)
 
     def _create(self, created: TopicCreated) -> Topic:
+        if (known := self._by_uuid.get(created.uuid)) is not None:
+            return known  # the record is read twice
         topic = Topic(created, self.tree, self._lost_us)
         self.tree.ensure(topic.place, created.created_at_us)
+        if topic.name not in self._by_name:
+            insort(self._names, topic.name)
         self._by_name[topic.name] = topic
         self._by_uuid[topic.uuid] = topic
-        self._of_tenant.setdefault(topic.tenant, {})[topic.uuid] = topic
+        self._tenants.setdefault(topic.tenant, Tenant()).topics[topic.uuid] = topic
+        self._count(topic, shards=2**created.shard_power)
         return topic
 
     def _delete(self, uuid: bytes) -> Topic | None:
         self.deleted.add(uuid)
         gone = self._by_uuid.pop(uuid, None)
         if gone is not None:
-            del self._by_name[gone.name]
-            del self._of_tenant[gone.tenant][uuid]
+            if self._by_name.get(gone.name) is gone:
+                del self._by_name[gone.name]
+                del self._names[bisect_left(self._names, gone.name)]
+            self._count(gone, shards=-(2**gone.created.shard_power), producers=-len(gone.producers))
+            tenant = self._tenants[gone.tenant]
+            del tenant.topics[uuid]
+            if not tenant.topics:
+                del self._tenants[gone.tenant]
         return gone
+
+    def _count(self, topic: Topic, *, shards: int = 0, producers: int = 0) -> None:
+        for counts in (self, self._tenants[topic.tenant]):
+            counts.shards += shards
+            counts.producers += producers
 
     def _remove(self, place: Place) -> None:
         for topic in self.below(place):
@@ -318,7 +354,9 @@ class Catalog(TableState):
     def _change_producers(self, change: ProducerChange) -> Topic | None:
         topic = self._by_uuid.get(change.topic)
         if topic is not None:
+            before = len(topic.producers)
             topic.producers.apply(change)
+            self._count(topic, producers=len(topic.producers) - before)
         return topic
 
     def snapshot(self) -> Iterator[CatalogChange]:
@@ -331,7 +369,8 @@ class Catalog(TableState):
             yield from topic.producers.snapshot()
 
     def __iter__(self) -> Iterator[Topic]:
-        return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
+        """In the order of their names; topics may come and go meanwhile."""
+        return iter([self._by_name[name] for name in self._names])
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -145,10 +145,9 @@ class ProducerRequests:
 
     def _check_limit(self, session: Session, topic: Topic) -> None:
         limit = self._context.settings.limits.producers
-        if sum(len(topic.producers) for topic in self._catalog) >= limit:
+        if self._catalog.producers >= limit:
             raise LimitReached(f"this node holds at most {limit:,} registered producers (limits.producers)")
-        have = sum(len(each.producers) for each in self._catalog.of_tenant(topic.tenant))
-        self._quotas.create(session, topic.tenant, "producers", have)
+        self._quotas.create(session, topic.tenant, "producers", self._catalog.tenant(topic.tenant).producers)
 
     def delete_producer(self, session: Session, ask: DeleteProducer) -> Steps[dict[str, Any]]:
         topic, known = self._find(ask.topic, ask.producer)
@@ -262,7 +261,7 @@ class ProducerRequests:
         yield journaled(self._stores.catalog_journal, change)
         if self._catalog.by_uuid(topic.uuid) is not topic:
             raise TopicNotFound(f"topic {topic.shown} was deleted")
-        topic.producers.apply(change)
+        self._catalog.apply(change)
 
     def _seen(self, topic: Topic, known: Registration, instance: bytes, *, free: bool) -> None:
         known.seen_us = self._context.now_us()

@@ -7,6 +7,7 @@ that is gone is skipped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -78,20 +79,30 @@ class Subscriptions(TableState):
         now_us: Callable[[], int],
         clock_us: Callable[[], int],
         schemas: Callable[[bytes], SchemaVersions | None],
+        tenant_of: Callable[[bytes], str],
     ) -> None:
-        """``schemas`` are those of a topic."""
+        """``schemas`` and ``tenant_of`` are those of a topic."""
         self._now_us, self._clock_us = now_us, clock_us
         self._schemas = schemas
+        self._tenant_of = tenant_of
         self._by_topic: dict[bytes, dict[str, Subscription]] = {}
+        self._tenants: dict[bytes, str] = {}
+        """Of the topics that have subscriptions; a topic may be gone before they are."""
+        self._of_tenant: Counter[str] = Counter()
+        self._count = 0
 
     def get(self, topic: bytes, name: str) -> Subscription | None:
         return self._by_topic.get(topic, {}).get(name)
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_topic.values()))
+        return self._count
 
     def count_of(self, topic: bytes) -> int:
         return len(self._by_topic.get(topic, ()))
+
+    def of_tenant(self, tenant: str) -> int:
+        """How many subscriptions its topics have."""
+        return self._of_tenant[tenant]
 
     def of_topic(self, topic: bytes) -> list[Subscription]:
         return list(self._by_topic.get(topic, {}).values())
@@ -101,7 +112,15 @@ class Subscriptions(TableState):
             yield from subscriptions.values()
 
     def drop_topic(self, topic: bytes) -> list[Subscription]:
-        return list(self._by_topic.pop(topic, {}).values())
+        dropped = list(self._by_topic.pop(topic, {}).values())
+        if dropped:
+            self._counted(topic, -len(dropped))
+        self._tenants.pop(topic, None)
+        return dropped
+
+    def _counted(self, topic: bytes, more: int) -> None:
+        self._count += more
+        self._of_tenant[self._tenants[topic]] += more
 
     def apply(self, change: Change) -> None:
         """Applies a record that is in the journal, or is about to be."""
@@ -113,6 +132,7 @@ class Subscriptions(TableState):
             return
         if isinstance(change, Removed):
             del self._by_topic[change.topic][change.name]
+            self._counted(change.topic, -1)
         elif isinstance(change, Totals):
             counts = subscription.counts
             counts.acked, counts.skipped, counts.lost = change.acked, change.skipped, change.lost
@@ -213,6 +233,9 @@ class Subscriptions(TableState):
         subscription = make_subscription(change, cursors, partial(self._schemas, change.topic))
         if (before := self.get(change.topic, change.name)) is not None:  # the record is read twice
             subscription.history = before.history
+        else:
+            self._tenants.setdefault(change.topic, self._tenant_of(change.topic))
+            self._counted(change.topic, 1)
         self._by_topic.setdefault(change.topic, {})[change.name] = subscription
         subscription.history.compacted = 0
         for cursor, (end, current) in zip(cursors, change.state, strict=False):

@@ -136,7 +136,7 @@ class SubscriptionRequests:
             (f"{topic.name}/{subscription.name}", topic, subscription)
             for topic in topics
             for subscription in self._subscriptions.of_topic(topic.uuid)
-            if (subscription.dead or not ask.dead) and (subscription.advanced_by or not ask.advanced)
+            if (not ask.dead or subscription.dead) and (not ask.advanced or subscription.advanced_by)
         )
         if ask.page is not None:
             return page_of(session, ask, ask.page, found, self.info)

@@ -166,8 +166,7 @@ class SubscriptionOpener:
         limit = stores.settings.limits.subscriptions
         if len(stores.subscriptions) >= limit:
             raise LimitReached(f"this node holds at most {limit} subscriptions (limits.subscriptions)")
-        topics = stores.catalog.of_tenant(topic.tenant)
-        have = sum(stores.subscriptions.count_of(each.uuid) for each in topics)
+        have = stores.subscriptions.of_tenant(topic.tenant)
         self._quotas.create(session, topic.tenant, "subscriptions", have)
         policy = topic.settings.policy(ask.policy).effective(topic.name, ask.mode)
         check_dead_letter(stores.catalog, topic, policy.dead_letter)

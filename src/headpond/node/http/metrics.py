@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from headpond import __version__
 from headpond.broker.events import EVENTS, REFUSALS
 from headpond.broker.timings import Timings
+from headpond.node.garbage import without_collections
 from headpond.shapes.top import Hop, consumer_hop, link_hop, producer_hop
 from headpond.wire.control.status import TopInfo
 
@@ -211,8 +212,9 @@ def _hop(prefix: str, labels: Labels, rows: Rows, hop: Callable[[Any], Hop]) -> 
 
 def render(*readings: Collector) -> bytes:
     """The page of a process; takes 100 ms with 1,000 topics, so a thread calls it."""
-    registry = CollectorRegistry(auto_describe=False)
-    for each in (BuildReading(), *readings):
-        registry.register(each)
-    ProcessCollector(registry=registry)
-    return generate_latest(registry)
+    with without_collections():
+        registry = CollectorRegistry(auto_describe=False)
+        for each in (BuildReading(), *readings):
+            registry.register(each)
+        ProcessCollector(registry=registry)
+        return generate_latest(registry)

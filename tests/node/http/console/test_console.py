@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +12,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.fire.real_node import wait_until
+from tests.node.http.console import odd
 from tests.node.http.console.browser import Watched, chromium
 from tests.node.http.nodes import HttpNode
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
-PAGES = (
-    *("", "topics", "topics/orders", "topics/orders/messages", "topics/orders/delivery", "subscriptions"),
-    *("subscriptions/orders/billing", "producers", "delivery", "dead", "dead/orders/flaky", "spark", "links"),
-    *("tokens", "topics/empty/messages", "nowhere"),
-)
-EVIL = "<img src=x onerror=\"alert('value')\"><script>alert('script')</script>"
+PAGES = (*odd.PATHS, "topics/empty/messages", "nowhere")
+WITH_NUMBERS = ("", "topics", "topics/orders", "topics/orders/delivery", "subscriptions/orders/billing")
+FIRST_ROW = "tbody tr:first-child"
 
 
 def fill(http: httpx.Client) -> None:
@@ -43,6 +42,7 @@ def fill(http: httpx.Client) -> None:
     positions = {"positions": [each["position"] for each in held]}
     http.post(f"{flaky}/nack", json=positions).raise_for_status()
     http.delete(f"{flaky}/consumer").raise_for_status()
+    odd.fill(http)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,25 @@ def press(page: Page, name: str, confirm: str = "") -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def open_every_dialog(watched: Watched) -> None:
+    """Each fits in the window; when it is left, the keyboard is at its button again."""
+    page = watched.page
+    buttons = page.locator("main button[aria-haspopup=dialog]:enabled:visible")
+    for name in dict.fromkeys(buttons.all_inner_texts()):
+        button = buttons.filter(has_text=re.compile(rf"^{re.escape(name)}$")).first
+        button.click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_be_visible()
+        box = dialog.bounding_box()
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= watched.width, name
+        assert dialog.evaluate("each => each.scrollWidth <= each.clientWidth"), name
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(dialog).to_have_count(0)
+        expect(button).to_be_focused()
+
+
 @pytest.mark.parametrize(("width", "scheme"), [("desktop", "light"), ("phone", "dark")])
-def test_every_page_shows_itself_without_a_fault(
+def test_every_page_and_dialog_shows_whatever_a_node_holds(
     browser: Browser, node: HttpNode, width: str, scheme: str
 ) -> None:
     watched = Watched(browser, node.http, width, scheme)
@@ -102,7 +119,14 @@ def test_every_page_shows_itself_without_a_fault(
         page = watched.open(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= watched.width, path
         assert page.locator(".fault").count() == 0, path
+        assert page.locator("main img, main script").count() == 0, path
         assert watched.check_access() == [], path
+        open_every_dialog(watched)
+    odd.make_huge(watched.page)
+    for path in WITH_NUMBERS:
+        page = watched.open(path)
+        expect(page.locator(".stats, .badge").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= watched.width, path
     assert watched.faults == []
     watched.close()
 
@@ -123,11 +147,31 @@ def test_a_search_is_the_nodes(watched: Watched) -> None:
     expect(page.locator("tbody tr")).to_contain_text("typed")
 
 
+def test_a_long_list_comes_in_pages(watched: Watched, node: HttpNode) -> None:
+    with node.client() as http:
+        for number in range(60):
+            http.post("/v1/topics", json={"topic": f"many-{number:02}"}).raise_for_status()
+    page = watched.open("topics")
+    page.get_by_label("Search topics").fill("many-")
+    expect(page.locator(FIRST_ROW)).to_contain_text("many-00")
+    press(page, "Next")
+    expect(page.locator(FIRST_ROW)).to_contain_text("many-50")
+    press(page, "Previous")
+    expect(page.locator(FIRST_ROW)).to_contain_text("many-00")
+    assert watched.faults == []
+
+
 def test_messages_are_found_by_entry_and_by_key_and_shown_in_every_form(watched: Watched) -> None:
     page = watched.open("topics/orders/messages")
     page.get_by_label("Entry, time, key or filter").fill("17")
     press(page, "Find")
     expect(page.locator("tbody tr").first).to_contain_text('{"order": 17}')
+    press(page, "Older")
+    expect(page.locator(FIRST_ROW)).to_contain_text('{"order": 0}')
+    press(page, "Newer")
+    expect(page.locator(FIRST_ROW)).to_contain_text('{"order": 50}')
+    press(page, "Newest")
+    expect(page.locator(FIRST_ROW)).to_contain_text('{"order": 150}')
     page.get_by_label("Find by").select_option("key")
     page.get_by_label("Entry, time, key or filter").fill("table-42")
     press(page, "Find")
@@ -141,6 +185,8 @@ def test_messages_are_found_by_entry_and_by_key_and_shown_in_every_form(watched:
     press(page, "Copy as headpond command")
     said = "headpond consume orders --subscription look-42 --start 42 --count 1 --json"
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == said)
+    press(page, "Close")
+    expect(page.get_by_role("button", name="42", exact=True)).to_be_focused()
     page = watched.open("topics/typed/messages?entry=0")
     press(page, "0")
     expect(page.locator(".panel").first).to_contain_text("amount")
@@ -165,16 +211,16 @@ def test_a_message_is_published_and_followed(watched: Watched) -> None:
 
 def test_a_message_of_markup_and_script_is_text(watched: Watched, node: HttpNode) -> None:
     with node.client() as http:
-        http.post("/v1/topics", json={"topic": "hostile", "exist_ok": True}).raise_for_status()
-        body = {"value": EVIL, "key": EVIL, "id": EVIL, "headers": {EVIL: EVIL, "__proto__": "x"}}
-        http.post("/v1/topics/hostile/messages", json=body).raise_for_status()
-    page = watched.open("topics/hostile/messages")
-    press(page, "0")
-    expect(page.locator("pre.value")).to_have_text(EVIL)
-    expect(page.locator(".facts")).to_contain_text(EVIL)
+        read = f"/v1/topics/{odd.TOPIC}/messages?entry=0&count=50&shard="
+        values = [[each["value"] for each in http.get(f"{read}{n}").json()["messages"]] for n in range(4)]
+    (shard,) = [number for number, found in enumerate(values) if odd.EVIL in found]
+    page = watched.open(f"topics/{odd.TOPIC}/messages?shard={shard}")
+    page.get_by_role("row", name=odd.EVIL).first.get_by_role("button").click()
+    expect(page.locator("pre.value")).to_have_text(odd.EVIL)
+    expect(page.locator(".facts")).to_contain_text(odd.EVIL)
     assert page.locator("main img, main script").count() == 0
     press(page, "Publish again…")
-    assert page.get_by_role("textbox", name="Value", exact=True).input_value() == EVIL
+    assert page.get_by_role("textbox", name="Value", exact=True).input_value() == odd.EVIL
     assert watched.faults == []
 
 
@@ -212,6 +258,8 @@ def test_dead_messages_say_why_and_are_redriven(watched: Watched) -> None:
     page.get_by_label("Choose 0/0").check()
     press(page, "Redrive 1", "Redrive")
     expect(page.locator("tbody tr")).to_have_count(2)
+    press(page, "Redrive all", "Redrive")
+    expect(page.get_by_text("Nothing is dead here.")).to_be_visible()
     assert watched.faults == []
 
 
@@ -226,11 +274,37 @@ def test_a_topic_is_created_changed_and_deleted(watched: Watched) -> None:
     row.get_by_role("button", name="Set").click()
     dialog.get_by_label("Value").fill("7d")
     dialog.get_by_role("button", name="Set").click()
-    expect(row.get_by_role("button", name="Inherit")).to_be_visible()
+    expect(row).to_contain_text("7 d")
+    row.get_by_role("button", name="Inherit").click()
+    dialog.get_by_role("button", name="Inherit").click()
+    expect(row.get_by_role("button", name="Inherit")).to_have_count(0)
     press(page, "Delete")
     dialog.get_by_label("Type short-lived to confirm").fill("short-lived")
     dialog.get_by_role("button", name="Delete the topic").click()
     expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    assert watched.faults == []
+
+
+def test_a_producer_is_registered_and_deleted_and_a_link_made_and_removed(watched: Watched) -> None:
+    page = watched.open("producers")
+    press(page, "Register")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Topic").fill("empty")
+    dialog.get_by_label("Name").fill("till-9")
+    dialog.get_by_role("button", name="Register").click()
+    row = page.locator("tr", has_text="till-9")
+    row.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete the registration").click()
+    expect(row).to_have_count(0)
+    page = watched.open("links")
+    press(page, "Link")
+    dialog.get_by_label("Address").fill("headpond://127.0.0.1:2")
+    dialog.get_by_label("Topics").fill("empty typed")
+    dialog.get_by_role("button", name="Link").click()
+    row = page.locator("tr", has_text="empty, typed")
+    row.get_by_role("button", name="Remove").click()
+    dialog.get_by_role("button", name="Remove the link").click()
+    expect(row).to_have_count(0)
     assert watched.faults == []
 
 
@@ -272,14 +346,41 @@ def test_a_node_with_tokens_asks_for_one_and_the_console_has_its_rights(
         page.evaluate("secret => sessionStorage.setItem('headpond.token', secret)", secret)
         page.reload()
         expect(page.get_by_text("the token does not have the right to admin").first).to_be_visible()
+        page.evaluate("token => sessionStorage.setItem('headpond.token', token)", node.token)
+        page.reload()
+        row = page.locator("tr", has_text="reader").filter(has_text="good")
+        row.get_by_role("button", name="Revoke").click()
+        dialog.get_by_role("button", name="Revoke").click()
+        expect(page.get_by_role("region", name="Tokens").get_by_text("revoked")).to_be_visible()
+        press(page, "Sign out")
+        expect(page.get_by_label("Token")).to_be_visible()
         watched.close()
 
 
-def test_a_node_that_restarts_is_followed_again(watched: Watched, node: HttpNode) -> None:
-    page = watched.open()
-    expect(page.locator(".stats").first).to_contain_text("Stored")
+def test_a_node_that_restarts_is_followed_again_on_every_kind_of_page(browser: Browser, node: HttpNode) -> None:
+    paths = ("", "topics/empty/messages", "topics/busy/delivery", "subscriptions/orders/billing")
+    each_watched = [Watched(browser, node.http) for _ in paths]
+    pages = [watched.open(path) for watched, path in zip(each_watched, paths, strict=True)]
+    press(pages[1], "Follow")
+    expect(pages[1].get_by_text("New messages come first")).to_be_visible()
+
+    def publish(text: str) -> None:
+        with node.client() as http:
+            http.post("/v1/topics/empty/messages", json={"value": text}).raise_for_status()
+        expect(pages[1].locator(FIRST_ROW)).to_contain_text(text)
+
+    publish("before the restart")
+    expect(pages[0].locator(".stats").first).to_contain_text("Stored")
     node.kill()
-    expect(page.get_by_text("The node does not answer").first).to_be_visible()
+    for page in pages:
+        expect(page.get_by_text("The node does not answer").first).to_be_visible()
+    for page in (pages[0], pages[2], pages[3]):
+        expect(page.locator(".stats, .map").first).to_be_visible()  # what was known stays
     node.start()
-    expect(page.get_by_text("The node does not answer")).to_have_count(0)
-    expect(page.locator(".stats").first).to_contain_text("Stored")
+    for page in pages:
+        expect(page.get_by_text("The node does not answer")).to_have_count(0)
+        expect(page.locator("main .fault")).to_have_count(0)
+    publish("after the restart")
+    for watched in each_watched:
+        assert [fault for fault in watched.faults if "net::ERR" not in fault] == []
+        watched.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import httpx
 
 from headpond.node.http.console.site import FILES, FOLDER
 from tests.node.http.nodes import HttpNode
+from tests.test_deploy import parsed
 
 SCRIPTS = [path for path in FOLDER.rglob("*.js") if "vendor" not in path.parts]
 
@@ -69,6 +71,19 @@ def test_every_file_that_a_script_imports_is_there_and_local() -> None:
     for path in SCRIPTS:
         for target in re.findall(r'from "([^"]+)"', path.read_text()):
             assert target.startswith(".") and (path.parent / target).is_file(), f"{path.name}: {target}"
+
+
+def test_every_command_that_a_page_shows_is_one() -> None:
+    part = r"\$\{[^}]*\}"
+    shown = [
+        re.sub(part, "7", command)
+        for path in SCRIPTS
+        for command in re.findall(rf"\bheadpond ([a-z]+ (?:{part}|[^`\"<$])*)", path.read_text())
+    ]
+    assert len(shown) > 15
+    for command in shown:
+        if not command.endswith("--help"):
+            parsed(shlex.split(command))
 
 
 def test_every_library_has_its_licence() -> None:

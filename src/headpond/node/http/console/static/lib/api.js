@@ -31,6 +31,12 @@ export class ApiError extends Error {
   }
 }
 
+function lost(error) {
+  if (error.name === "AbortError") return error;
+  change({ reachable: false });
+  return new ApiError(0, { code: "unreachable", message: "the node does not answer", hint: "The console keeps trying." });
+}
+
 async function send(method, path, body, signal, headers = {}) {
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -40,9 +46,7 @@ async function send(method, path, body, signal, headers = {}) {
       method, headers, signal, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    change({ reachable: false });
-    throw new ApiError(0, { code: "unreachable", message: "the node does not answer", hint: "The console keeps trying." });
+    throw lost(error);
   }
   change({ reachable: true });
   if (answer.ok) return answer;
@@ -70,13 +74,18 @@ export function query(values) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
+// The node says something every 15 s at least; a connection that is silent for longer is lost.
+const SILENT_MS = 40000;
+
 // Server-sent events, read by fetch: EventSource sends no Authorization header.
-export async function stream(path, signal, onEvent) {
-  const answer = await send("GET", path, undefined, signal, { Accept: "text/event-stream" });
+// `last` is the id of the last event that is known.
+export async function stream(path, signal, onEvent, last) {
+  const answer = await send("GET", path, undefined, signal, { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const silent = setTimeout(() => { change({ reachable: false }); reader.cancel(); }, SILENT_MS);
+    const { value, done } = await reader.read().catch((error) => { throw lost(error); }).finally(() => clearTimeout(silent));
     if (done) return;
     text += value;
     for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
@@ -84,7 +93,7 @@ export async function stream(path, signal, onEvent) {
       text = text.slice(end + 2);
       const field = (name) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
       const data = field("data");
-      if (data !== undefined) onEvent(field("event"), JSON.parse(data));
+      if (data !== undefined) onEvent(field("event"), JSON.parse(data), field("id"));
     }
   }
 }

@@ -10,16 +10,17 @@ export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 
 export function rate(value) {
   if (value == null) return NONE;
   if (value === 0) return "0/s";
+  if (value < 0.1) return "< 0.1/s";
   return `${value < 10 ? value.toFixed(1) : whole.format(value)}/s`;
 }
 
 export function bytes(value) {
   if (value == null) return NONE;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (Math.abs(value) < 1024) return `${value < 10 && unit !== "B" ? value.toFixed(1) : Math.round(value)} ${unit}`;
+  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    if (Math.abs(value) < 1000) return `${value < 10 && unit !== "B" ? value.toFixed(1) : Math.round(value)} ${unit}`;
     value /= 1024;
   }
-  return `${value.toFixed(1)} TiB`;
+  return `${value < 10 ? value.toFixed(1) : count(value)} PiB`;
 }
 
 // A share below 1 must not read as 1.
@@ -43,7 +44,7 @@ export function seconds(value) {
   if (value < 120) return `${Math.round(value)} s`;
   if (value < 7200) return `${Math.round(value / 60)} min`;
   if (value < 172800) return `${Math.round(value / 3600)} h`;
-  return `${Math.round(value / 86400)} d`;
+  return `${count(value / 86400)} d`;
 }
 
 // The value of a setting or of a policy, with its unit.
@@ -56,12 +57,19 @@ export function setting(name, value) {
   return /_s$/.test(name) ? `${count(value)}/s` : Number.isInteger(value) ? count(value) : String(value);
 }
 
-export const ago = (time) => (time ? `${seconds(Math.max(0, (Date.now() - Date.parse(time)) / 1000))} ago` : NONE);
+export function ago(time) {
+  if (!time) return NONE;
+  const passed = (Date.now() - Date.parse(time)) / 1000;
+  return passed < 1 ? "now" : `${seconds(passed)} ago`;
+}
 
 export const clock = (time) => (time ? time.replace("T", " ").replace(/(\.\d{3})\d*/, "$1") : NONE);
 
 // The bare name where the rest is default.
 export const short = (topic) => (topic || "").replace(/^default\/default\/default\//, "");
+
+// The query behind a writer, whose name begins with a topic: the last part.
+export const queryOf = (writer) => writer.slice(writer.lastIndexOf("/") + 1);
 
 // A topic in a path of the API and of the console.
 export const inPath = (topic) => encodeURIComponent(short(topic).replaceAll("/", ":"));

@@ -7,9 +7,9 @@ import { get, onChange, stream } from "./api.js";
 const AGAIN_MS = 1000;
 const POLL_MS = 3000;
 
-// Asks for `path` now and every few seconds while the page is visible. `previous` is the answer before.
+// Asks for `path` now and every few seconds while the page is visible.
 export function usePoll(path, everyMs = POLL_MS, ask = get) {
-  const [found, setFound] = useState({ path: null, data: null, previous: null, error: null });
+  const [found, setFound] = useState({ path: null, data: null, error: null });
   const again = useRef(() => {});
   useEffect(() => {
     if (path == null) return undefined;
@@ -20,11 +20,10 @@ export function usePoll(path, everyMs = POLL_MS, ask = get) {
       if (!document.hidden) {
         try {
           const data = await ask(path, ending.signal);
-          const at = performance.now();
-          setFound((old) => ({ path, data, at, error: null, previous: old.path === path ? { data: old.data, at: old.at } : null }));
+          setFound({ path, data, error: null });
         } catch (error) {
           if (ending.signal.aborted) return;
-          setFound((old) => (old.path === path ? { ...old, error } : { path, data: null, previous: null, error }));
+          setFound((old) => (old.path === path ? { ...old, error } : { path, data: null, error }));
         }
       }
       if (!ending.signal.aborted) timer = setTimeout(look, everyMs);
@@ -33,32 +32,26 @@ export function usePoll(path, everyMs = POLL_MS, ask = get) {
     look();
     return () => { ending.abort(); clearTimeout(timer); };
   }, [path, everyMs]);
-  const current = found.path === path ? found : { data: null, previous: null, error: null };
+  const current = found.path === path ? found : { data: null, error: null };
   return { ...current, reload: () => again.current() };
 }
 
-// The rate of a total between the last two answers of usePoll.
-export function rateOf(found, total) {
-  const before = found.previous && found.previous.data != null ? total(found.previous.data) : null;
-  const now = found.data != null ? total(found.data) : null;
-  const seconds = found.previous ? (found.at - found.previous.at) / 1000 : 0;
-  return before == null || now == null || now < before || seconds <= 0 ? null : (now - before) / seconds;
-}
-
-// Follows a stream of events, and connects again when it ends.
+// Follows a stream of events, and connects again where it ended.
 export function useStream(path, onEvent) {
   const [error, setError] = useState(null);
   useEffect(() => {
     if (path == null) return undefined;
     const ending = new AbortController();
+    let last = null;
     (async () => {
       while (!ending.signal.aborted) {
         try {
           setError(null);
-          await stream(path, ending.signal, onEvent);
+          await stream(path, ending.signal, (name, data, id) => { last = id || last; onEvent(name, data); }, last);
         } catch (fault) {
           if (ending.signal.aborted) return;
           setError(fault);
+          if (fault.status) last = null;  // what it names may be gone
           if (fault.status === 401 || fault.status === 403) return;
         }
         await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
@@ -89,24 +82,46 @@ const HOPS = {
 };
 export const RECENT_S = 30;
 
+const SPEED_S = 10;
+
+// By key: the first and the newest of the readings of the last `seconds`, as `collect` makes a Map of them.
+function useReadings(data, collect, seconds) {
+  const readings = useRef([]);
+  if (data && readings.current[readings.current.length - 1]?.data !== data) {
+    const now = performance.now();
+    readings.current = [...readings.current.filter((each) => now - each.at <= seconds * 1000), { at: now, data, counts: collect(data) }];
+  }
+  return (key) => {
+    const known = readings.current.filter((each) => each.counts.has(key));
+    if (known.length < 2) return null;
+    const [first, last] = [known[0], known[known.length - 1]];
+    return { before: first.counts.get(key), now: last.counts.get(key), seconds: (last.at - first.at) / 1000 };
+  };
+}
+
+// Of a row of an answer: how much a total grew per second, in the last seconds; null while that is not known.
+export function useSpeeds(data, rowsOf, nameOf, totalOf, seconds = SPEED_S) {
+  const found = useReadings(data, (answer) => new Map(rowsOf(answer).map((row) => [nameOf(row), totalOf(row)])), seconds);
+  return (row) => {
+    const reading = found(nameOf(row));
+    return reading && reading.now >= reading.before ? (reading.now - reading.before) / reading.seconds : null;  // less: the node was restarted
+  };
+}
+
+// The same of an answer that is one thing.
+export const useSpeed = (data, totalOf) => {
+  const speed = useSpeeds(data, (answer) => [answer], () => "", totalOf);
+  return data ? speed(data) : null;
+};
+
 // R, UR and speed (of what arrived) in the last half minute: `recent(kind, row)` of a row of the newest event of /v1/top/events.
 export function useRecent(top) {
-  const readings = useRef([]);
-  const last = readings.current[readings.current.length - 1];
-  if (top && last?.top !== top) {
-    const counts = {};
-    for (const [kind, [nameOf, hop]] of Object.entries(HOPS)) counts[kind] = new Map(top[kind].map((row) => [nameOf(row), hop(row)]));
-    const now = performance.now();
-    readings.current = [...readings.current.filter((each) => now - each.at <= RECENT_S * 1000).map(({ at, counts }) => ({ at, counts })), { at: now, counts, top }];
-  }
+  const found = useReadings(top, (answer) => new Map(Object.entries(HOPS).flatMap(([kind, [nameOf, hop]]) => answer[kind].map((row) => [`${kind} ${nameOf(row)}`, hop(row)]))), RECENT_S);
   return (kind, row) => {
-    const name = HOPS[kind][0](row);
-    const known = readings.current.filter((each) => each.counts[kind].has(name));
-    if (known.length < 2) return { r: null, ur: null, speed: null };
-    const [first, now] = [known[0], known[known.length - 1]];
-    const share = (part, whole) => grown(first.counts[kind].get(name), now.counts[kind].get(name), (each) => each[part], (each) => each[whole]);
-    const speed = (now.counts[kind].get(name)[0] - first.counts[kind].get(name)[0]) * 1000 / (now.at - first.at);
-    return { r: share(0, 1), ur: share(2, 3), speed: Math.max(0, speed) };
+    const reading = found(`${kind} ${HOPS[kind][0](row)}`);
+    if (!reading) return { r: null, ur: null, speed: null };
+    const share = (part, whole) => grown(reading.before, reading.now, (each) => each[part], (each) => each[whole]);
+    return { r: share(0, 1), ur: share(2, 3), speed: Math.max(0, (reading.now[0] - reading.before[0]) / reading.seconds) };
   };
 }
 

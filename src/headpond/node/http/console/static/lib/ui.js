@@ -20,7 +20,7 @@ export const Page = ({ title, crumbs, actions, children }) => {
 };
 
 export const Panel = ({ title, note, actions, children }) => html`<section class="panel">
-  ${title && html`<header><h2>${title}</h2>${note && html`<p class="muted">${note}</p>`}<div class="actions">${actions}</div></header>`}
+  ${(title || note) && html`<header>${title && html`<h2>${title}</h2>`}${note && html`<p class="muted">${note}</p>`}<div class="actions">${actions}</div></header>`}
   ${children}
 </section>`;
 
@@ -58,10 +58,13 @@ export function Copy({ text, label = "Copy" }) {
   return html`<button type="button" class="small" onClick=${copy}>${done ? "Copied" : label}</button>`;
 }
 
+// What an ellipsis hides is shown by pointing at the cell.
+const showWhole = (event) => { event.currentTarget.title = event.currentTarget.textContent; };
+
 // columns: [title, cell(row), class]; class "num" aligns right, "wide" leaves the column out on a phone.
 export const Table = ({ label, columns, rows, keyOf }) => html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
   <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind || ""}>${title}</th>`)}</tr></thead>
-  <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind || ""}>${cell(row)}</td>`)}</tr>`)}</tbody>
+  <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind || ""} onMouseEnter=${/clip/.test(kind) ? showWhole : null}>${cell(row)}</td>`)}</tr>`)}</tbody>
 </table></div>`;
 
 export const Tabs = ({ items, current }) => html`<nav class="tabs" aria-label="Views">${items.map(
@@ -104,7 +107,11 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
   const [busy, setBusy] = useState(false);
   const [typed, setTyped] = useState("");
   const id = useId();
-  useEffect(() => { dialog.current.showModal(); }, []);
+  useEffect(() => {
+    const shown = dialog.current;
+    shown.showModal();
+    return () => shown.close();  // the keyboard is again where it was before
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -132,7 +139,7 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
 // A button that opens a dialog made by `make(close)`.
 export function Opens({ label, make, kind, disabled }) {
   const [open, setOpen] = useState(false);
-  return html`<${Fragment}><button type="button" class=${kind || ""} disabled=${disabled} onClick=${() => setOpen(true)}>${label}</button>${open && make(() => setOpen(false))}</${Fragment}>`;
+  return html`<${Fragment}><button type="button" class=${kind || ""} disabled=${disabled} aria-haspopup="dialog" onClick=${() => setOpen(true)}>${label}</button>${open && make(() => setOpen(false))}</${Fragment}>`;
 }
 
 const TONES = ["--accent", "--second", "--warn"];
@@ -153,9 +160,9 @@ export function Plot({ title, at, series, format, shares }) {
     const tone = (name) => style.getPropertyValue(name).trim();
     const axis = { stroke: tone("--muted"), grid: { stroke: tone("--line"), width: 1 }, ticks: { stroke: tone("--line") }, font: "11px system-ui" };
     plot.current = new uPlot({
-      width: place.current.clientWidth || 300, height: 150, padding: [8, 20, 0, 0], cursor: { y: false },
+      width: place.current.clientWidth || 300, height: 150, padding: [8, 30, 0, 0], cursor: { y: false },
       scales: { y: { range: shares ? upToOne : fromZero } },
-      axes: [{ ...axis, size: 30, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
+      axes: [{ ...axis, size: 30, space: 70, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
       series: [{ value: (plot, at) => hours(at ?? plot.data[0][plot.data[0].length - 1] ?? 0, true) },
         ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), dash: DASHES[index], width: 1.5, points: { show: false },
           value: (plot, value, place, at) => format(at == null ? plot.data[place][plot.data[place].length - 1] : value) }))],
@@ -163,7 +170,7 @@ export function Plot({ title, at, series, format, shares }) {
     const resize = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height: 150 }));
     resize.observe(place.current);
     return () => { resize.disconnect(); plot.current.destroy(); };
-  }, [names, document.documentElement.dataset.theme]);
+  }, [names, document.documentElement.dataset.theme, matchMedia("(prefers-color-scheme: dark)").matches]);
   useEffect(() => { plot.current.setData([at, ...series.map(([, values]) => values)]); }, [at.length, at[at.length - 1]]);
   return html`<figure class="plot"><figcaption>${title}</figcaption><div ref=${place} role="img" aria-label=${title}></div></figure>`;
 }

@@ -21,9 +21,9 @@ export function Dead() {
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command="headpond sub create TOPIC NAME --max-attempts 5">Nothing is dead. A message dies after its last attempt, in a subscription with a maximum:</${Empty}>`
         : html`<${Table} label="Subscriptions with dead messages" rows=${rows} keyOf=${fullName} columns=${[
-          ["Subscription", (each) => html`<a href=${`#/dead/${inPath(each.topic)}/${encodeURIComponent(each.subscription)}`}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`],
+          ["Subscription", (each) => html`<a href=${`#/dead/${inPath(each.topic)}/${encodeURIComponent(each.subscription)}`}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`, "name"],
           ["Dead", (each) => html`<span class="bad">${count(each.dead)}</span>`, "num"], ["Redriven", (each) => count(each.redriven), "num"],
-          ["Dead-letter topic", (each) => each.policy.dead_letter || "–", "wide"],
+          ["Dead-letter topic", (each) => short(each.policy.dead_letter) || "–", "name wide"],
         ]} />`}
       <${Pager} listing=${listing} rows=${found.data || []} nameOf=${fullName} />
     </${Panel}>

@@ -2,7 +2,7 @@
 
 import { useRef, useState } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
-import { ago, count, inPath, plural, rate, short } from "../lib/format.js";
+import { ago, count, inPath, plural, queryOf, rate, short } from "../lib/format.js";
 import { RECENT_S, usePoll, useRecent, useTop } from "../lib/live.js";
 import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel } from "../lib/ui.js";
 import { linkTone } from "./links.js";
@@ -10,13 +10,14 @@ import { LossyLink } from "./lossy_link.js";
 import { fullName, subscriptionHref } from "./subscriptions.js";
 
 const SINKS_SHOWN = 3;
+const byName = (nameOf) => (one, other) => (nameOf(one) < nameOf(other) ? -1 : 1);  // what is busiest changes all the time
 
 // How thick an edge is: 0 without messages, up to 4.
 export const weight = (messages) => (messages > 0 ? Math.min(4, 1 + Math.floor(Math.log10(messages + 1))) : 0);
 
 export const Edge = ({ speed, r, ur, note }) => html`<div class=${`edge w${weight(speed)}`}><span class="label"><b>${rate(speed)}</b> <${Hop} r=${r} ur=${ur} />${note && html` <span class="muted">${note}</span>`}</span></div>`;
 
-export const Box = ({ kind, title, href, note, tone }) => html`<div class=${`box ${tone || ""}`}><span class="kind">${kind}</span>${href ? html`<a href=${href}>${title}</a>` : html`<b>${title}</b>`}${note && html`<span class="muted">${note}</span>`}</div>`;
+export const Box = ({ kind, title, href, note, tone }) => html`<div class=${`box ${tone || ""}`}><span class="kind">${kind}</span>${href ? html`<a class="title" href=${href} title=${title}>${title}</a>` : html`<b class="title" title=${title}>${title}</b>`}${note && html`<span class="muted">${note}</span>`}</div>`;
 
 export function Delivery() {
   const [match, setMatch] = useState("");
@@ -34,26 +35,26 @@ export function Delivery() {
     timer.current = setTimeout(() => setMatch(text), 250);
   };
   const body = () => {
-    if (error) return html`<${Fault} error=${error} />${error.status === 403 && html`<p>The map of the whole node is for an admin of everything. Each <a href="#/topics">topic</a> has its own.</p>`}`;
+    if (!top && error) return html`<${Fault} error=${error} />${error.status === 403 && html`<p>The map of the whole node is for an admin of everything. Each <a href="#/topics">topic</a> has its own.</p>`}`;
     if (!top) return html`<${Loading} />`;
     if (!top.topics.length) return html`<${Empty} command=${match ? null : "headpond up"}>${match ? "No topic has that in its name." : "Nothing was delivered yet. This makes something to look at:"}</${Empty}>`;
-    return html`<div class="map">${top.topics.map((topic) => {
-      const readers = top.subscriptions.filter((each) => each.topic === topic.topic);
+    return html`<${Fault} error=${error} /><div class="map">${[...top.topics].sort(byName((each) => each.topic)).map((topic) => {
+      const readers = top.subscriptions.filter((each) => each.topic === topic.topic).sort(byName((each) => each.subscription));
       const sinks = (writers || []).filter((each) => each.topics.includes(topic.topic));
       const bySpark = new Set((sources || []).map(fullName));
       return html`<div class="lane" key=${topic.topic}>
-        <div class="from">${sinks.slice(0, SINKS_SHOWN).map((each) => html`<${Box} key=${each.writer} kind="Spark sink" title=${`batch ${count(each.batch)}`} href="#/spark" note=${ago(each.committed_at)} />`)}
+        <div class="from">${sinks.slice(0, SINKS_SHOWN).map((each) => html`<${Box} key=${each.writer} kind="Spark sink" title=${queryOf(each.writer)} href="#/spark" note=${`batch ${count(each.batch)}, ${ago(each.committed_at)}`} />`)}
           ${sinks.length > SINKS_SHOWN ? html`<p class="muted">and ${count(sinks.length - SINKS_SHOWN)} Spark sinks</p>` : sinks.length === 0 && html`<${Box} kind="from" title="producers" />`}</div>
-        <${Edge} speed=${topic.messages_s} ...${hop("topics", topic)} />
+        <${Edge} speed=${sinks.length ? recent("topics", topic).speed : topic.messages_s} ...${hop("topics", topic)} />
         <${Box} kind="topic" title=${short(topic.topic)} href=${`#/topics/${inPath(topic.topic)}/delivery`} note=${`${count(topic.stored)} stored`} />
         <div class="to">${readers.length === 0 ? html`<p class="muted">${top.subscriptions_left_out ? "no subscription among the furthest behind" : "no subscription"}</p>` : readers.map((each) => html`<div class="branch" key=${each.subscription}>
-          <${Edge} speed=${bySpark.has(fullName(each)) ? each.settled_s : each.delivered_s} ...${hop("subscriptions", each)} note=${each.lag ? `${count(each.lag)} behind` : null} />
+          <${Edge} speed=${bySpark.has(fullName(each)) ? recent("subscriptions", each).speed : each.delivered_s} ...${hop("subscriptions", each)} note=${each.lag ? `${count(each.lag)} behind` : null} />
           <${Box} kind=${bySpark.has(fullName(each)) ? "Spark source" : "subscription"} title=${each.subscription} href=${subscriptionHref(each)} tone=${each.dead ? "bad" : ""}
             note=${each.dead ? plural(each.dead, "dead message") : each.paused ? "paused" : bySpark.has(fullName(each)) ? "a query" : plural(each.consumers, "consumer")} /></div>`)}
         </div></div>`;
     })}
     ${top.links.map((link) => html`<div class="lane" key=${`link ${link.link}`}><div class="from"><${Box} kind="node" title="this node" /></div>
-      <${Edge} speed=${recent("links", link).speed} ...${hop("links", link)} note=${`${count(link.lag)} behind`} />
+      <${Edge} speed=${recent("links", link).speed} ...${hop("links", link)} note=${link.lag ? `${count(link.lag)} behind` : null} />
       <${Box} kind="link" title=${link.link} href="#/links" tone=${linkTone(link.state).replace("ok", "")} note=${link.state} /><div class="to"></div></div>`)}</div>
     ${top.topics_left_out > 0 && html`<p class="muted">${count(top.topics_left_out)} topics that are less busy are left out; search for them.</p>`}`;
   };

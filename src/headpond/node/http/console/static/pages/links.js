@@ -1,7 +1,7 @@
 // Links to other nodes, and the cluster that the node is a member of.
 
 import { post, remove } from "../lib/api.js";
-import { ago, bytes, count, seconds } from "../lib/format.js";
+import { ago, bytes, count, seconds, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
 
@@ -19,8 +19,8 @@ const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node
 </${Dialog}>`;
 
 export const Members = ({ group }) => html`<${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
-  ["Member", (each) => each.member], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
-  ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "wide"],
+  ["Member", (each) => each.member, "name"], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
+  ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "name wide"],
 ]} />`;
 
 function Cluster() {
@@ -45,10 +45,10 @@ export function Links() {
     <${Panel} title="Links">
       <${Fault} error=${found.error} />
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
-        ? html`<${Empty} command="headpond peer add headpond://HOST:PORT --topic 'acme/*'">The node has no link. A link copies topics between nodes:</${Empty}>`
+        ? html`<${Empty} command="headpond peer add headpond://HOST:PORT --topics 'acme/*'">The node has no link. A link copies topics between nodes:</${Empty}>`
         : html`<${Table} label="Links" rows=${rows} keyOf=${(each) => each.peer} columns=${[
-          ["Link", (each) => each.peer], ["State", (each) => html`<${Badge} tone=${linkTone(each.state)}>${each.state}</${Badge}> ${each.error && html`<span class="muted">${each.error}</span>`}`],
-          ["Topics", (each) => each.topics.join(", "), "wide clip"], ["Direction", (each) => each.direction, "wide"], ["Lag", (each) => count(each.lag), "num"], ["Follows", (each) => count(each.following), "num wide"],
+          ["Link", (each) => each.peer, "name"], ["State", (each) => html`<${Badge} tone=${linkTone(each.state)}>${each.state}</${Badge}> ${each.error && html`<span class="muted">${each.error}</span>`}`, "name"],
+          ["Topics", (each) => each.topics.map(short).join(", "), "wide clip"], ["Direction", (each) => each.direction, "wide"], ["Lag", (each) => count(each.lag), "num"], ["Follows", (each) => count(each.following), "num wide"],
           ["Since", (each) => ago(each.since), "wide"],
           ["", (each) => html`<${Opens} label="Remove" kind="small danger" make=${(close) => html`<${Dialog} title=${`Remove ${each.peer}`} verb="Remove the link" tone="danger" close=${close}
             act=${async () => { await remove(`/peers/${encodeURIComponent(each.peer)}`); found.reload(); }}>

@@ -112,6 +112,7 @@ export function Messages({ names: [name], asked }) {
   const [follow, setFollow] = useState(false);
   const [again, setAgain] = useState(null);
   const work = useRef(null);
+  const opener = useRef(null);
 
   // One reading: `at` is {entry} or {start}; with a filter it goes on until there is a page, or the end.
   const read = async (at, filter = "", number = shard) => {
@@ -168,7 +169,7 @@ export function Messages({ names: [name], asked }) {
     ${again && html`<${Publish} path=${path} typed=${Boolean(about.data?.schema)} from=${again} close=${() => setAgain(null)} />`}`;
   return html`<${Page} title=${name.replaceAll(":", "/")} crumbs=${topicCrumbs} actions=${actions}>
     ${topicTabs(name.replaceAll(":", "/"), "Messages")}
-    ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => setSelected(null)} again=${() => setAgain(selected)} />`}
+    ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => { opener.current.focus(); setSelected(null); }} again=${() => setAgain(selected)} />`}
     <${Panel}>
       <form class="bar" onSubmit=${submit}>
         ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { const number = Number(event.target.value); setShard(number); readLast(number); }} /></label>`}
@@ -184,7 +185,7 @@ export function Messages({ names: [name], asked }) {
       ${!found ? !error && html`<${Loading} />` : found.rows.length === 0
         ? !searching && html`<${Empty} command=${found.filter ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? "No message fits." : "There is no message here. To send one:"}</${Empty}>`
         : html`<${Table} label="Messages" rows=${found.rows} keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
-          ["Entry", (each) => html`<button type="button" class="link" onClick=${() => { setSelected(each); window.scrollTo(0, 0); }}>${count(each.entry)}</button>`, "num"],
+          ["Entry", (each) => html`<button type="button" class="link" onClick=${(event) => { opener.current = event.currentTarget; setSelected(each); window.scrollTo(0, 0); }}>${found.live && about.data?.shards > 1 ? `${each.shard}/` : ""}${count(each.entry)}</button>`, "num"],
           ["Key", (each) => (each.key === null ? "" : html`<code>${preview(each.key)}</code>`), "clip"],
           ["Value", (each) => html`<span class="mono">${preview(each.value)}</span>`, "clip grow"],
           ["Headers", (each) => Object.keys(each.headers).length || "", "num wide"],

@@ -28,20 +28,21 @@ function useCurves(top) {
 export function Overview() {
   const { top, error } = useTop("/top/events?limit=10&interval=2");
   const curves = useCurves(top);
-  if (error) return html`<${Page} title="Overview"><${Fault} error=${error} />
+  if (!top && error) return html`<${Page} title="Overview"><${Fault} error=${error} />
     ${error.status === 403 && html`<p>Rates of the whole node are for an admin of everything. <a href="#/topics">Topics</a> shows what this token reaches.</p>`}</${Page}>`;
   if (!top) return html`<${Page} title="Overview"><${Loading} /></${Page}>`;
   const { node } = top;
   const dead = top.subscriptions.reduce((sum, each) => sum + each.dead, 0);
   const state = node.disk_full ? html`<${Badge} tone="bad">disk full: sends are refused</${Badge}>` : html`<${Badge} tone="ok">takes messages</${Badge}>`;
   return html`<${Page} title="Overview" actions=${state}>
+    <${Fault} error=${error} />
     <${Stats} items=${[
       ["Stored", rate(node.stored_s), `${count(node.messages_stored)} since it started`],
       ["Delivered", rate(node.delivered_s), `${count(node.messages_delivered)} since it started`],
       ["Topics", count(node.topics), `${count(node.subscriptions)} subscriptions`],
-      ["Connections", count(node.connections), `${bytes(node.unacked_bytes)} on their way`],
+      ["Connections", count(node.connections), `${bytes(node.unacked_bytes)} unacknowledged`],
       ["Disk free", bytes(node.disk_free_bytes), null, node.disk_full ? "bad" : ""],
-      ["Processor", node.cpu == null ? "–" : `${Math.round(node.cpu * 100)} %`, `${bytes(node.rss_bytes)} of memory`],
+      ["Processor", node.cpu == null ? "–" : `${Math.round(node.cpu * 100)} %`, `of one core; ${bytes(node.rss_bytes)} of memory`],
       ["Up", seconds(node.uptime_us / 1e6), node.software],
     ]} />
     <div class="plots">
@@ -51,9 +52,9 @@ export function Overview() {
     <${Panel} title="Topics" note="the furthest behind, then the busiest" actions=${html`<a href="#/topics">All ${count(node.topics)}</a>`}>
       ${top.topics.length === 0 ? html`<${Empty} command="echo hello | headpond produce greetings">There is no topic yet. The first message makes one:</${Empty}>`
         : html`<${Table} label="Topics" rows=${top.topics} keyOf=${(each) => each.topic} columns=${[
-          ["Topic", (each) => html`<a href=${`#/topics/${inPath(each.topic)}`}>${short(each.topic)}</a>`],
+          ["Topic", (each) => html`<a href=${`#/topics/${inPath(each.topic)}`}>${short(each.topic)}</a>`, "name"],
           ["In", (each) => rate(each.messages_s), "num"],
-          ["Bytes", (each) => (each.bytes_s == null ? "–" : `${bytes(each.bytes_s)}/s`), "num wide"],
+          ["Bytes in", (each) => (each.bytes_s == null ? "–" : `${bytes(each.bytes_s)}/s`), "num wide"],
           ["Stored", (each) => count(each.stored), "num"],
           ["Size", (each) => bytes(each.bytes), "num wide"],
           ["Lag", (each) => count(each.lag), "num"],
@@ -63,7 +64,7 @@ export function Overview() {
     <${Panel} title="Subscriptions" note="the furthest behind" actions=${html`${dead > 0 && html`<a class="bad" href="#/dead">${count(dead)} dead</a>`}<a href="#/subscriptions">All ${count(node.subscriptions)}</a>`}>
       ${top.subscriptions.length === 0 ? html`<${Empty} command="headpond consume greetings --subscription hello">Nobody subscribes yet. A consumer makes a subscription:</${Empty}>`
         : html`<${Table} label="Subscriptions" rows=${top.subscriptions} keyOf=${(each) => `${each.topic}/${each.subscription}`} columns=${[
-          ["Subscription", (each) => html`<a href=${`#/subscriptions/${inPath(each.topic)}/${encodeURIComponent(each.subscription)}`}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>${each.paused && html` <${Badge} tone="warn">paused</${Badge}>`}`],
+          ["Subscription", (each) => html`<a href=${`#/subscriptions/${inPath(each.topic)}/${encodeURIComponent(each.subscription)}`}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>${each.paused && html` <${Badge} tone="warn">paused</${Badge}>`}`, "name"],
           ["Lag", (each) => count(each.lag), "num"],
           ["Delivered", (each) => rate(each.delivered_s), "num"],
           ["Settled", (each) => rate(each.settled_s), "num wide"],
@@ -75,7 +76,7 @@ export function Overview() {
     </${Panel}>
     ${top.links.length > 0 && html`<${Panel} title="Links" actions=${html`<a href="#/links">All</a>`}>
       <${Table} label="Links" rows=${top.links} keyOf=${(each) => each.link} columns=${[
-        ["Link", (each) => each.link], ["State", (each) => each.state], ["Lag", (each) => count(each.lag), "num"],
+        ["Link", (each) => each.link, "name"], ["State", (each) => each.state], ["Lag", (each) => count(each.lag), "num"],
         ["Hop", (each) => html`<${Hop} r=${each.r} ur=${each.ur} />`],
       ]} /></${Panel}>`}
     <p class="muted">Node ${node.node}, read every two seconds; the plots begin an hour ago at most${curves.at.length ? `: ${ago(new Date(curves.at[0] * 1000).toISOString())}` : ""}.</p>

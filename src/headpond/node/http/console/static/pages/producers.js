@@ -28,10 +28,10 @@ export function Producers() {
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command=${match ? null : "headpond producer create TOPIC NAME --access single"}>${match ? "No producer or topic has that in its name." : "No producer is registered. Producers need no registration; it gives a name single access:"}</${Empty}>`
         : html`<${Table} label="Producers" rows=${rows} keyOf=${nameOf} columns=${[
-          ["Producer", (each) => html`${each.producer} <span class="muted">of <a href=${`#/topics/${inPath(each.topic)}/delivery`}>${short(each.topic)}</a></span>`],
+          ["Producer", (each) => html`<bdi>${each.producer}</bdi> <span class="muted">of <a href=${`#/topics/${inPath(each.topic)}/delivery`}>${short(each.topic)}</a></span>`, "name"],
           ["Access", (each) => each.access, "wide"],
-          ["Connected", (each) => (each.clients.length ? each.clients.join(", ") : html`<span class="muted">no</span>`)],
-          ["Lease", (each) => (each.holder ? html`${each.holder}${each.lapses_in_s != null ? html` <span class="muted">lapses in ${seconds(each.lapses_in_s)}</span>` : ""}` : "–"), "wide"],
+          ["Connected", (each) => (each.clients.length ? each.clients.join(", ") : html`<span class="muted">no</span>`), "name"],
+          ["Lease", (each) => (each.holder ? html`<bdi>${each.holder}</bdi>${each.lapses_in_s != null ? html` <span class="muted">lapses in ${seconds(each.lapses_in_s)}</span>` : ""}` : "–"), "name wide"],
           ["Epoch", (each) => count(each.epoch), "num wide"],
           ["Last seen", (each) => ago(each.seen_at), "wide"],
           ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${each.producer}`} verb="Delete the registration" tone="danger" close=${close}

@@ -2,8 +2,8 @@
 
 import { useRef } from "../vendor/hooks.js";
 import { query, remove } from "../lib/api.js";
-import { ago, bytes, count, inPath, rate, seconds, short } from "../lib/format.js";
-import { usePoll } from "../lib/live.js";
+import { ago, bytes, count, inPath, plural, queryOf, rate, seconds, short } from "../lib/format.js";
+import { RECENT_S, usePoll, useSpeeds } from "../lib/live.js";
 import { Badge, Dialog, Empty, Fault, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 import { fullName, subscriptionHref } from "./subscriptions.js";
 
@@ -25,14 +25,12 @@ function Sources() {
   const found = usePoll(`/subscriptions${query({ advanced: true, limit: SHOWN_MAX })}`);
   const rows = found.data || [];
   const read = (each) => each.positions.reduce((sum, entry) => sum + entry, 0);
-  const before = new Map((found.previous?.data || []).map((each) => [fullName(each), read(each)]));
-  const passed = found.previous ? (found.at - found.previous.at) / 1000 : 0;
-  const speed = (each) => (before.has(fullName(each)) && passed ? Math.max(0, read(each) - before.get(fullName(each))) / passed : null);
+  const speed = useSpeeds(found.data, (all) => all, fullName, read, RECENT_S);
   return html`<${Panel} title="Sources" note="subscriptions that queries move by position">
     <${Fault} error=${found.error} />
     ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0 ? html`<${Empty}>No query has moved a subscription since the node started.</${Empty}>`
       : html`<${Table} label="Sources" rows=${rows} keyOf=${fullName} columns=${[
-        ["Subscription", (each) => html`<a href=${subscriptionHref(each)}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`],
+        ["Subscription", (each) => html`<a href=${subscriptionHref(each)}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`, "name"],
         ["Lag", (each) => count(each.unsettled), "num"], ["Read", (each) => rate(speed(each)), "num"],
         ["Last batch", (each) => ago(each.advanced_at), "num"], ["Read by", (each) => each.advanced_by, "wide clip"],
       ]} />`}
@@ -43,9 +41,7 @@ function Sources() {
 export function Spark() {
   const found = usePoll("/writers");
   const rows = (found.data || []).slice(0, SHOWN_MAX);
-  const before = new Map((found.previous?.data || []).map((each) => [each.writer, each.rows]));
-  const passed = found.previous ? (found.at - found.previous.at) / 1000 : 0;
-  const speed = (each) => (before.has(each.writer) && passed ? Math.max(0, each.rows - before.get(each.writer)) / passed : null);
+  const speed = useSpeeds(found.data, (all) => all, (each) => each.writer, (each) => each.rows, RECENT_S);
   const every = useBatchTimes(rows);
   return html`<${Page} title="Spark">
     <${Panel} title="Sinks" note="writers of staged batches">
@@ -53,12 +49,12 @@ export function Spark() {
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command="headpond spark --help">No query has written through this node. To start with Spark:</${Empty}>`
         : html`<${Table} label="Writers" rows=${rows} keyOf=${(each) => each.writer} columns=${[
-          ["Writer", (each) => html`${each.writer}${each.publishing && html` <${Badge} tone="ok">publishing</${Badge}>`}`, "clip"],
-          ["Topics", (each) => each.topics.map((topic) => html`<a href=${`#/topics/${inPath(topic)}/delivery`}>${short(topic)}</a> `), "wide"],
+          ["Writer", (each) => html`${queryOf(each.writer)}${each.publishing && html` <${Badge} tone="ok">publishing</${Badge}>`}`, "name"],
+          ["Topics", (each) => each.topics.map((topic) => html`<a href=${`#/topics/${inPath(topic)}/delivery`}>${short(topic)}</a> `), "name wide"],
           ["Batch", (each) => count(each.batch), "num"], ["Committed", (each) => ago(each.committed_at), "num"], ["A batch every", (each) => seconds(every(each.writer)), "num wide"],
-          ["Rows", (each) => rate(speed(each)), "num"], ["Rows in a batch", (each) => (each.batches ? `⌀ ${count(each.rows / each.batches)}` : "–"), "num wide"],
-          ["All rows", (each) => count(each.rows), "num wide"], ["Staged", (each) => `${count(each.stages)}, ${bytes(each.staged_bytes)}`, "num wide"],
-          ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${each.writer}`} verb="Delete the writer" tone="danger" close=${close}
+          ["Rows", (each) => rate(speed(each)), "num"], ["Rows per batch", (each) => (each.batches ? count(each.rows / each.batches) : "–"), "num wide"],
+          ["Rows in all", (each) => count(each.rows), "num wide"], ["Staged", (each) => `${bytes(each.staged_bytes)} in ${plural(each.stages, "stage")}`, "num wide"],
+          ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${short(each.writer)}`} verb="Delete the writer" tone="danger" close=${close}
             act=${async () => { await remove(`/writers/${each.writer.split("/").map(encodeURIComponent).join("/")}`); found.reload(); }}>
             <p>The node forgets its ${count(each.batches)} batches and drops ${count(each.stages)} stages. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
         ]} />`}

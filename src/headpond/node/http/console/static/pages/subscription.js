@@ -2,7 +2,7 @@
 
 import { post, remove } from "../lib/api.js";
 import { ago, clock, count, inPath, rate, setting, short } from "../lib/format.js";
-import { rateOf, usePoll } from "../lib/live.js";
+import { usePoll, useSpeed } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
 
 const UNACKED_SHOWN = 100;
@@ -44,6 +44,7 @@ export function Subscription({ names: [topic, name] }) {
   const found = usePoll(path, 2000);
   const unacked = usePoll(found.data?.unacked ? `${path}/unacked?limit=${UNACKED_SHOWN}` : null);
   const info = found.data;
+  const [delivered, settled] = [useSpeed(info, (each) => each.delivered), useSpeed(info, (each) => each.settled)];
   const crumbs = html`<a href="#/subscriptions">Subscriptions</a> / <a href=${`#/topics/${inPath(topic)}`}>${topic.replaceAll(":", "/")}</a>`;
   if (!info) return html`<${Page} title=${name} crumbs=${crumbs}>${found.error ? html`<${Fault} error=${found.error} />` : html`<${Loading} />`}</${Page}>`;
   return html`<${Page} title=${info.subscription} crumbs=${crumbs} actions=${html`<${Actions} path=${path} info=${info} reload=${found.reload} />`}>
@@ -52,8 +53,8 @@ export function Subscription({ names: [topic, name] }) {
       ${info.kind}, ${info.mode}, created ${ago(info.created_at)}. ${info.bury_fault && html`<span class="bad">Dead messages cannot be copied: ${info.bury_fault}</span>`}</p>
     <${Stats} items=${[
       ["Backlog", count(info.unsettled), "unsettled messages"],
-      ["Delivered", rate(rateOf(found, (each) => each.delivered)), `${count(info.redelivered)} redelivered`],
-      ["Settled", rate(rateOf(found, (each) => each.settled)), `${count(info.acked)} acked, ${count(info.skipped)} skipped`],
+      ["Delivered", rate(delivered), `${count(info.redelivered)} redelivered`],
+      ["Settled", rate(settled), `${count(info.acked)} acked, ${count(info.skipped)} skipped`],
       ["In flight", count(info.in_flight), "with consumers"],
       ["Unacked", count(info.unacked), "await redelivery"],
       ["Dead", info.dead ? html`<a href=${`#/dead/${inPath(info.topic)}/${encodeURIComponent(info.subscription)}`}>${count(info.dead)}</a>` : "0", `${count(info.redriven)} redriven`, info.dead ? "bad" : ""],

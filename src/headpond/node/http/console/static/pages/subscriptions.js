@@ -2,19 +2,17 @@
 
 import { query } from "../lib/api.js";
 import { count, inPath, rate, short } from "../lib/format.js";
-import { usePoll } from "../lib/live.js";
+import { usePoll, useSpeeds } from "../lib/live.js";
 import { Badge, Empty, Fault, html, Loading, Page, PAGE_ROWS, Pager, Panel, Search, Table, useListing } from "../lib/ui.js";
 
 export const fullName = (each) => `${each.topic}/${each.subscription}`;
 export const subscriptionHref = (each) => `#/subscriptions/${inPath(each.topic)}/${encodeURIComponent(each.subscription)}`;
 
-export function subscriptionColumns(found, withTopic = true) {
-  const before = new Map((found.previous?.data || []).map((each) => [fullName(each), each.delivered]));
-  const passed = found.previous ? (found.at - found.previous.at) / 1000 : 0;
-  const delivered = (each) => (before.has(fullName(each)) && passed ? Math.max(0, each.delivered - before.get(fullName(each))) / passed : null);
+export function useSubscriptionColumns(data, withTopic = true) {
+  const delivered = useSpeeds(data, (rows) => rows, fullName, (each) => each.delivered);
   return [
     ["Subscription", (each) => html`<a href=${subscriptionHref(each)}>${each.subscription}</a>${withTopic && html` <span class="muted">of ${short(each.topic)}</span>`}
-      ${each.paused && html` <${Badge} tone="warn">paused</${Badge}>`}${each.passive && html` <${Badge}>copy</${Badge}>`}`],
+      ${each.paused && html` <${Badge} tone="warn">paused</${Badge}>`}${each.passive && html` <${Badge}>copy</${Badge}>`}`, "name"],
     ["Kind", (each) => each.kind, "wide"],
     ["Backlog", (each) => count(each.unsettled), "num"],
     ["Delivered", (each) => rate(delivered(each)), "num"],
@@ -30,13 +28,14 @@ export function Subscriptions() {
   const { match, after, limit } = listing;
   const found = usePoll(`/subscriptions${query({ match, after, limit })}`);
   const rows = (found.data || []).slice(0, PAGE_ROWS);
+  const columns = useSubscriptionColumns(found.data);
   return html`<${Page} title="Subscriptions">
     <${Panel}>
       <div class="bar"><${Search} listing=${listing} label="Search subscriptions and topics" /></div>
       <${Fault} error=${found.error} />
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command=${match ? null : "headpond consume TOPIC --subscription NAME"}>${match ? "No subscription or topic has that in its name." : "There is no subscription yet. A consumer makes one:"}</${Empty}>`
-        : html`<${Table} label="Subscriptions" rows=${rows} keyOf=${fullName} columns=${subscriptionColumns(found)} />`}
+        : html`<${Table} label="Subscriptions" rows=${rows} keyOf=${fullName} columns=${columns} />`}
       <${Pager} listing=${listing} rows=${found.data || []} nameOf=${fullName} />
     </${Panel}>
   </${Page}>`;

@@ -2,7 +2,7 @@
 
 import { useState } from "../vendor/hooks.js";
 import { post, remove } from "../lib/api.js";
-import { ago, clock, count } from "../lib/format.js";
+import { ago, clock, count, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 
@@ -45,7 +45,7 @@ export function Tokens() {
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command="headpond token create admin --admin --scope '*'">There is no token. The first one closes the node to all who have none:</${Empty}>`
         : html`<${Table} label="Tokens" rows=${rows} keyOf=${(each) => each.token} columns=${[
-          ["Name", (each) => html`${each.name} <code class="muted">${each.token}</code>`], ["State", (each) => html`<${State} token=${each} />`],
+          ["Name", (each) => html`<bdi>${each.name}</bdi> <code class="muted">${each.token}</code>`, "name"], ["State", (each) => html`<${State} token=${each} />`],
           ["Rights", (each) => each.rights.join(", ")], ["Scopes", (each) => each.scopes.join(" "), "wide clip"],
           ["Connections", (each) => count(each.connections), "num wide"], ["Used", (each) => ago(each.used_at), "wide"], ["Expires", (each) => clock(each.expires_at).slice(0, 10), "wide"],
           ["", (each) => !each.revoked_at && html`<${Opens} label="Revoke" kind="small danger" make=${(close) => html`<${Dialog} title=${`Revoke ${each.name}`} verb="Revoke" tone="danger" close=${close}
@@ -57,7 +57,7 @@ export function Tokens() {
       <${Fault} error=${log.error} />
       ${log.data && (log.data.length === 0 ? html`<${Empty}>Nothing was administered yet.</${Empty}>`
         : html`<${Table} label="Log of administration" rows=${[...log.data].reverse()} keyOf=${(each) => `${each.at} ${each.operation} ${each.what}`} columns=${[
-          ["At", (each) => clock(each.at)], ["Operation", (each) => each.operation], ["What", (each) => each.what, "clip"], ["Who", (each) => each.name || each.token || each.client, "wide"],
+          ["At", (each) => clock(each.at).slice(0, 19)], ["Operation", (each) => each.operation], ["What", (each) => short(each.what), "clip grow"], ["Who", (each) => each.name || each.token || each.client, "wide"],
           ["Result", (each) => html`<span class=${each.result === "done" || each.result === "ok" ? "" : "bad"}>${each.result}</span>`],
         ]} />`)}
     </${Panel}>

@@ -2,9 +2,9 @@
 
 import { patch, post, query, remove } from "../lib/api.js";
 import { bytes, clock, count, inPath, rate, setting, short } from "../lib/format.js";
-import { rateOf, usePoll } from "../lib/live.js";
+import { usePoll, useSpeed } from "../lib/live.js";
 import { Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table, Tabs } from "../lib/ui.js";
-import { subscriptionColumns } from "./subscriptions.js";
+import { useSubscriptionColumns } from "./subscriptions.js";
 import { entriesIn } from "./topics.js";
 
 export const topicTabs = (name, current) => html`<${Tabs} current=${current} items=${[
@@ -41,7 +41,8 @@ export function Topic({ names: [name] }) {
   const found = usePoll(path);
   const subscriptions = usePoll(found.data ? `/subscriptions${query({ match: `${found.data.topic}/`, limit: 50 })}` : null);
   const topic = found.data;
-  if (!topic) return html`<${Page} title=${name} crumbs=${topicCrumbs}>${found.error ? html`<${Fault} error=${found.error} />` : html`<${Loading} />`}</${Page}>`;
+  const [speed, subscriptionColumns] = [useSpeed(topic, entriesIn), useSubscriptionColumns(subscriptions.data, false)];
+  if (!topic) return html`<${Page} title=${name.replaceAll(":", "/")} crumbs=${topicCrumbs}>${found.error ? html`<${Fault} error=${found.error} />` : html`<${Loading} />`}</${Page}>`;
   const actions = html`
     <${Opens} label="Delete" kind="danger" make=${(close) => html`<${Dialog} title=${`Delete ${short(topic.topic)}`} verb="Delete the topic" tone="danger" type=${short(topic.topic)} close=${close}
       act=${async () => { await remove(path); location.hash = "#/topics"; }}>
@@ -52,13 +53,13 @@ export function Topic({ names: [name] }) {
     ${topicTabs(topic.topic, "Topic")}
     <${Fault} error=${found.error} />
     <${Stats} items=${[
-      ["In", rate(rateOf(found, entriesIn)), "messages"], ["Stored", count(topic.entries)], ["Size", bytes(topic.bytes)],
+      ["In", rate(speed), "messages"], ["Stored", count(topic.entries)], ["Size", bytes(topic.bytes)],
       ["Shards", count(topic.shards)], ["Durability", topic.durability], ["Created", clock(topic.created_at).slice(0, 10)],
     ]} />
     <${Panel} title="Subscriptions" actions=${html`<${Opens} label="Create" make=${(close) => html`<${CreateSubscription} path=${path} close=${close} done=${subscriptions.reload} />`} />`}>
       <${Fault} error=${subscriptions.error} />
       ${(subscriptions.data || []).length === 0 ? html`<${Empty} command=${`headpond consume ${short(topic.topic)} --subscription NAME`}>Nobody subscribes to it. A consumer makes a subscription:</${Empty}>`
-        : html`<${Table} label="Subscriptions" rows=${subscriptions.data} keyOf=${(each) => each.subscription} columns=${subscriptionColumns(subscriptions, false)} />`}
+        : html`<${Table} label="Subscriptions" rows=${subscriptions.data} keyOf=${(each) => each.subscription} columns=${subscriptionColumns} />`}
     </${Panel}>
     <${Panel} title="Shards" note=${topic.shards > SHARDS_SHOWN ? `the first ${SHARDS_SHOWN} of ${topic.shards}` : null}>
       <${Table} label="Shards" rows=${topic.shard_list.slice(0, SHARDS_SHOWN)} keyOf=${(each) => each.shard} columns=${[

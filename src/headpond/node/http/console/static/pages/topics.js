@@ -2,7 +2,7 @@
 
 import { post, query } from "../lib/api.js";
 import { bytes, count, inPath, rate, short } from "../lib/format.js";
-import { usePoll } from "../lib/live.js";
+import { usePoll, useSpeeds } from "../lib/live.js";
 import { Badge, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, PAGE_ROWS, Pager, Panel, Search, Table, useListing } from "../lib/ui.js";
 
 export const entriesIn = (topic) => (topic.shard_list || []).reduce((sum, shard) => sum + shard.entry_next, 0);
@@ -22,9 +22,7 @@ export function Topics() {
   const { match, after, limit } = listing;
   const found = usePoll(`/topics${query({ match, after, limit })}`);
   const rows = (found.data || []).slice(0, PAGE_ROWS);
-  const before = new Map((found.previous?.data || []).map((topic) => [topic.topic, entriesIn(topic)]));
-  const passed = found.previous ? (found.at - found.previous.at) / 1000 : 0;
-  const busy = (topic) => (before.has(topic.topic) && passed ? Math.max(0, entriesIn(topic) - before.get(topic.topic)) / passed : null);
+  const speed = useSpeeds(found.data, (topics) => topics, (topic) => topic.topic, entriesIn);
   const create = html`<${Opens} label="Create topic" kind="primary" make=${(close) => html`<${CreateTopic} close=${close} done=${(name) => { location.hash = `#/topics/${inPath(name)}`; }} />`} />`;
   return html`<${Page} title="Topics" actions=${create}>
     <${Panel}>
@@ -33,8 +31,8 @@ export function Topics() {
       ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
         ? html`<${Empty} command=${match ? null : "headpond topic create orders"}>${match ? "No topic has that in its name." : "There is no topic yet. Create one here, or:"}</${Empty}>`
         : html`<${Table} label="Topics" rows=${rows} keyOf=${(topic) => topic.topic} columns=${[
-          ["Topic", (topic) => html`<a href=${`#/topics/${inPath(topic.topic)}`}>${short(topic.topic)}</a>${topic.state && html` <${Badge}>state</${Badge}>`}${topic.schema && html` <${Badge}>typed</${Badge}>`}`],
-          ["In", (topic) => rate(busy(topic)), "num"],
+          ["Topic", (topic) => html`<a href=${`#/topics/${inPath(topic.topic)}`}>${short(topic.topic)}</a>${topic.state && html` <${Badge}>state</${Badge}>`}${topic.schema && html` <${Badge}>typed</${Badge}>`}`, "name"],
+          ["In", (topic) => rate(speed(topic)), "num"],
           ["Stored", (topic) => count(topic.entries), "num"],
           ["Size", (topic) => bytes(topic.bytes), "num"],
           ["Shards", (topic) => count(topic.shards), "num wide"],
