@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.storage.append import NEW_SUFFIX
-from headpond.storage.frame_file import Found, scan
+from headpond.storage.frame_file import Found, read_frame, scan
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.format import parse_file
 from headpond.storage.log.pack import PackJob
+from headpond.storage.log.read import StoredRecord, segment_of
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
@@ -34,6 +35,7 @@ from tests.storage.log.logs import (
     open_log,
     read_all,
     readable,
+    row_of,
 )
 
 OPTIONS = LogOptions(rotate_bytes=3_000, preallocate_bytes=1_024, index_every_bytes=300)
@@ -180,8 +182,12 @@ def test_a_reader_that_asks_for_packed_records_gets_each_run_once_also_from_its_
     records = writer.log.read(first + 3, 10_000, packed=True).records
     assert (records[0].header.first_entry, records[0].header.end_entry) == (first, end)
     assert records[0].packed and records[1].header.first_entry == end
-    originals = [each for record in records for each in (record.originals(3) if record.packed else [record])]
+    originals = [each for record in records for each in (_originals(record) if record.packed else [record])]
     assert originals[3:] == writer.log.read(first + 3, 20_000).records[: len(originals) - 3]
+
+
+def _originals(record: StoredRecord) -> list[StoredRecord]:
+    return record.originals(3, record.header.first_entry, record.header.end_entry)
 
 
 def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> None:
@@ -206,6 +212,16 @@ def test_a_segment_whose_bytes_would_not_come_back_stays_as_it_is() -> None:
         writer.commit(disk)
     pack_all(writer.log, disk)
     assert read_all(writer.log) == (writer.durable, [])
+
+
+def rot_marks(disk: MemoryDisk, path: str) -> None:
+    """Recovery then replays the file before this one."""
+    (place,) = [
+        item.offset
+        for item in scan(disk.open(path))
+        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
+    ]
+    disk.flip(path, place + 60)
 
 
 # --- faults -------------------------------------------------------------------------------------------
@@ -256,12 +272,7 @@ def test_what_a_failed_write_left_behind_the_end_is_not_packed_either() -> None:
     writer.commit(disk)
     before, last = marked(log), log_files(disk)[-1]
     assert pack_all(log, disk)["files_packed"] == 1
-    (place,) = [
-        item.offset
-        for item in scan(disk.open(last))
-        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
-    ]
-    disk.flip(last, place + 20)  # so that the packed file is replayed
+    rot_marks(disk, last)  # so that the packed file is replayed
     again = open_log(disk, OPTIONS)
     assert marked(again) == before and read_all(again) == (writer.durable, [])
 
@@ -279,20 +290,98 @@ def test_a_disk_that_fails_a_step_leaves_the_file_as_it_was(operation: Operation
         assert again.report.lines() == [] and read_all(again) == (writer.durable, [])
 
 
-def test_one_flipped_bit_in_a_packed_record_loses_its_entries_and_no_others() -> None:
+def readable_of(log: ShardLog) -> list[Row]:
+    """What a reader that takes packed records gets."""
+    rows: list[Row] = []
+    at = 0
+    while at < log.entry_durable:
+        run = log.read(at, 1_500, packed=True)
+        for record in run.records:
+            rows += map(row_of, _originals(record) if record.packed else [record])
+        at = run.next_entry
+    return rows
+
+
+def test_one_flipped_bit_costs_the_segments_that_it_belongs_to_and_no_others() -> None:
     sample = MemoryDisk()
-    pack_all(written(sample).log, sample)
-    spans = packed_spans(sample)
-    for path, offset, first, end in spans:
-        for bit_at in (offset + 3, offset + 20, offset + 80):
-            disk = sample.copy()
-            disk.flip(path, bit_at, 2)
-            log = open_log(disk, OPTIONS)
-            rows, lost = read_all(log)
-            assert lost == [(first, end)] and list(log.damaged) == [(first, end)]
-            assert [row.first_entry for row in rows] == [
-                entry for entry in range(log.entry_durable) if not first <= entry < end
-            ]
+    writer = written(sample)
+    pack_all(writer.log, sample)
+    path, offset, first, end = packed_spans(sample)[1]
+    found = read_frame(sample.open(path), offset)
+    dear = 0
+    for at in range(offset, found.end):
+        disk = sample.copy()
+        disk.flip(path, at, at % 8)
+        log = open_log(disk, OPTIONS)
+        rows, lost = read_all(log)
+        gone = {entry for start, stop in lost for entry in range(start, stop)}
+        assert gone <= set(range(first, end))
+        assert rows == [row for row in writer.durable if row.first_entry not in gone]
+        assert readable_of(log) == rows
+        assert {entry for start, stop in log.damaged for entry in range(start, stop)} == gone
+        dear += len(gone) > 2
+    segments = end - first
+    heads = 7 + 8 + 8 + 8  # of the frame, the first entry, and of the two forms
+    assert 0 < dear <= heads + 16 * len(BLOCKS) + 2 * segments + 2 * 4  # blocks, counts, first and last offset
+
+
+def test_a_lost_sector_costs_neither_what_is_before_it_nor_what_is_behind() -> None:
+    disk = MemoryDisk()
+    writer = written(disk, rounds=400, options=LogOptions(rotate_bytes=40_000, index_every_bytes=4_000))
+    pack_all(writer.log, disk)
+    path, offset, first, end = packed_spans(disk)[0]
+    at = read_frame(disk.open(path), offset).end - 1_000  # among the values
+    for place in range(at, at + 512):
+        for bit in range(8):
+            disk.flip(path, place, bit)
+    rows, lost = read_all(writer.log)
+    assert len(lost) == 1 and end - 52 < lost[0][0] < lost[0][1] < end and lost[0][1] - lost[0][0] < 30
+    assert len(rows) == 400 - (lost[0][1] - lost[0][0])
+
+
+def test_two_damaged_neighbours_both_give_back_what_is_whole() -> None:
+    disk = MemoryDisk()
+    options = LogOptions(rotate_bytes=450_000, index_every_bytes=100_000)
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for _ in range(350):
+        writer.put(rows=20, size=60)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    one, other, *_ = packed_spans(disk)
+    assert one[0] == other[0] and one[3] == other[2]
+    for path, offset, _, _ in (one, other):
+        disk.flip(path, read_frame(disk.open(path), offset).end - 100)
+    rows, lost = read_all(writer.log, bytes_max=20_000)
+    assert [stop - start for start, stop in lost] == [20, 20]
+    assert [row.first_entry for row in rows] == [
+        row.first_entry for row in writer.durable if (row.first_entry, row.first_entry + 20) not in lost
+    ]
+
+
+def test_a_copy_of_a_packed_record_in_a_damaged_message_is_never_served() -> None:
+    """Whoever sends a message knows every byte of the copy, but not where a frame of the node begins."""
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    path, offset, *_ = packed_spans(disk)[-1]
+    copied = read_frame(disk.open(path), offset)
+    raw = disk.open(path).read_at(offset, copied.size)
+    for lead in (0, 100):
+        forged = MemoryDisk()
+        other = SegmentWriter(open_log(forged, LogOptions(rotate_bytes=100_000)), random.Random(4))
+        other.store(BLOCKS[0], 1, bytes(lead) + raw + bytes(10))
+        other.put()
+        other.commit(forged)
+        (its_path,) = log_files(forged)
+        items = [item for item in scan(forged.open(its_path)) if isinstance(item, Found)]
+        place = next(item for item in items if item.frame.type == FrameType.SEGMENT)
+        for size_bit in (None, *range(32)):
+            disk = forged.copy()
+            disk.flip(its_path, place.offset + 51 + lead + 3 if lead else place.end - 2)
+            if size_bit is not None:
+                disk.flip(its_path, place.offset + 7 + size_bit // 8, size_bit % 8)
+            rows, _ = read_all(open_log(disk, OPTIONS))
+            assert rows in (other.durable, other.durable[1:], [])
 
 
 def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
@@ -300,19 +389,26 @@ def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
     writer = written(disk)
     pack_all(writer.log, disk)
     before = marked(writer.log)
-    last = log_files(disk)[-1]
-    (place,) = [
-        item.offset
-        for item in scan(disk.open(last))
-        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
-    ]
-    disk.flip(last, place + 20)
+    rot_marks(disk, log_files(disk)[-1])
     again = open_log(disk, OPTIONS)
     assert marked(again) == before
     assert read_all(again) == (writer.durable, [])
     for row in writer.durable:
         found = again.find_segments([(row.block, row.segment)])[row.block, row.segment]
         assert found == (row.segment * 7, row.first_entry, row.count)
+
+
+def test_a_replay_of_a_damaged_packed_file_knows_the_segments_that_are_whole() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    path, offset, _, end = packed_spans(disk)[-1]
+    disk.flip(path, read_frame(disk.open(path), offset).end - 10)  # in the last value
+    rot_marks(disk, log_files(disk)[-1])
+    again = open_log(disk, OPTIONS)
+    assert list(again.damaged) == [(end - 1, end)] and read_all(again)[1] == [(end - 1, end)]
+    lost = writer.durable[end - 1]
+    assert marked(again)[lost.block] == marked(writer.log)[lost.block] - {lost.segment}
 
 
 def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() -> None:
@@ -389,7 +485,7 @@ def test_a_packed_record_has_the_facts_of_every_segment() -> None:
     writer = written(disk)
     pack_all(writer.log, disk)
     record = writer.log.read(0, 1, packed=True).records[0]
-    facts = facts_of(record.parts[0][11 + RECORD_HEADER_BYTES : -4])
+    facts = facts_of(segment_of(record))
     rows = writer.durable[: len(facts.counts)]
     assert [facts.block(place) for place in range(len(rows))] == [row.block for row in rows]
     assert list(facts.numbers) == [row.segment for row in rows]

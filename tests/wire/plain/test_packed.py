@@ -53,7 +53,7 @@ def run_of(seed: int) -> list[PlacedSegment]:
         values = rows.get("value", [None] * count)
         body = encode_plain(rows_to_batch(values, rows.get("key"), rows.get("id"), rows.get("headers"), times))
         header = RecordHeader(entry, count, draw.choice(BLOCKS), draw.randrange(2**50), draw.randrange(2**32))
-        found.append(PlacedSegment(header, draw.randrange(2**32), body))
+        found.append(PlacedSegment(header, draw.randrange(2**32), body, draw.randrange(2**32)))
         entry += count
     return found
 
@@ -69,6 +69,7 @@ def single(values: list[bytes], first: int = 0) -> list[PlacedSegment]:
             RecordHeader(first + place, 1, b"a" * 16, 100 + place, place),
             place,
             encode_plain(rows_to_batch([value], None, None, None, [5])),
+            0,
         )
         for place, value in enumerate(values)
     ]
@@ -143,7 +144,7 @@ def test_overlapping_rows_are_refused() -> None:
     packed = pack(single([b"x" * 100] * 10))
     assert packed is not None
     header, segment = packed
-    offsets_at = facts_of(segment).rows_at + 8 * 10
+    offsets_at = facts_of(segment).rows_at + 8 + 8 * 10
     for row in range(1, 10):
         at = offsets_at + 4 * row
         for number in (1001, 0 if row > 1 else -1):

@@ -218,7 +218,7 @@ class RecordReader(NamedTuple):
         spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
         if not spans:
             return None
-        segment = frame.body[RECORD_HEADER_BYTES:]
+        segment = memoryview(frame.body)[RECORD_HEADER_BYTES:]  # a copy would cost more than decoding it
         rows = stored_rows(segment, self.schemas, header.stored_at_us)
         if rows.num_rows != header.count:
             raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import overload
 
 from headpond.model.message import Origin
@@ -18,22 +18,36 @@ class PackedOrigins(Sequence[Origin]):
         """``first`` is the origin of the record itself."""
         self._facts = facts
         self._record = first
-        self._firsts = list(accumulate(facts.counts, initial=first.first_entry))
+        self._firsts: Sequence[int] = range(first.first_entry, first.first_entry + facts.rows)
+        if facts.rows > len(facts.counts):
+            self._firsts = list(accumulate(facts.counts, initial=first.first_entry))
         self._places = slice(0, len(facts.counts))
 
     @property
     def counts(self) -> list[int]:
-        return list(self._facts.counts[self._places])
+        return self._facts.counts[self._places].tolist()
 
     @property
     def stored_at_us(self) -> list[int]:
-        return list(self._facts.stored_at_us[self._places])
+        return self._facts.stored_at_us[self._places].tolist()
 
     def __len__(self) -> int:
         return int(self._places.stop - self._places.start)
 
     def __iter__(self) -> Iterator[Origin]:
-        return map(self._origin, range(self._places.start, self._places.stop))
+        facts, record, places = self._facts, self._record, self._places
+        return map(
+            Origin,
+            repeat(record.topic),
+            repeat(record.shard),
+            self._firsts[places],
+            map(facts.blocks.__getitem__, facts.places[places]),
+            facts.numbers[places],
+            facts.stored_at_us[places],
+            repeat(record.node),
+            facts.counts[places],
+            repeat(record.life),
+        )
 
     @overload
     def __getitem__(self, index: int) -> Origin: ...
@@ -41,17 +55,13 @@ class PackedOrigins(Sequence[Origin]):
     def __getitem__(self, index: slice) -> PackedOrigins: ...
     def __getitem__(self, index: int | slice) -> Origin | PackedOrigins:
         places = range(self._places.start, self._places.stop)[index]
-        if isinstance(places, int):
-            return self._origin(places)
-        assert places.step == 1, "some neighbours"
         some = copy(self)
+        if isinstance(places, int):
+            some._places = slice(places, places + 1)
+            return next(iter(some))
+        assert places.step == 1, "some neighbours"
         some._places = slice(places.start, places.stop)
         return some
-
-    def _origin(self, place: int) -> Origin:
-        facts, record = self._facts, self._record
-        identity = (self._firsts[place], facts.block(place), facts.numbers[place], facts.stored_at_us[place])
-        return Origin(record.topic, record.shard, *identity, record.node, facts.counts[place], record.life)
 
 
 def counts_of(origins: Sequence[Origin]) -> list[int]:

@@ -47,12 +47,12 @@ from headpond.storage.log.format import (
 from headpond.storage.log.incarnations import Incarnations
 from headpond.storage.log.index import Point, load_index
 from headpond.storage.log.marks import Marks
-from headpond.storage.log.read import FileView, belongs, build_index
+from headpond.storage.log.read import FileView, belongs, build_index, salvaged
 from headpond.storage.log.rewrite import find_compacted
 from headpond.storage.recovery import DamageReport, FileDamage, Recovery
 from headpond.storage.seal import SealedFile
 from headpond.wire.expiry import last_us
-from headpond.wire.frame import Frame, FrameType
+from headpond.wire.frame import HEADER_BYTES, TRAILER, Frame, FrameType, frame_of
 from headpond.wire.plain.packed import is_packed, unpack
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header, segments_of
 from headpond.wire.title import decode_title
@@ -180,6 +180,9 @@ class Replay:
     def _take(self, item: Found | Bad, *, trust_marks: bool) -> None:
         if isinstance(item, Bad):
             self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
+            for each in salvaged(self.file, item.offset, item.end, self.place.shard):
+                frame = frame_of(_SEGMENT, each.raw[HEADER_BYTES : -TRAILER.size], segment=each.segment)
+                self._take_record(Found(each.offset, frame, 0))
             return
         type_, body = item.frame.type, item.frame.body
         if self.first_write_ended:
@@ -215,7 +218,7 @@ class Replay:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         segment = item.frame.body[RECORD_HEADER_BYTES:]
         if header.count and is_packed(segment):
-            for its_header, number, one in list(unpack(header, segment)):  # all of it, or nothing
+            for its_header, number, one, _ in list(unpack(header, segment)):  # all of it, or nothing
                 self._admit(its_header, number, one)
         else:
             self._admit(header, item.frame.segment, segment)
