@@ -202,6 +202,36 @@ def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> Non
     assert writer.log.next_unpacked() is None
 
 
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize(("size", "files"), [(20, 4), (3_000, 1)])
+def test_a_file_of_small_segments_is_closed_sooner(size: int, files: int, reopened: bool) -> None:
+    options = LogOptions(rotate_bytes=200_000, rotate_small_bytes=20_000, preallocate_bytes=0)
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for number in range(500 if size == 20 else 20):
+        if reopened and number % 8 == 7:
+            writer.log.close()
+            writer.log = open_log(disk, options)
+        writer.put(size=size)
+        writer.commit(disk)
+    assert len(log_files(disk)) == files
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_file_that_will_not_be_packed_is_not_closed_sooner() -> None:
+    for options in (
+        LogOptions(rotate_small_bytes=5_000, pack_segments_min=1_000_000),
+        LogOptions(rotate_small_bytes=5_000),
+    ):
+        disk = MemoryDisk()
+        writer = SegmentWriter(open_log(disk, options), random.Random(4))
+        writer.log.of_state = options.pack_segments_min < 1_000
+        for _ in range(100):
+            writer.put()
+            writer.commit(disk)
+        assert len(log_files(disk)) == 1
+
+
 def test_a_segment_whose_bytes_would_not_come_back_stays_as_it_is() -> None:
     disk = MemoryDisk()
     writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
@@ -329,7 +359,7 @@ def test_a_lost_sector_costs_neither_what_is_before_it_nor_what_is_behind() -> N
     disk = MemoryDisk()
     writer = written(disk, rounds=400, options=LogOptions(rotate_bytes=40_000, index_every_bytes=4_000))
     pack_all(writer.log, disk)
-    path, offset, first, end = packed_spans(disk)[0]
+    path, offset, _, end = packed_spans(disk)[0]
     at = read_frame(disk.open(path), offset).end - 1_000  # among the values
     for place in range(at, at + 512):
         for bit in range(8):

@@ -144,7 +144,7 @@ def _is_packed(item: FramedRecord) -> bool:
 def unpacked(
     records: Iterable[FramedRecord], shard: int, start: int = 0, end: int = ENTRY_MAX
 ) -> Iterator[FramedRecord]:
-    """The records, with the original ones in place of a packed one: those with entries from ``start`` to ``end``.
+    """The records, with the original ones in place of a packed one: those with entries from ``start`` on.
 
     They have the place of the packed one in the file. One that contradicts itself is left out, and so is lost.
     """

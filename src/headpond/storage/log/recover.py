@@ -99,6 +99,8 @@ class RecoveredLog:
     files: list[FileView] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     """The index points of the last file."""
+    segments: int = 0
+    """How many the last file has."""
     end_offset: int = 0
     head_bytes: int = 0
     """The end of the head of the last file."""
@@ -146,7 +148,7 @@ class Replay:
         self.in_head = True
         """Whether only TITLE and MARKS have come."""
         self.first_write_ended = state.named = False
-        state.points, state.expires_us = [], 0
+        state.points, state.segments, state.expires_us = [], 0, 0
         self.schemas = versions_of(place.title)
         self.file = open_salvaged(disk, place.path(*its_id), writable=limit is None)
         self.sealed = sealed
@@ -227,6 +229,7 @@ class Replay:
 
     def _admit(self, header: RecordHeader, segment: int, body: bytes) -> None:
         state, unknown = self.state, header.count
+        state.segments += header.count > 0
         for number, crc, first, count in segments_of(header, segment, body):
             code = "" if count else refusal_code(body)
             state.marks.admit(header.block, number, (crc, first, count), header.stored_at_us, code)
