@@ -19,6 +19,7 @@ from headpond.storage.log.read import StoredRecord, segment_of
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
+from headpond.wire.expiry import with_ttl
 from headpond.wire.frame import FrameType
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.packed import facts_of, is_packed
@@ -230,6 +231,50 @@ def test_a_file_that_will_not_be_packed_is_not_closed_sooner() -> None:
             writer.put()
             writer.commit(disk)
         assert len(log_files(disk)) == 1
+
+
+def test_messages_with_a_time_to_live_stay_apart() -> None:
+    """Each expires by its own time, which the records of files and of deliveries have."""
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(80):
+        headers = with_ttl(None, 5.0) if number % 20 == 0 else {"a": "b"}
+        body = encode_plain(rows_to_batch([b"v"], None, None, [headers], [writer.clock_us]))
+        writer.store(BLOCKS[0], 1, body)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    spans = [(first, end) for _, _, first, end in packed_spans(disk)]
+    assert len(spans) > 1 and not any(
+        first <= entry < end for first, end in spans for entry in range(0, 80, 20)
+    )
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_run_has_only_so_many_blocks_as_one_answer_can_name() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, LogOptions(rotate_bytes=40_000)), random.Random(4))
+    body = encode_plain(rows_to_batch([b"v"], None, None, None, [5]))
+    for number in range(450):
+        writer.store(number.to_bytes(16, "little"), 1, body)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    records = writer.log.read(0, 100_000, packed=True).records
+    assert [len(record.blocks) for record in records if record.packed][0] == 200
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_file_that_lacks_a_record_is_not_packed() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    path = log_files(disk)[0]
+    file = disk.open(path, writable=True)
+    gone = [item for item in scan(file) if isinstance(item, Found) and item.frame.type == FrameType.SEGMENT][5]
+    rest = file.read_at(gone.end, file.size())
+    file.truncate(gone.offset)
+    file.write_at(gone.offset, [rest])
+    before = disk.contents(path)
+    counters = pack_all(writer.log, disk)
+    assert counters["packs_unsound"] == 1 and disk.contents(path) == before
 
 
 def test_a_segment_whose_bytes_would_not_come_back_stays_as_it_is() -> None:

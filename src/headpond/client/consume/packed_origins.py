@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import accumulate, repeat
-from typing import overload
+from typing import NamedTuple, overload
 
 from headpond.model.message import Origin
 from headpond.wire.plain.packed import PackedFacts
@@ -31,23 +31,26 @@ class PackedOrigins(Sequence[Origin]):
     def stored_at_us(self) -> list[int]:
         return self._facts.stored_at_us[self._places].tolist()
 
+    @property
+    def firsts(self) -> Sequence[int]:
+        return self._firsts[self._places]
+
+    @property
+    def blocks(self) -> list[bytes]:
+        return list(map(self._facts.blocks.__getitem__, self._facts.places[self._places].tolist()))
+
+    @property
+    def numbers(self) -> list[int]:
+        return self._facts.numbers[self._places].tolist()
+
     def __len__(self) -> int:
         return int(self._places.stop - self._places.start)
 
     def __iter__(self) -> Iterator[Origin]:
-        facts, record, places = self._facts, self._record, self._places
-        return map(
-            Origin,
-            repeat(record.topic),
-            repeat(record.shard),
-            self._firsts[places],
-            map(facts.blocks.__getitem__, facts.places[places]),
-            facts.numbers[places],
-            facts.stored_at_us[places],
-            repeat(record.node),
-            facts.counts[places],
-            repeat(record.life),
-        )
+        record = self._record
+        facts = (self.firsts, self.blocks, self.numbers, self.stored_at_us)
+        shared = (repeat(record.node), self.counts, repeat(record.life))
+        return map(Origin, repeat(record.topic), repeat(record.shard), *facts, *shared)
 
     @overload
     def __getitem__(self, index: int) -> Origin: ...
@@ -62,6 +65,21 @@ class PackedOrigins(Sequence[Origin]):
         assert places.step == 1, "some neighbours"
         some._places = slice(places.start, places.stop)
         return some
+
+
+class SegmentFacts(NamedTuple):
+    """The first entry, the block and the number of each segment."""
+
+    firsts: Sequence[int]
+    blocks: Sequence[bytes]
+    numbers: Sequence[int]
+
+
+def segment_facts(origins: Sequence[Origin]) -> SegmentFacts:
+    if isinstance(origins, PackedOrigins):
+        return SegmentFacts(origins.firsts, origins.blocks, origins.numbers)
+    facts = ((each.first_entry, each.block, each.segment) for each in origins)
+    return SegmentFacts(*zip(*facts, strict=True))
 
 
 def counts_of(origins: Sequence[Origin]) -> list[int]:

@@ -27,7 +27,7 @@ from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
-from headpond.wire.plain.packed import FORM_PACKED, is_packed, salvage, unpack
+from headpond.wire.plain.packed import FORM_PACKED, blocks_of, is_packed, salvage, unpack
 from headpond.wire.record import FORM_STUB, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
 
 INDEXES_MAX = 32
@@ -201,6 +201,11 @@ class StoredRecord(NamedTuple):
     @property
     def packed(self) -> bool:
         return is_packed(self.parts[0][_LEAD_BYTES : _LEAD_BYTES + 4])
+
+    @property
+    def blocks(self) -> list[bytes]:
+        """The blocks of its segments."""
+        return blocks_of(segment_of(self)) if self.packed else [self.header.block]
 
     def originals(self, shard: int, start: int, end: int) -> list[StoredRecord]:
         """The original records of a packed one that hold entries from ``start`` to ``end``."""

@@ -48,6 +48,7 @@ from headpond.storage.log.read import ClosedFile
 from headpond.wire.expiry import may_expire
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.packed import (
+    PACK_BLOCKS_MAX,
     PACK_BYTES_MAX,
     PACK_ROWS_MAX,
     PlacedSegment,
@@ -117,6 +118,7 @@ class Rewrite:
         """Its segments that a sender may repeat."""
         self._run: list[PlacedSegment] = []
         """Small records that may become one; not written yet."""
+        self._run_blocks: set[bytes] = set()
         self._run_bytes = self._run_rows = 0
 
     @property
@@ -243,14 +245,20 @@ class Rewrite:
     def _put(self, placed: PlacedSegment) -> None:
         """Writes a record, or extends the run before it."""
         header, _, body, _ = placed
-        small = header.count and self._schemas is None and can_pack(body) and not may_expire(body, None)
+        small = header.count and can_pack(body) and not may_expire(body, None)
         rows, size = self._run_rows + header.count, self._run_bytes + len(body)
-        if not small or rows > PACK_ROWS_MAX or size > PACK_BYTES_MAX or not self._same_columns(body):
+        fits = rows <= PACK_ROWS_MAX and size <= PACK_BYTES_MAX and self._same_columns(body)
+        if (
+            not small
+            or not fits
+            or (header.block not in self._run_blocks and len(self._run_blocks) == PACK_BLOCKS_MAX)
+        ):
             self._end_run()
         if not small:
             self._write_record(*placed[:3])
             return
         self._run.append(placed)
+        self._run_blocks.add(header.block)
         self._run_rows += header.count
         self._run_bytes += len(body)
 
@@ -259,7 +267,7 @@ class Rewrite:
 
     def _end_run(self) -> None:
         run = self._run
-        self._run, self._run_rows, self._run_bytes = [], 0, 0
+        self._run, self._run_blocks, self._run_rows, self._run_bytes = [], set(), 0, 0
         packed = pack(run) if len(run) >= self._place.pack_segments_min else None
         if packed is not None:
             header, body = packed

@@ -48,6 +48,8 @@ FORM_PACKED: Final = 8
 PACK_BYTES_MAX: Final = 256 * 1024
 """The segments of a run."""
 PACK_ROWS_MAX: Final = 2048
+PACK_BLOCKS_MAX: Final = 200
+"""The blocks of a run: the names of their producers go into one answer (broker/reading/fetch.py)."""
 SEGMENTS_MIN: Final = 8
 """Fewer segments are not worth a packed record."""
 
@@ -165,13 +167,18 @@ def _facts_of(segment: bytes | memoryview) -> PackedFacts:
     ):
         raise BadSegment(f"a packed record of {rows:,} rows with columns {columns:#x}")
     at = _FIXED.size + BLOCK_BYTES * blocks
-    listed = [bytes(segment[start : start + BLOCK_BYTES]) for start in range(_FIXED.size, at, BLOCK_BYTES)]
     facts: list[memoryview[int]] = []
     for kind in _FACTS:
         end = at + struct.calcsize(kind) * count
         facts.append(memoryview(segment)[at:end].cast(kind))
         at = end
-    return PackedFacts(columns, rows, listed, *facts, rows_at)
+    return PackedFacts(columns, rows, blocks_of(segment), *facts, rows_at)
+
+
+def blocks_of(segment: bytes | memoryview) -> list[bytes]:
+    """The blocks of all its segments."""
+    end = _FIXED.size + BLOCK_BYTES * _FIXED.unpack_from(segment)[4]
+    return [bytes(segment[at : at + BLOCK_BYTES]) for at in range(_FIXED.size, end, BLOCK_BYTES)]
 
 
 def _rows_at(segment: bytes | memoryview) -> int:
