@@ -250,6 +250,17 @@ def test_messages_with_a_time_to_live_stay_apart() -> None:
     assert read_all(writer.log) == (writer.durable, [])
 
 
+def test_a_run_ends_where_the_columns_change() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(60):
+        writer.put(key=number % 20 >= 10)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    spans = [(first, end) for _, _, first, end in packed_spans(disk)]
+    assert (0, 10) in spans and all(first // 10 == (end - 1) // 10 for first, end in spans)
+
+
 def test_a_run_has_only_so_many_blocks_as_one_answer_can_name() -> None:
     disk = MemoryDisk()
     writer = SegmentWriter(open_log(disk, LogOptions(rotate_bytes=40_000)), random.Random(4))
@@ -259,7 +270,7 @@ def test_a_run_has_only_so_many_blocks_as_one_answer_can_name() -> None:
         writer.commit(disk)
     pack_all(writer.log, disk)
     records = writer.log.read(0, 100_000, packed=True).records
-    assert [len(record.blocks) for record in records if record.packed][0] == 200
+    assert next(len(record.blocks) for record in records if record.packed) == 200
     assert read_all(writer.log) == (writer.durable, [])
 
 

@@ -82,7 +82,7 @@ class PackJob:
         if rewrite.unsound:
             self._counters["packs_unsound"] += 1
             return
-        if error is None and rewrite.segments_packed and log.has_files([file]):
+        if error is None and rewrite.segments_packed:
             error = yield rewrite.swap
             if error is None and log.has_files([file]):  # else retention dropped it meanwhile
                 self._replace(rewrite)
