@@ -15,7 +15,7 @@ from headpond.storage.frame_file import Found, read_frame, scan
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.format import parse_file
 from headpond.storage.log.pack import PackJob
-from headpond.storage.log.read import StoredRecord, segment_of
+from headpond.storage.log.read import StoredRecord, WalkBounds, segment_of, walk
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
@@ -411,6 +411,17 @@ def test_one_flipped_bit_costs_the_segments_that_it_belongs_to_and_no_others() -
     assert 0 < dear <= heads + 16 * len(BLOCKS) + 2 * segments + 2 * 4  # blocks, counts, first and last offset
 
 
+def test_a_walk_from_the_middle_of_a_damaged_packed_record_begins_there() -> None:
+    disk = MemoryDisk()
+    pack_all(written(disk).log, disk)
+    path, offset, first, end = packed_spans(disk)[1]
+    disk.flip(path, offset + 5)
+    file = disk.open(path)
+    found = list(walk(file, WalkBounds(offset, file.size(), first + 3, end), 3, 4096))
+    assert [item.header.first_entry for item in found] == list(range(first + 3, end))
+    assert list(walk(file, WalkBounds(offset, file.size(), first, end), 4, 4096)) == []  # of another shard
+
+
 def test_a_lost_sector_costs_neither_what_is_before_it_nor_what_is_behind() -> None:
     disk = MemoryDisk()
     writer = written(disk, rounds=400, options=LogOptions(rotate_bytes=40_000, index_every_bytes=4_000))
@@ -573,6 +584,6 @@ def test_a_packed_record_has_the_facts_of_every_segment() -> None:
     record = writer.log.read(0, 1, packed=True).records[0]
     facts = facts_of(segment_of(record))
     rows = writer.durable[: len(facts.counts)]
-    assert [facts.block(place) for place in range(len(rows))] == [row.block for row in rows]
+    assert [facts.blocks[place] for place in facts.places] == [row.block for row in rows]
     assert list(facts.numbers) == [row.segment for row in rows]
     assert list(facts.stored_at_us) == [1_010 + 10 * number for number in range(len(rows))]

@@ -28,7 +28,14 @@ from headpond.storage.log.index import FileIndex, Point, load_index, place_of, p
 from headpond.storage.recovery import stands_here
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
 from headpond.wire.plain.packed import FORM_PACKED, blocks_of, is_packed, salvage, unpack
-from headpond.wire.record import FORM_STUB, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
+from headpond.wire.record import (
+    FORM_STUB,
+    FRAMED_RECORD,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+    decode_record_header,
+    is_stub,
+)
 
 INDEXES_MAX = 32
 HINTS_MAX = 512
@@ -39,8 +46,6 @@ _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 _SEGMENT = int(FrameType.SEGMENT)
 _LEAD = struct.Struct("<BHIIQI")
 """The header of a frame, and the first entry and count of its record."""
-_WHOLE_LEAD = struct.Struct("<BHIIQI16sqI")
-"""The headers of a frame and of its record."""
 _RECORD_BYTES_MIN = OVERHEAD_BYTES + RECORD_HEADER_BYTES
 
 
@@ -73,7 +78,7 @@ def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> It
         for offset, raw in frames_from(file, at, end, chunk_bytes=chunk_bytes):
             at = offset + len(raw)
             if raw[0] == _SEGMENT and len(raw) >= _RECORD_BYTES_MIN:
-                _, _, segment, _, first, count, block, stored_at_us, origin_crc = _WHOLE_LEAD.unpack_from(raw)
+                _, _, segment, _, first, count, block, stored_at_us, origin_crc = FRAMED_RECORD.unpack_from(raw)
                 if first >= limit and (count or first > limit):
                     return
                 if first >= expected:
@@ -83,7 +88,7 @@ def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> It
         if at < end:
             following = following_frame(file, at, end, shard=shard, accept=_follower(file, end, expected))
             for item in salvaged(file, at, end if following is None else following, shard):
-                if expected <= item.header.first_entry < limit:
+                if item.header.first_entry >= expected:
                     expected = item.header.end_entry
                     yield item
             if following is None:
@@ -154,7 +159,7 @@ def unpacked(
             continue
         with suppress(BadSegment):
             for each in unpack(item.header, item.raw[_LEAD_BYTES : -TRAILER.size], start, end):
-                yield item._replace(header=each.header, segment=each.number, raw=each.framed(shard))
+                yield FramedRecord(item.offset, item.end, each.header, each.number, each.framed(shard))
 
 
 def belongs(frame: Frame, entry: int) -> bool:

@@ -23,7 +23,6 @@ one or two segments that it belongs to.
 from __future__ import annotations
 
 import struct
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -42,7 +41,7 @@ from headpond.wire.plain.columns import NAMES, SENT_AT_US_UNKNOWN, TYPES, extent
 from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE, HEADER, HEADER_BYTES
 from headpond.wire.plain.many import decode_many, parents
 from headpond.wire.plain.segment import COLUMNS, HEADERS, SENT_AT, bare_parts, decode_plain
-from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
+from headpond.wire.record import FRAMED_RECORD, RECORD_HEADER_BYTES, RecordHeader
 
 FORM_PACKED: Final = 8
 PACK_BYTES_MAX: Final = 256 * 1024
@@ -73,10 +72,9 @@ class PlacedSegment(NamedTuple):
 
     def framed(self, shard: int) -> bytes:
         """Its whole frame, as it was stored."""
-        lead = frame.HEADER.pack(
-            frame.FrameType.SEGMENT, shard, self.number, RECORD_HEADER_BYTES + len(self.segment)
-        )
-        return b"".join((lead, self.header.encode(), self.segment, frame.TRAILER.pack(self.crc)))
+        size = RECORD_HEADER_BYTES + len(self.segment)
+        lead = FRAMED_RECORD.pack(frame.FrameType.SEGMENT, shard, self.number, size, *self.header)
+        return b"".join((lead, self.segment, frame.TRAILER.pack(self.crc)))
 
 
 class PackedFacts(NamedTuple):
@@ -93,10 +91,6 @@ class PackedFacts(NamedTuple):
     places: memoryview[int]
     """The place of each segment's block in ``blocks``."""
     rows_at: int
-
-    def block(self, place: int) -> bytes:
-        """The block of a segment."""
-        return self.blocks[self.places[place]]
 
 
 def can_pack(segment: bytes) -> bool:
@@ -243,19 +237,27 @@ def unpack(
     facts = facts_of(segment)
     if facts.rows != header.count:
         raise BadSegment(f"a packed record of {header.count:,} rows that holds {facts.rows:,}")
-    rows = _BareRows(segment, facts)
     firsts = list(accumulate(facts.counts, initial=header.first_entry))
     low, high = max(bisect_right(firsts, start) - 1, 0), bisect_left(firsts, end, 0, len(facts.counts))
-    for place in range(low, high):
-        yield _segment_at(place, firsts[place], header.first_entry, facts, rows)
+    rows = _BareRows(segment, facts)
+    for head, number, crc in _heads(facts, firsts, slice(low, high)):
+        at = head.first_entry - header.first_entry
+        yield PlacedSegment(head, number, rows.cut(at, at + head.count), crc)
 
 
-def _segment_at(
-    place: int, first: int, first_packed: int, facts: PackedFacts, rows: _BareRows
-) -> PlacedSegment:
-    count, at = facts.counts[place], first - first_packed
-    header = RecordHeader(first, count, facts.block(place), facts.stored_at_us[place], facts.origin_crcs[place])
-    return PlacedSegment(header, facts.numbers[place], rows.cut(at, at + count), facts.frame_crcs[place])
+def _heads(facts: PackedFacts, firsts: list[int], some: slice) -> Iterator[tuple[RecordHeader, int, int]]:
+    """Of some segments: the header of its record, its number, and its frame's checksum."""
+    blocks = dict(enumerate(facts.blocks))
+    heads = zip(
+        firsts[some],
+        facts.counts[some].tolist(),
+        (blocks.get(place, _NO_BLOCK) for place in facts.places[some].tolist()),
+        facts.stored_at_us[some].tolist(),
+        facts.origin_crcs[some].tolist(),
+        strict=False,  # the last number in ``firsts`` is the end
+    )
+    numbers, crcs = facts.numbers[some].tolist(), facts.frame_crcs[some].tolist()
+    return zip(map(RecordHeader._make, heads), numbers, crcs, strict=True)
 
 
 def salvage(first_entry: int, segment: bytes, shard: int) -> Iterator[PlacedSegment]:
@@ -263,11 +265,12 @@ def salvage(first_entry: int, segment: bytes, shard: int) -> Iterator[PlacedSegm
     with suppress(BadSegment):  # nothing shows where its parts are
         facts = _facts_of(segment)
         rows = _BareRows(segment, facts)
-        firsts = accumulate(facts.counts, initial=first_entry)
-        for place, first in zip(range(len(facts.counts)), firsts, strict=False):
+        firsts = list(accumulate(facts.counts, initial=first_entry))
+        for head, number, crc in _heads(facts, firsts, slice(len(facts.counts))):
+            at = head.first_entry - first_entry
             with suppress(BadSegment, IndexError, struct.error):
-                each = _segment_at(place, first, first_entry, facts, rows)
-                if crc32c(each.framed(shard)[: -frame.TRAILER.size]) == each.crc:
+                each = PlacedSegment(head, number, rows.cut(at, at + head.count), crc)
+                if crc32c(each.framed(shard)[: -frame.TRAILER.size]) == crc:
                     yield each
 
 
@@ -276,10 +279,11 @@ class _BareRows:
 
     def __init__(self, segment: bytes, facts: PackedFacts) -> None:
         rows, self._columns = facts.rows, facts.columns
-        self._data = memoryview(segment)[facts.rows_at + HEADER_BYTES :]
-        self._at = 8 * rows
+        self._data = segment
+        self._times_at = facts.rows_at + HEADER_BYTES
+        self._at = self._times_at + _TIME.size * rows
         self._offsets = [self._take_offsets(rows) for _ in COLUMNS[self._columns]]
-        self._inside: list[memoryview] = []
+        self._inside: list[list[int]] = []
         if self._columns >> HEADERS & 1:
             self._inside = [self._take_offsets(self._offsets[-1][rows]) for _ in ("names", "texts")]
         plain = self._offsets[: len(self._offsets) - bool(self._inside)]
@@ -288,14 +292,14 @@ class _BareRows:
         for offsets in (*plain, *self._inside):
             self._starts.append(self._at)
             self._at += offsets[-1]
-        if self._at != len(self._data):
+        if self._at != len(segment):
             raise BadSegment("a packed record whose rows do not end where it ends")
 
-    def _take_offsets(self, count: int) -> memoryview:
+    def _take_offsets(self, count: int) -> list[int]:
         end = self._at + 4 * (count + 1)
         if count < 0 or end > len(self._data):
             raise BadSegment("a packed record that is too short for its rows")
-        offsets = self._data[self._at : end].cast("i")
+        offsets = memoryview(self._data)[self._at : end].cast("i").tolist()
         if offsets[0] or offsets[count] < 0:
             raise BadSegment("a packed record whose offsets do not run from 0")
         self._at = end
@@ -303,22 +307,21 @@ class _BareRows:
 
     def cut(self, start: int, end: int) -> bytes:
         """The bare segment of the rows from ``start`` to ``end``."""
-        parts: list[bytes | memoryview | array[int]] = [
+        data, times_at = self._data, self._times_at
+        parts = [
             HEADER.pack(FORM_BARE, self._columns, 0, 0, end - start),
-            self._data[8 * start : 8 * end],
+            data[times_at + _TIME.size * start : times_at + _TIME.size * end],
         ]
         spans = [_rebase(offsets, start, end, parts) for offsets in self._offsets]
         if self._inside:
             first, last = spans.pop()
             spans += [_rebase(offsets, first, last, parts) for offsets in self._inside]
         for at, (first, last) in zip(self._starts, spans, strict=True):
-            parts.append(self._data[at + first : at + last])
+            parts.append(data[at + first : at + last])
         return b"".join(parts)
 
 
-def _rebase(
-    offsets: memoryview, start: int, end: int, parts: list[bytes | memoryview | array[int]]
-) -> tuple[int, int]:
+def _rebase(offsets: list[int], start: int, end: int, parts: list[bytes]) -> tuple[int, int]:
     """Adds the offsets of some rows, which begin at 0; returns where their data is.
 
     They must not run backwards: then the data of all segments together is at most what the record holds.
@@ -329,8 +332,8 @@ def _rebase(
             raise BadSegment("a packed record whose offsets run backwards")
         parts.append(_ONE_ROW.pack(0, last - first))
         return first, last
-    its_offsets = offsets[start : end + 1].tolist()
+    its_offsets = offsets[start : end + 1]
     if its_offsets != sorted(its_offsets) or last > offsets[-1]:
         raise BadSegment("a packed record whose offsets run backwards")
-    parts.append(array("i", [offset - first for offset in its_offsets]))
+    parts.append(struct.pack(f"<{len(its_offsets)}i", *(offset - first for offset in its_offsets)))
     return first, last
