@@ -131,8 +131,9 @@ class Batch:
     @property
     def stored_at(self) -> pa.TimestampArray:
         """The time when the node stored each row."""
-        times = pa.array(stored_times_of(self.origins), pa.int64())
-        times = times.take(parents(pa.array(self.counts, pa.int64())))
+        times, counts = pa.array(stored_times_of(self.origins), pa.int64()), self.counts
+        if counts.count(1) < len(counts):
+            times = times.take(parents(pa.array(counts, pa.int64())))
         return times.view(PLAIN_SCHEMA.field("sent_at").type)
 
     def messages(self) -> list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import accumulate, repeat
@@ -32,25 +33,27 @@ class PackedOrigins(Sequence[Origin]):
         return self._facts.stored_at_us[self._places].tolist()
 
     @property
-    def firsts(self) -> Sequence[int]:
-        return self._firsts[self._places]
-
-    @property
-    def blocks(self) -> list[bytes]:
-        return list(map(self._facts.blocks.__getitem__, self._facts.places[self._places].tolist()))
-
-    @property
-    def numbers(self) -> list[int]:
-        return self._facts.numbers[self._places].tolist()
+    def facts(self) -> SegmentFacts:
+        facts, places = self._facts, self._places
+        return SegmentFacts(self._firsts[places], facts.numbers[places], facts.blocks, facts.places[places])
 
     def __len__(self) -> int:
         return int(self._places.stop - self._places.start)
 
     def __iter__(self) -> Iterator[Origin]:
-        record = self._record
-        facts = (self.firsts, self.blocks, self.numbers, self.stored_at_us)
-        shared = (repeat(record.node), self.counts, repeat(record.life))
-        return map(Origin, repeat(record.topic), repeat(record.shard), *facts, *shared)
+        record, (firsts, numbers, blocks, places) = self._record, self.facts
+        return map(
+            Origin,
+            repeat(record.topic),
+            repeat(record.shard),
+            firsts,
+            map(blocks.__getitem__, places.tolist()),
+            numbers.tolist(),
+            self.stored_at_us,
+            repeat(record.node),
+            self.counts,
+            repeat(record.life),
+        )
 
     @overload
     def __getitem__(self, index: int) -> Origin: ...
@@ -68,18 +71,25 @@ class PackedOrigins(Sequence[Origin]):
 
 
 class SegmentFacts(NamedTuple):
-    """The first entry, the block and the number of each segment."""
+    """The first entry and the number of each segment, and the place of its block in ``blocks``."""
 
     firsts: Sequence[int]
-    blocks: Sequence[bytes]
-    numbers: Sequence[int]
+    numbers: memoryview[int]
+    blocks: list[bytes]
+    places: memoryview[int]
 
 
 def segment_facts(origins: Sequence[Origin]) -> SegmentFacts:
     if isinstance(origins, PackedOrigins):
-        return SegmentFacts(origins.firsts, origins.blocks, origins.numbers)
-    facts = ((each.first_entry, each.block, each.segment) for each in origins)
-    return SegmentFacts(*zip(*facts, strict=True))
+        return origins.facts
+    blocks = {block: place for place, block in enumerate(dict.fromkeys(each.block for each in origins))}
+    numbers, places = (
+        array("Q", (each.segment for each in origins)),
+        array("Q", (blocks[each.block] for each in origins)),
+    )
+    return SegmentFacts(
+        [each.first_entry for each in origins], memoryview(numbers), list(blocks), memoryview(places)
+    )
 
 
 def counts_of(origins: Sequence[Origin]) -> list[int]:

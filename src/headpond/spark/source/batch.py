@@ -282,9 +282,16 @@ def _lengths(batches: list[Batch]) -> list[int]:
 
 def _by_block(batches: list[Batch], text_of: Callable[[bytes], str]) -> pa.Array:
     """For each row, the text of its block."""
-    blocks = [block for batch in batches for block in segment_facts(batch.origins).blocks]
-    texts = {block: text_of(block) for block in set(blocks)}
-    return _each([texts[block] for block in blocks], _counts(batches))
+    parts = []
+    for batch in batches:
+        facts = segment_facts(batch.origins)
+        texts = list(map(text_of, facts.blocks))
+        if len(texts) == 1:
+            parts.append(pa.repeat(pa.scalar(texts[0]), len(batch)))
+            continue
+        indices = np.repeat(np.asarray(facts.places).astype(np.int32), batch.counts)
+        parts.append(pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode())
+    return pa.concat_arrays(parts)
 
 
 def _counts(batches: list[Batch]) -> list[int]:
@@ -304,10 +311,17 @@ def _shards(batches: list[Batch]) -> pa.Array:
     return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _lengths(batches)))
 
 
+def _firsts(entries: Sequence[int]) -> np.ndarray:
+    """Entries that are mostly a range: of a packed record of single rows."""
+    if isinstance(entries, range):
+        return np.arange(entries.start, entries.stop, dtype=np.int64)
+    return np.array(entries, np.int64)
+
+
 def _identities(batches: list[Batch]) -> pa.Array:
     blocks, counts = _by_block(batches, bytes.hex), _counts(batches)
     facts = [segment_facts(batch.origins) for batch in batches]
-    segments = np.repeat(np.concatenate([np.array(each.numbers, np.int64) for each in facts]), counts)
-    firsts = np.repeat(np.concatenate([np.array(each.firsts, np.int64) for each in facts]), counts)
+    segments = np.repeat(np.concatenate([np.asarray(each.numbers) for each in facts]), counts)
+    firsts = np.repeat(np.concatenate([_firsts(each.firsts) for each in facts]), counts)
     numbers = (_shards(batches), pa.array(segments), pa.array(_entries(batches) - firsts))
     return pc.binary_join_element_wise(blocks, *(each.cast(pa.string()) for each in numbers), "/")
