@@ -117,6 +117,38 @@ def test_a_topic_that_is_deleted_while_it_is_packed_leaves_nothing_behind() -> N
         assert world.disk.list("topics") == []
 
 
+def test_a_filter_by_the_time_of_storage_finds_the_rows_of_a_packed_record() -> None:
+    world = StateWorld(settings=LARGER_FILES, state=False)
+    for number in range(100):
+        world.store(row(number))
+        world.shell.wait(1_000_000)
+    wait(world)
+    assert files_packed(world) > 0
+    ask = FetchEntries(
+        world.uuid, 0, 0, 90, None, 1 << 20, "stored_at >= '1970-01-12T13:46:50Z'", None, packed=True
+    )
+    world.client.send(Request(9, ask))
+    world.shell.work_all()
+    (answer,) = world.client.take(Fetched)
+    assert answer.masks is not None
+    firsts = [decode_record_header(frame.body).first_entry for frame in world.client.take(Frame)]
+    found = [
+        first + number
+        for first, mask in zip(firsts, answer.masks, strict=True)
+        for number in range(8 * len(mask))
+        if int.from_bytes(mask, "little") >> number & 1
+    ]
+    assert [entry for entry in found if entry < 90] == list(range(10, 90))
+
+
+def test_a_state_topic_is_not_packed_before_it_is_compacted() -> None:
+    world = StateWorld(settings=LARGER_FILES)
+    for number in range(100):
+        world.store((b"key %d" % number, b"value"))
+    wait(world)
+    assert len(world.log_files()) > 1 and files_packed(world) == 0
+
+
 def files_packed(world: StateWorld) -> int:
     return world.shell.core.context.counters["files_packed"]
 

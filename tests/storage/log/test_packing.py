@@ -20,7 +20,7 @@ from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
 from headpond.wire.expiry import with_ttl
-from headpond.wire.frame import FrameType
+from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.plain.segment import encode_plain
@@ -409,6 +409,22 @@ def test_one_flipped_bit_costs_the_segments_that_it_belongs_to_and_no_others() -
     segments = end - first
     heads = 7 + 8 + 8 + 8  # of the frame, the first entry, and of the two forms
     assert 0 < dear <= heads + 16 * len(BLOCKS) + 2 * segments + 2 * 4  # blocks, counts, first and last offset
+
+
+def test_a_packed_record_that_contradicts_itself_is_lost_and_reported() -> None:
+    """No disk makes one: its checksum is right. A fault of the program would."""
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    path, offset, first, end = packed_spans(disk)[1]
+    frame = read_frame(disk.open(path), offset).frame
+    facts = facts_of(frame.body[RECORD_HEADER_BYTES:])
+    counts_at = RECORD_HEADER_BYTES + facts.rows_at - 4 * len(facts.counts)
+    body = frame.body[:counts_at] + b"\7" + frame.body[counts_at + 1 :]
+    disk.open(path, writable=True).write_at(offset, [encode(frame.type, body, shard=frame.shard)])
+    rows, lost = read_all(writer.log)
+    assert lost == [(first, end)] and list(writer.log.damaged) == [(first, end)]
+    assert rows == [row for row in writer.durable if not first <= row.first_entry < end]
 
 
 def test_a_walk_from_the_middle_of_a_damaged_packed_record_begins_there() -> None:

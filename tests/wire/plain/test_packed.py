@@ -153,6 +153,20 @@ def test_overlapping_rows_are_refused() -> None:
                 list(unpack(header, altered))
 
 
+def test_a_record_whose_segments_are_not_its_rows_is_refused() -> None:
+    packed = pack(single([b"v"] * 10))
+    assert packed is not None
+    header, segment = packed
+    with pytest.raises(BadSegment, match="holds 10"):
+        list(unpack(header._replace(count=9), segment))
+    counts_at = facts_of(segment).rows_at - 2 * 2 * 10
+    for numbers in ((0, 2), (2, 1), (1, 0)):
+        changed = b"".join(number.to_bytes(2, "little") for number in numbers)
+        altered = segment[:counts_at] + changed + segment[counts_at + 4 :]
+        with pytest.raises(BadSegment, match="contradicts"):
+            facts_of(altered)
+
+
 def test_a_record_of_more_rows_than_a_run_has_is_refused() -> None:
     run = single([b""] * (PACK_ROWS_MAX + 1))
     assert pack(run[:-1]) is not None and pack(run) is None

@@ -14,7 +14,7 @@ from headpond.model.entry_set import EntrySet
 from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import frames_from
 from headpond.storage.log.batch import MEAN_BYTES_MAX
-from headpond.storage.log.read import ClosedFile, FileView
+from headpond.storage.log.read import ClosedFile
 from headpond.storage.log.rewrite import Rewrite
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.long_work import ShardPlace
@@ -105,7 +105,6 @@ class PackJob:
 
     def _replace(self, rewrite: Rewrite) -> None:
         log, file = self.log, self.closed.file
-        view = FileView(file.first, file.floor_us, rewrite.bytes, file.expires_us, rewrite.id.generation)
-        log.replace([file], view)
+        log.replace([file], file._replace(bytes=rewrite.bytes, generation=rewrite.id.generation))
         self._counters["files_packed"] += 1
         self._counters["segments_packed"] += rewrite.segments_packed
