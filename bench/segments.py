@@ -134,7 +134,7 @@ async def _by_source(client: Client, topic: str, url: str) -> None:
     def read() -> int:
         options = {"url": url, "topic": topic}
         reader = batch_reader(schema(options), options)
-        return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+        return sum(len(batch) for part in reader.partitions() for batch in reader.read(part))
 
     assert await asyncio.to_thread(read) == ROWS
 

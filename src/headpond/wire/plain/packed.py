@@ -82,6 +82,7 @@ class PackedFacts(NamedTuple):
 
     columns: int
     rows: int
+    rows_at: int
     blocks: list[bytes]
     stored_at_us: memoryview[int]
     numbers: memoryview[int]
@@ -90,7 +91,6 @@ class PackedFacts(NamedTuple):
     counts: memoryview[int]
     places: memoryview[int]
     """The place of each segment's block in ``blocks``."""
-    rows_at: int
 
 
 def can_pack(segment: bytes) -> bool:
@@ -166,7 +166,7 @@ def _facts_of(segment: bytes | memoryview) -> PackedFacts:
         end = at + struct.calcsize(kind) * count
         facts.append(memoryview(segment)[at:end].cast(kind))
         at = end
-    return PackedFacts(columns, rows, blocks_of(segment), *facts, rows_at)
+    return PackedFacts(columns, rows, rows_at, blocks_of(segment), *facts)
 
 
 def blocks_of(segment: bytes | memoryview) -> list[bytes]:
@@ -180,7 +180,7 @@ def _rows_at(segment: bytes | memoryview) -> int:
     if len(segment) < _FIXED.size:
         raise BadSegment(f"a packed record of {len(segment)} bytes is too short")
     form, columns, magic, segments, blocks = _FIXED.unpack_from(segment)
-    rows_at = _FIXED.size + BLOCK_BYTES * blocks + _FACT_BYTES * segments
+    rows_at: int = _FIXED.size + BLOCK_BYTES * blocks + _FACT_BYTES * segments
     known = form == FORM_PACKED and magic == _MAGIC and columns < len(COLUMNS)
     if not known or not segments or rows_at + HEADER_BYTES > len(segment):
         raise BadSegment(f"a packed record of {len(segment):,} bytes that lists {segments:,} segments")
