@@ -102,12 +102,13 @@ def salvaged(file: DiskFile, start: int, end: int, shard: int) -> Iterator[Frame
     A reader that continues behind one of them begins with the same packed one again.
     """
     while end - start >= _RECORD_BYTES_MIN:
-        type_, its_shard, _, size, first, _ = _LEAD.unpack_from(file.read_at(start, _LEAD.size))
+        head = file.read_at(start, _LEAD_BYTES + 4)
+        _, _, _, size, first, _ = _LEAD.unpack_from(head)
         total = OVERHEAD_BYTES + size
-        if type_ != _SEGMENT or its_shard != shard or total > end - start:
+        if total > end - start or not is_packed(head[_LEAD_BYTES:]):
             return
         body = file.read_at(start + _LEAD_BYTES, total - _LEAD_BYTES - TRAILER.size)
-        found = list(salvage(first, body, shard)) if is_packed(body) else []
+        found = list(salvage(first, body, shard))
         if not found:  # and so nothing proves that the next frame begins where this one claims to end
             return
         for each in found:
