@@ -44,8 +44,8 @@ from headpond.wire.plain.segment import COLUMNS, HEADERS, SENT_AT, bare_parts, d
 from headpond.wire.record import FRAMED_RECORD, RECORD_HEADER_BYTES, RecordHeader
 
 FORM_PACKED: Final = 8
-PACK_BYTES_MAX: Final = 256 * 1024
-"""The segments of a run."""
+PACK_BYTES_MAX: Final = 224 * 1024
+"""The segments of a run: two packed records fit into one read for a consumer (512 KiB)."""
 PACK_ROWS_MAX: Final = 2048
 PACK_BLOCKS_MAX: Final = 200
 """The blocks of a run: the names of their producers go into one answer (broker/reading/fetch.py)."""
