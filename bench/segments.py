@@ -30,6 +30,7 @@ ROWS_EACH = (4000, 40, 1)
 SMALL_FILES = "[log]\nrotate_bytes = 1048576"
 Way = Callable[[Client, str, str], Awaitable[None]]
 """Reads a topic with a client, or at a URL."""
+TURNS = 4
 POSTED_MAX = 4000
 """Messages that are posted before the next wait for the node."""
 
@@ -89,8 +90,13 @@ async def fill(client: Client, topic: str, rows_each: int) -> None:
 async def _rate(client: Client, node: Node, run: Way, topic: str) -> float:
     """Rows in a second of a processor, of this process or the node, whichever used more of it.
 
-    They work at the same time; on a machine that does something else besides, the clock says less.
+    They work at the same time; on a machine that does something else besides, the clock says less. The best of
+    some turns counts: the first one loads code.
     """
+    return max([await _rate_once(client, node, run, topic) for _ in range(TURNS)])
+
+
+async def _rate_once(client: Client, node: Node, run: Way, topic: str) -> float:
     began, node_began = time.process_time(), node.cpu_s()
     await run(client, topic, node.url)
     return ROWS / max(time.process_time() - began, node.cpu_s() - node_began)
@@ -114,6 +120,7 @@ async def _by_message(client: Client, topic: str, url: str) -> None:
             if not left:
                 break
         await consumer.flush()
+    await client.admin.delete_subscription(topic, "messages")
 
 
 async def _by_batch(client: Client, topic: str, url: str) -> None:
@@ -125,6 +132,7 @@ async def _by_batch(client: Client, topic: str, url: str) -> None:
             if not left:
                 break
         await consumer.flush()
+    await client.admin.delete_subscription(topic, "batches")
 
 
 async def _by_source(client: Client, topic: str, url: str) -> None:
