@@ -27,6 +27,7 @@ SIZE = 100
 ROWS = 200_000
 ROWS_EACH = (4000, 40, 1)
 """Rows of a segment; the first is the limit for the others."""
+UNPACKED = "[log]\npack_segments_min = 1000000000"
 SMALL_FILES = "[log]\nrotate_bytes = 1048576"
 Way = Callable[[Client, str, str], Awaitable[None]]
 """Reads a topic with a client, or at a URL."""
@@ -37,7 +38,7 @@ POSTED_MAX = 4000
 
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
     limits_of: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place), UNPACKED) as node:
         figures = uvloop.run(_measure(node, limits_of))
     with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place), SMALL_FILES) as node:
         return figures + uvloop.run(_measure_packed(node, Path(place), limits_of))
