@@ -611,19 +611,22 @@ class ShardLog:
         return None
 
     def has_files(self, files: list[FileView]) -> bool:
-        """Whether readers still use all these files: none was dropped or replaced."""
-        return set(files) <= set(self._view.files)
+        """Whether readers still use all these neighbours: none was dropped or replaced."""
+        place = self._place_of(files[0])
+        return self._view.files[place : place + len(files)] == tuple(files)
+
+    def _place_of(self, file: FileView) -> int:
+        return bisect_left(self._view.files, file.first, key=attrgetter("first"))
 
     def replace(self, files: list[FileView], compacted: FileView) -> None:
-        """Makes readers use a durable file of the same entries instead of these, which can then be removed.
+        """Makes readers use a durable file of the same entries instead of these neighbours, to be removed then.
 
         A read under way continues with its open file.
         """
         assert self.has_files(files)
-        place = self._view.files.index(files[0])
-        rest = [file for file in self._view.files if file not in files]
-        rest.insert(place, compacted)
-        self._show(self._view._replace(files=tuple(rest)))
+        all_files, place = self._view.files, self._place_of(files[0])
+        all_files = (*all_files[:place], compacted, *all_files[place + len(files) :])
+        self._show(self._view._replace(files=all_files))
         self._reader.replaced(file.id for file in files)
         for file in files:
             self._finder.forget(file.first)
