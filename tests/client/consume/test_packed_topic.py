@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import headpond
 from tests.client.consume.cells import CELLS, take
@@ -14,9 +15,9 @@ COUNT = 60
 
 
 def test_every_kind_and_mode_gets_the_messages_of_packed_files(tmp_path: Path) -> None:
-    async def consume(client: headpond.Client, kind: str, mode: str) -> list[bytes]:
+    async def consume(client: headpond.Client, kind: Any, mode: Any) -> list[bytes]:
         name = f"{kind}-{mode}"
-        async with client.consumer("t", subscription=name, kind=kind, mode=mode) as consumer:  # type: ignore[arg-type]
+        async with client.consumer("t", subscription=name, kind=kind, mode=mode) as consumer:
             return [message.value for message in await take(consumer, COUNT)]
 
     async def scenario() -> None:
