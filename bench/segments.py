@@ -27,14 +27,18 @@ SIZE = 100
 ROWS = 200_000
 ROWS_EACH = (4000, 40, 1)
 """Rows of a segment; the first is the limit for the others."""
+UNPACKED = "[log]\npack_segments_min = 1000000000"
 SMALL_FILES = "[log]\nrotate_bytes = 1048576"
+Way = Callable[[Client, str, str], Awaitable[None]]
+"""Reads a topic with a client, or at a URL."""
+TURNS = 4
 POSTED_MAX = 4000
 """Messages that are posted before the next wait for the node."""
 
 
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
     limits_of: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
+    with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place), UNPACKED) as node:
         figures = uvloop.run(_measure(node, limits_of))
     with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place), SMALL_FILES) as node:
         return figures + uvloop.run(_measure_packed(node, Path(place), limits_of))
@@ -84,17 +88,22 @@ async def fill(client: Client, topic: str, rows_each: int) -> None:
             await producer.flush()
 
 
-async def _rate(client: Client, node: Node, run: Callable[[Client, str], Awaitable[None]], topic: str) -> float:
+async def _rate(client: Client, node: Node, run: Way, topic: str) -> float:
     """Rows in a second of a processor, of this process or the node, whichever used more of it.
 
-    They work at the same time; on a machine that does something else besides, the clock says less.
+    They work at the same time; on a machine that does something else besides, the clock says less. The best of
+    some turns counts: the first one loads code.
     """
+    return max([await _rate_once(client, node, run, topic) for _ in range(TURNS)])
+
+
+async def _rate_once(client: Client, node: Node, run: Way, topic: str) -> float:
     began, node_began = time.process_time(), node.cpu_s()
-    await run(client, topic)
+    await run(client, topic, node.url)
     return ROWS / max(time.process_time() - began, node.cpu_s() - node_began)
 
 
-async def _by_reader(client: Client, topic: str) -> None:
+async def _by_reader(client: Client, topic: str, url: str) -> None:
     count = 0
     async with client.reader(topic) as reader:
         for shard, ends in enumerate(await reader.ends()):
@@ -103,7 +112,7 @@ async def _by_reader(client: Client, topic: str) -> None:
     assert count == ROWS, count
 
 
-async def _by_message(client: Client, topic: str) -> None:
+async def _by_message(client: Client, topic: str, url: str) -> None:
     left = ROWS
     async with client.consumer(topic, subscription="messages") as consumer:
         async for message in consumer:
@@ -112,9 +121,10 @@ async def _by_message(client: Client, topic: str) -> None:
             if not left:
                 break
         await consumer.flush()
+    await client.admin.delete_subscription(topic, "messages")
 
 
-async def _by_batch(client: Client, topic: str) -> None:
+async def _by_batch(client: Client, topic: str, url: str) -> None:
     left = ROWS
     async with client.consumer(topic, subscription="batches") as consumer:
         async for batch in consumer.batches():
@@ -123,10 +133,24 @@ async def _by_batch(client: Client, topic: str) -> None:
             if not left:
                 break
         await consumer.flush()
+    await client.admin.delete_subscription(topic, "batches")
 
 
-WAYS: dict[str, Callable[[Client, str], Awaitable[None]]] = {
+async def _by_source(client: Client, topic: str, url: str) -> None:
+    """What the Python workers of Spark do: the Arrow batches of all columns."""
+    from headpond.spark.source.batch import batch_reader, schema
+
+    def read() -> int:
+        options = {"url": url, "topic": topic}
+        reader = batch_reader(schema(options), options)
+        return sum(len(batch) for part in reader.partitions() for batch in reader.read(part))
+
+    assert await asyncio.to_thread(read) == ROWS
+
+
+WAYS: dict[str, Way] = {
     "reader": _by_reader,
+    "Spark's source": _by_source,
     "consume with individual acks": _by_message,
     "consume with batch acks": _by_batch,
 }

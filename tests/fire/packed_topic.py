@@ -10,6 +10,7 @@ from tests.fire.real_node import RealNode, wait_until
 
 CONFIG = "[log]\nrotate_bytes = 32768\npreallocate_bytes = 4096\nindex_every_bytes = 1024\n"
 COUNT = 2000
+PRODUCER = "till"
 
 
 def value(entry: int) -> bytes:
@@ -20,7 +21,10 @@ def fill_packed(node: RealNode, topic: str) -> list[Path]:
     """Stores ``COUNT`` messages in one shard; returns the packed files when all closed ones are packed."""
 
     async def fill() -> None:
-        async with headpond.connect(node.url) as client, client.producer(topic, batch_rows=1) as producer:
+        async with (
+            headpond.connect(node.url) as client,
+            client.producer(topic, batch_rows=1, name=PRODUCER) as producer,
+        ):
             for entry in range(COUNT):
                 producer.post(value(entry), key=b"k%d" % (entry % 7))
                 if entry % 200 == 199:  # a write larger than a file makes a larger file

@@ -101,7 +101,7 @@ class NodeCore:
         guard = self._guard = Guard(context, sessions, stores, quotas, elsewhere)
         topics = self.topics = TopicRequests(context, stores, quotas, Compacting(context, stores))
         if not disk.ordered:
-            Packing(context, stores)
+            Packing(context, stores, watermark)
         producing = self._producing = Ingester(context, sessions, catalog, watermark, quotas)
         consuming = self.consuming = Dispatcher(
             context,

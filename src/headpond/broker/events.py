@@ -17,7 +17,7 @@ EVENTS = (
     *(f"{what}_dropped_{why}" for what in ("files", "bytes", "messages") for why in ("ttl", "hard_ttl")),
     *(f"{what}_dropped_{why}" for what in ("files", "bytes", "messages") for why in ("soft_ttl", "max_bytes")),
     *("compactions", "compactions_failed", "compactions_unsound", "messages_compacted", "files_compacted"),
-    *("bytes_compacted", "packs_failed", "files_packed", "segments_packed"),
+    *("bytes_compacted", "packs_failed", "packs_unsound", "files_packed", "segments_packed"),
     *("subscriptions_expired", "subscriptions_promoted", "publications_failed"),
     *("stages_opened", "stages_aborted", "stages_duplicate", "stages_expired", "stage_chunks"),
     *("stage_chunks_ignored", "batches_committed", "batches_duplicate"),

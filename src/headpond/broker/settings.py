@@ -114,7 +114,7 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The files of a topic's shards."""
 
     rotate_bytes: ByteCount = 64 * MIB
-    """A log file beyond this size is followed by another."""
+    """A log file beyond this size is followed by another, and one of small (packed) segments beyond 4 MiB."""
     preallocate_bytes: ByteCount = 8 * MIB
     """Room that the node reserves ahead of writing; a young file gets smaller steps."""
     index_every_bytes: ByteCount = 64 * 1024

@@ -24,9 +24,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headpond.model.errors import BadFrame
+from headpond.wire.frame import HEADER
 
 RECORD_HEADER = struct.Struct("<QI16sqI")
 RECORD_HEADER_BYTES = RECORD_HEADER.size
+FRAMED_RECORD = struct.Struct(HEADER.format + RECORD_HEADER.format[1:])
+"""The headers of a frame and of its record."""
 
 
 class RecordHeader(NamedTuple):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgspec
 import pytest
 
 from headpond.broker.settings import LogSettings
 from headpond.storage.log.read import segment_of
+from headpond.storage.memory_disk import Operation
 from headpond.wire.control.catalog import DeleteTopic
 from headpond.wire.control.codec import Request
 from headpond.wire.control.consuming import Deliver, Settle
@@ -112,6 +115,87 @@ def test_a_topic_that_is_deleted_while_it_is_packed_leaves_nothing_behind() -> N
         world.shell.connect().request(DeleteTopic("t"))
         world.shell.work_all()
         assert world.disk.list("topics") == []
+
+
+def test_a_filter_by_the_time_of_storage_finds_the_rows_of_a_packed_record() -> None:
+    world = StateWorld(settings=LARGER_FILES, state=False)
+    for number in range(100):
+        world.store(row(number))
+        world.shell.wait(1_000_000)
+    wait(world)
+    assert files_packed(world) > 0
+    ask = FetchEntries(
+        world.uuid, 0, 0, 90, None, 1 << 20, "stored_at >= '1970-01-12T13:46:50Z'", None, packed=True
+    )
+    world.client.send(Request(9, ask))
+    world.shell.work_all()
+    (answer,) = world.client.take(Fetched)
+    assert answer.masks is not None
+    firsts = [decode_record_header(frame.body).first_entry for frame in world.client.take(Frame)]
+    found = [
+        first + number
+        for first, mask in zip(firsts, answer.masks, strict=True)
+        for number in range(8 * len(mask))
+        if int.from_bytes(mask, "little") >> number & 1
+    ]
+    assert [entry for entry in found if entry < 90] == list(range(10, 90))
+
+
+def test_a_state_topic_is_not_packed_before_it_is_compacted() -> None:
+    world = StateWorld(settings=LARGER_FILES)
+    for number in range(100):
+        world.store((b"key %d" % number, b"value"))
+    wait(world)
+    assert len(world.log_files()) > 1 and files_packed(world) == 0
+
+
+def files_packed(world: StateWorld) -> int:
+    return world.shell.core.context.counters["files_packed"]
+
+
+@pytest.mark.parametrize(("operation", "after"), [("open", 0), ("create", 0), ("write", 0), ("rename", 1)])
+def test_a_file_that_the_disk_failed_to_pack_is_packed_a_minute_later(operation: Operation, after: int) -> None:
+    world = world_of(packed=False)
+    world.restart()
+    world.disk.fail_next(operation, errno.EIO, 1, "topics", after=after)
+    wait(world)
+    assert not world.disk.failing and files_packed(world) == 0
+    assert world.shell.core.context.counters["packs_failed"] == 1
+    assert world.read("s") == expected(world)
+    world.shell.wait(60_000_000)
+    wait(world)
+    topic = world.shell.core.stores.catalog.by_uuid(world.uuid)
+    assert topic is not None
+    assert files_packed(world) == len(topic.shards[0].log.closed_files()) > 1
+    assert world.read("again") == expected(world)
+
+
+def test_nothing_is_packed_while_the_disk_is_full() -> None:
+    world = world_of(packed=False)
+    world.restart()
+    world.disk.capacity_bytes = world.disk.used_bytes() + 20_000  # less than limits.free_bytes_min
+    before = set(world.disk.list(folder_of(world)))
+    wait(world)
+    assert set(world.disk.list(folder_of(world))) == before and files_packed(world) == 0
+    world.disk.capacity_bytes = None
+    wait(world)
+    assert files_packed(world) > 1 and world.shell.core.context.counters["packs_failed"] == 0
+
+
+def test_a_damaged_file_is_counted_and_stays_as_it_is() -> None:
+    world = world_of(packed=False)
+    path = (
+        f"{folder_of(world)}/{min(each for each in world.disk.list(folder_of(world)) if each.endswith('.log'))}"
+    )
+    world.restart()
+    world.disk.flip(path, world.disk.open(path).size() - 600)
+    wait(world)
+    assert world.shell.core.context.counters["packs_unsound"] == 1
+    assert path.rpartition("/")[2] in world.disk.list(folder_of(world))
+
+
+def folder_of(world: StateWorld) -> str:
+    return f"topics/{world.uuid.hex()}/00000"
 
 
 def first_keys(world: StateWorld) -> set[bytes]:

@@ -190,7 +190,7 @@ def test_rows_that_the_schema_does_not_allow_are_not_taken() -> None:
 def test_a_packed_record_is_not_taken_from_a_source() -> None:
     b = MemoryNode("b")
     uuid, rows = feed(b), segment_frame([b"x"])[11:-4]
-    packed = pack([PlacedSegment(RecordHeader(place, 1, X, 0, 7), place, rows) for place in range(8)])
+    packed = pack([PlacedSegment(RecordHeader(place, 1, X, 0, 7), place, rows, 0) for place in range(8)])
     assert packed is not None
     send(b, uuid, 0, 7, 8, packed[1])
     done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 8)))

@@ -80,10 +80,13 @@ def test_a_packed_file_shows_its_records_and_how_many_segments_each_has(cli: Cli
     segments = [each for each in found["records"] if each["kind"] == "SEGMENT"]
     assert segments[0]["detail"] == f"packed: {segments[0]['count']} segments of 1 blocks"
     assert sum(each["count"] for each in segments) == int(files[1].name.partition(".")[0])
-    flip(files[0], records(files[0])[0].offset + 60)
+    first = records(files[0])[0]
+    flip(files[0], first.end - 10)  # in the last value
     code, found = inspect(cli, files[0])
     (damage,) = found["damage"]
     assert (code, damage["entries"]) == (1, [0, segments[0]["count"]])
+    last = segments[0]["count"] - 1
+    assert f"holding entries 0–{last}, of which {last} can be read" in cli("inspect", files[0]).out.decode()
 
 
 def test_the_text_shows_the_same_as_json(cli: Cli, log: Path) -> None:

@@ -27,7 +27,7 @@ def segments(rows_each: int) -> list[PlacedSegment]:
         values: list[bytes | None] = [b"%d" % entry for entry in range(first, first + rows_each)]
         segment = encode_plain(rows_to_batch(values, None, None, None, [number] * rows_each))
         header = RecordHeader(first, rows_each, bytes([number % 3]) * 16, 1000 + number, 7)
-        found.append(PlacedSegment(header, number, segment))
+        found.append(PlacedSegment(header, number, segment, 0))
     return found
 
 

@@ -75,8 +75,19 @@ def test_a_topic_in_packed_files_becomes_the_same_rows(spark: SparkSession, tmp_
     with RealNode(tmp_path, config=packed_topic.CONFIG) as node:
         packed_topic.fill_packed(node, "t")
         rows = read(spark, node.url, topic="t", minPartitions="3").collect()
-        found = sorted((row.entry, bytes(row.value), int(row.identity.split("/")[-2])) for row in rows)
-        assert [each[:2] for each in found] == [(n, packed_topic.value(n)) for n in range(packed_topic.COUNT)]
+        found = sorted(
+            (row.entry, bytes(row.value), row.identity.partition("/")[2], row.producer) for row in rows
+        )
+        assert found == [
+            (entry, packed_topic.value(entry), f"0/{entry}/0", packed_topic.PRODUCER)
+            for entry in range(packed_topic.COUNT)
+        ]
+        with headpond.sync.connect(node.url) as client:
+            stored = {
+                each.entry: each.stored_at for batch in client.admin.browse("t") for each in batch.messages()
+            }
+        times = {row.entry: row.stored_at.astimezone(UTC) for row in rows}
+        assert stored and stored.items() <= times.items()
         few = read(
             spark, node.url, topic="t", columns="entry,key", filter="entry >= 700 and entry < 703"
         ).collect()

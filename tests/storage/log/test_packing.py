@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headpond.storage.append import NEW_SUFFIX
-from headpond.storage.frame_file import Found, scan
+from headpond.storage.frame_file import Found, read_frame, scan
 from headpond.storage.log.batch import LogOptions
 from headpond.storage.log.format import parse_file
 from headpond.storage.log.pack import PackJob
+from headpond.storage.log.read import StoredRecord, WalkBounds, segment_of, walk
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 from headpond.wire.control.links import RecordHead
-from headpond.wire.frame import FrameType
+from headpond.wire.expiry import with_ttl
+from headpond.wire.frame import TRAILER, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.plain.segment import encode_plain
@@ -34,6 +36,7 @@ from tests.storage.log.logs import (
     open_log,
     read_all,
     readable,
+    row_of,
 )
 
 OPTIONS = LogOptions(rotate_bytes=3_000, preallocate_bytes=1_024, index_every_bytes=300)
@@ -180,8 +183,12 @@ def test_a_reader_that_asks_for_packed_records_gets_each_run_once_also_from_its_
     records = writer.log.read(first + 3, 10_000, packed=True).records
     assert (records[0].header.first_entry, records[0].header.end_entry) == (first, end)
     assert records[0].packed and records[1].header.first_entry == end
-    originals = [each for record in records for each in (record.originals(3) if record.packed else [record])]
+    originals = [each for record in records for each in (_originals(record) if record.packed else [record])]
     assert originals[3:] == writer.log.read(first + 3, 20_000).records[: len(originals) - 3]
+
+
+def _originals(record: StoredRecord) -> list[StoredRecord]:
+    return record.originals(3, record.header.first_entry, record.header.end_entry)
 
 
 def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> None:
@@ -196,6 +203,91 @@ def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> Non
     assert writer.log.next_unpacked() is None
 
 
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize(("size", "files"), [(20, 4), (3_000, 1)])
+def test_a_file_of_small_segments_is_closed_sooner(size: int, files: int, reopened: bool) -> None:
+    options = LogOptions(rotate_bytes=200_000, rotate_small_bytes=20_000, preallocate_bytes=0)
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for number in range(500 if size == 20 else 20):
+        if reopened and number % 8 == 7:
+            writer.log.close()
+            writer.log = open_log(disk, options)
+        writer.put(size=size)
+        writer.commit(disk)
+    assert len(log_files(disk)) == files
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_file_that_will_not_be_packed_is_not_closed_sooner() -> None:
+    for options in (
+        LogOptions(rotate_small_bytes=5_000, pack_segments_min=1_000_000),
+        LogOptions(rotate_small_bytes=5_000),
+    ):
+        disk = MemoryDisk()
+        writer = SegmentWriter(open_log(disk, options), random.Random(4))
+        writer.log.of_state = options.pack_segments_min < 1_000
+        for _ in range(100):
+            writer.put()
+            writer.commit(disk)
+        assert len(log_files(disk)) == 1
+
+
+def test_messages_with_a_time_to_live_stay_apart() -> None:
+    """Each expires by its own time, which the records of files and of deliveries have."""
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(80):
+        headers = with_ttl(None, 5.0) if number % 20 == 0 else {"a": "b"}
+        body = encode_plain(rows_to_batch([b"v"], None, None, [headers], [writer.clock_us]))
+        writer.store(BLOCKS[0], 1, body)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    spans = [(first, end) for _, _, first, end in packed_spans(disk)]
+    assert len(spans) > 1 and not any(
+        first <= entry < end for first, end in spans for entry in range(0, 80, 20)
+    )
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_run_ends_where_the_columns_change() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(60):
+        writer.put(key=number % 20 >= 10)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    spans = [(first, end) for _, _, first, end in packed_spans(disk)]
+    assert (0, 10) in spans and all(first // 10 == (end - 1) // 10 for first, end in spans)
+
+
+def test_a_run_has_only_so_many_blocks_as_one_answer_can_name() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, LogOptions(rotate_bytes=40_000)), random.Random(4))
+    body = encode_plain(rows_to_batch([b"v"], None, None, None, [5]))
+    for number in range(450):
+        writer.store(number.to_bytes(16, "little"), 1, body)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    records = writer.log.read(0, 100_000, packed=True).records
+    assert next(len(record.blocks) for record in records if record.packed) == 200
+    assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_file_that_lacks_a_record_is_not_packed() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    path = log_files(disk)[0]
+    file = disk.open(path, writable=True)
+    gone = [item for item in scan(file) if isinstance(item, Found) and item.frame.type == FrameType.SEGMENT][5]
+    rest = file.read_at(gone.end, file.size())
+    file.truncate(gone.offset)
+    file.write_at(gone.offset, [rest])
+    before = disk.contents(path)
+    counters = pack_all(writer.log, disk)
+    assert counters["packs_unsound"] == 1 and disk.contents(path) == before
+
+
 def test_a_segment_whose_bytes_would_not_come_back_stays_as_it_is() -> None:
     disk = MemoryDisk()
     writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
@@ -206,6 +298,16 @@ def test_a_segment_whose_bytes_would_not_come_back_stays_as_it_is() -> None:
         writer.commit(disk)
     pack_all(writer.log, disk)
     assert read_all(writer.log) == (writer.durable, [])
+
+
+def rot_marks(disk: MemoryDisk, path: str) -> None:
+    """Recovery then replays the file before this one."""
+    (place,) = [
+        item.offset
+        for item in scan(disk.open(path))
+        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
+    ]
+    disk.flip(path, place + 60)
 
 
 # --- faults -------------------------------------------------------------------------------------------
@@ -256,12 +358,7 @@ def test_what_a_failed_write_left_behind_the_end_is_not_packed_either() -> None:
     writer.commit(disk)
     before, last = marked(log), log_files(disk)[-1]
     assert pack_all(log, disk)["files_packed"] == 1
-    (place,) = [
-        item.offset
-        for item in scan(disk.open(last))
-        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
-    ]
-    disk.flip(last, place + 20)  # so that the packed file is replayed
+    rot_marks(disk, last)  # so that the packed file is replayed
     again = open_log(disk, OPTIONS)
     assert marked(again) == before and read_all(again) == (writer.durable, [])
 
@@ -279,20 +376,124 @@ def test_a_disk_that_fails_a_step_leaves_the_file_as_it_was(operation: Operation
         assert again.report.lines() == [] and read_all(again) == (writer.durable, [])
 
 
-def test_one_flipped_bit_in_a_packed_record_loses_its_entries_and_no_others() -> None:
+def readable_of(log: ShardLog) -> list[Row]:
+    """What a reader that takes packed records gets."""
+    rows: list[Row] = []
+    at = 0
+    while at < log.entry_durable:
+        run = log.read(at, 1_500, packed=True)
+        for record in run.records:
+            rows += map(row_of, _originals(record) if record.packed else [record])
+        at = run.next_entry
+    return rows
+
+
+def test_one_flipped_bit_costs_the_segments_that_it_belongs_to_and_no_others() -> None:
     sample = MemoryDisk()
-    pack_all(written(sample).log, sample)
-    spans = packed_spans(sample)
-    for path, offset, first, end in spans:
-        for bit_at in (offset + 3, offset + 20, offset + 80):
-            disk = sample.copy()
-            disk.flip(path, bit_at, 2)
-            log = open_log(disk, OPTIONS)
-            rows, lost = read_all(log)
-            assert lost == [(first, end)] and list(log.damaged) == [(first, end)]
-            assert [row.first_entry for row in rows] == [
-                entry for entry in range(log.entry_durable) if not first <= entry < end
-            ]
+    writer = written(sample)
+    pack_all(writer.log, sample)
+    path, offset, first, end = packed_spans(sample)[1]
+    found = read_frame(sample.open(path), offset)
+    dear = 0
+    for at in range(offset, found.end):
+        disk = sample.copy()
+        disk.flip(path, at, at % 8)
+        log = open_log(disk, OPTIONS)
+        rows, lost = read_all(log)
+        gone = {entry for start, stop in lost for entry in range(start, stop)}
+        assert gone <= set(range(first, end))
+        assert rows == [row for row in writer.durable if row.first_entry not in gone]
+        assert readable_of(log) == rows
+        assert {entry for start, stop in log.damaged for entry in range(start, stop)} == gone
+        dear += len(gone) > 2
+    segments = end - first
+    heads = 7 + 8 + 8 + 8  # of the frame, the first entry, and of the two forms
+    assert 0 < dear <= heads + 16 * len(BLOCKS) + 2 * segments + 2 * 4  # blocks, counts, first and last offset
+
+
+def test_a_packed_record_that_contradicts_itself_is_lost_and_reported() -> None:
+    """No disk makes one: its checksum is right. A fault of the program would."""
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    path, offset, first, end = packed_spans(disk)[1]
+    frame = read_frame(disk.open(path), offset).frame
+    facts = facts_of(frame.body[RECORD_HEADER_BYTES:])
+    counts_at = RECORD_HEADER_BYTES + facts.rows_at - 4 * len(facts.counts)
+    body = frame.body[:counts_at] + b"\7" + frame.body[counts_at + 1 :]
+    disk.open(path, writable=True).write_at(offset, [encode(frame.type, body, shard=frame.shard)])
+    rows, lost = read_all(writer.log)
+    assert lost == [(first, end)] and list(writer.log.damaged) == [(first, end)]
+    assert rows == [row for row in writer.durable if not first <= row.first_entry < end]
+
+
+def test_a_walk_from_the_middle_of_a_damaged_packed_record_begins_there() -> None:
+    disk = MemoryDisk()
+    pack_all(written(disk).log, disk)
+    path, offset, first, end = packed_spans(disk)[1]
+    disk.flip(path, offset + 5)
+    file = disk.open(path)
+    found = list(walk(file, WalkBounds(offset, file.size(), first + 3, end), 3, 4096))
+    assert [item.header.first_entry for item in found] == list(range(first + 3, end))
+    assert list(walk(file, WalkBounds(offset, file.size(), first, end), 4, 4096)) == []  # of another shard
+
+
+def test_a_lost_sector_costs_neither_what_is_before_it_nor_what_is_behind() -> None:
+    disk = MemoryDisk()
+    writer = written(disk, rounds=400, options=LogOptions(rotate_bytes=40_000, index_every_bytes=4_000))
+    pack_all(writer.log, disk)
+    path, offset, _, end = packed_spans(disk)[0]
+    at = read_frame(disk.open(path), offset).end - 1_000  # among the values
+    for place in range(at, at + 512):
+        for bit in range(8):
+            disk.flip(path, place, bit)
+    rows, lost = read_all(writer.log)
+    assert len(lost) == 1 and end - 52 < lost[0][0] < lost[0][1] < end and lost[0][1] - lost[0][0] < 30
+    assert len(rows) == 400 - (lost[0][1] - lost[0][0])
+
+
+def test_two_damaged_neighbours_both_give_back_what_is_whole() -> None:
+    disk = MemoryDisk()
+    options = LogOptions(rotate_bytes=450_000, index_every_bytes=100_000)
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for _ in range(350):
+        writer.put(rows=20, size=60)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    one, other, *_ = packed_spans(disk)
+    assert one[0] == other[0] and one[3] == other[2]
+    for path, offset, _, _ in (one, other):
+        disk.flip(path, read_frame(disk.open(path), offset).end - 100)
+    rows, lost = read_all(writer.log, bytes_max=20_000)
+    assert [stop - start for start, stop in lost] == [20, 20]
+    assert read_all(writer.log, bytes_max=1) == (rows, lost)  # each read continues where the one before ended
+    assert [row.first_entry for row in rows] == [
+        row.first_entry for row in writer.durable if (row.first_entry, row.first_entry + 20) not in lost
+    ]
+
+
+def test_a_copy_of_a_packed_record_in_a_damaged_message_is_never_served() -> None:
+    """Whoever sends a message knows every byte of the copy, and here the damaged size leads to it."""
+    disk = MemoryDisk()
+    pack_all(written(disk).log, disk)
+    path, offset, *_ = packed_spans(disk)[-1]
+    copied = read_frame(disk.open(path), offset)
+    copy = bytearray(disk.open(path).read_at(offset, copied.size))
+    copy[-1] ^= 1  # no valid frame, but all its segments are whole
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk), random.Random(4))
+    writer.store(BLOCKS[0], 1, bytes(100) + copy)
+    writer.put()
+    writer.commit(disk)
+    (path,) = log_files(disk)
+    items = [item for item in scan(disk.open(path)) if isinstance(item, Found)]
+    place = next(item for item in items if item.frame.type == FrameType.SEGMENT)
+    size_to_the_copy = RECORD_HEADER_BYTES + 100 - TRAILER.size
+    rot = len(place.frame.body) ^ size_to_the_copy
+    for bit in range(32):
+        if rot >> bit & 1:
+            disk.flip(path, place.offset + 7 + bit // 8, bit % 8)
+    assert read_all(writer.log) == (writer.durable[1:], [(0, 1)])
 
 
 def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
@@ -300,19 +501,26 @@ def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
     writer = written(disk)
     pack_all(writer.log, disk)
     before = marked(writer.log)
-    last = log_files(disk)[-1]
-    (place,) = [
-        item.offset
-        for item in scan(disk.open(last))
-        if isinstance(item, Found) and item.frame.type == FrameType.MARKS
-    ]
-    disk.flip(last, place + 20)
+    rot_marks(disk, log_files(disk)[-1])
     again = open_log(disk, OPTIONS)
     assert marked(again) == before
     assert read_all(again) == (writer.durable, [])
     for row in writer.durable:
         found = again.find_segments([(row.block, row.segment)])[row.block, row.segment]
         assert found == (row.segment * 7, row.first_entry, row.count)
+
+
+def test_a_replay_of_a_damaged_packed_file_knows_the_segments_that_are_whole() -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    path, offset, _, end = packed_spans(disk)[-1]
+    disk.flip(path, read_frame(disk.open(path), offset).end - 10)  # in the last value
+    rot_marks(disk, log_files(disk)[-1])
+    again = open_log(disk, OPTIONS)
+    assert list(again.damaged) == [(end - 1, end)] and read_all(again)[1] == [(end - 1, end)]
+    lost = writer.durable[end - 1]
+    assert marked(again)[lost.block] == marked(writer.log)[lost.block] - {lost.segment}
 
 
 def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() -> None:
@@ -389,8 +597,8 @@ def test_a_packed_record_has_the_facts_of_every_segment() -> None:
     writer = written(disk)
     pack_all(writer.log, disk)
     record = writer.log.read(0, 1, packed=True).records[0]
-    facts = facts_of(record.parts[0][11 + RECORD_HEADER_BYTES : -4])
+    facts = facts_of(segment_of(record))
     rows = writer.durable[: len(facts.counts)]
-    assert [facts.block(place) for place in range(len(rows))] == [row.block for row in rows]
+    assert [facts.blocks[place] for place in facts.places] == [row.block for row in rows]
     assert list(facts.numbers) == [row.segment for row in rows]
     assert list(facts.stored_at_us) == [1_010 + 10 * number for number in range(len(rows))]

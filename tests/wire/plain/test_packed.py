@@ -53,7 +53,7 @@ def run_of(seed: int) -> list[PlacedSegment]:
         values = rows.get("value", [None] * count)
         body = encode_plain(rows_to_batch(values, rows.get("key"), rows.get("id"), rows.get("headers"), times))
         header = RecordHeader(entry, count, draw.choice(BLOCKS), draw.randrange(2**50), draw.randrange(2**32))
-        found.append(PlacedSegment(header, draw.randrange(2**32), body))
+        found.append(PlacedSegment(header, draw.randrange(2**32), body, draw.randrange(2**32)))
         entry += count
     return found
 
@@ -69,6 +69,7 @@ def single(values: list[bytes], first: int = 0) -> list[PlacedSegment]:
             RecordHeader(first + place, 1, b"a" * 16, 100 + place, place),
             place,
             encode_plain(rows_to_batch([value], None, None, None, [5])),
+            0,
         )
         for place, value in enumerate(values)
     ]
@@ -143,13 +144,27 @@ def test_overlapping_rows_are_refused() -> None:
     packed = pack(single([b"x" * 100] * 10))
     assert packed is not None
     header, segment = packed
-    offsets_at = facts_of(segment).rows_at + 8 * 10
+    offsets_at = facts_of(segment).rows_at + 8 + 8 * 10
     for row in range(1, 10):
         at = offsets_at + 4 * row
         for number in (1001, 0 if row > 1 else -1):
             altered = segment[:at] + number.to_bytes(4, "little", signed=True) + segment[at + 4 :]
             with pytest.raises(BadSegment):
                 list(unpack(header, altered))
+
+
+def test_a_record_whose_segments_are_not_its_rows_is_refused() -> None:
+    packed = pack(single([b"v"] * 10))
+    assert packed is not None
+    header, segment = packed
+    with pytest.raises(BadSegment, match="holds 10"):
+        list(unpack(header._replace(count=9), segment))
+    counts_at = facts_of(segment).rows_at - 2 * 2 * 10
+    for numbers in ((0, 2), (2, 1), (1, 0)):
+        changed = b"".join(number.to_bytes(2, "little") for number in numbers)
+        altered = segment[:counts_at] + changed + segment[counts_at + 4 :]
+        with pytest.raises(BadSegment, match="contradicts"):
+            facts_of(altered)
 
 
 def test_a_record_of_more_rows_than_a_run_has_is_refused() -> None:

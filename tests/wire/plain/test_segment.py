@@ -176,7 +176,7 @@ def test_decoded_bytes_are_not_copied() -> None:
 def test_bytes_at_an_odd_address_are_read_all_the_same() -> None:
     for data in (SMALL, LARGE, FOLDED):
         shifted = memoryview(b"?" + data)[1:]
-        batch = decode_plain(shifted)  # type: ignore[arg-type]
+        batch = decode_plain(shifted)
         assert batch.equals(decode_plain(data))
         assert batch.column("sent_at").buffers()[1].address % 8 == 0
 

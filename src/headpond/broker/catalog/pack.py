@@ -2,7 +2,8 @@
 
 storage/log/pack.py looks at a file and writes it again, in steps that long_work.py gives to a worker thread.
 Files of state topics are packed where compaction rewrites them. On a replicated disk nothing is packed: every
-byte would go to the other machines twice.
+byte would go to the other machines twice. While the disk is full nothing is packed either, because the new file
+stands beside the old one for a while.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from collections import deque
 
 from headpond.broker.catalog.topics import Topic
 from headpond.broker.context import Context
+from headpond.broker.ingest.watermark import Watermark
 from headpond.broker.stores import Stores
 from headpond.storage.log.pack import PackJob
 from headpond.storage.long_work import ShardPlace
 
 LOOK_EVERY_US = 1_000_000
+AGAIN_US = 60_000_000
+"""After the disk failed a step."""
 
 
 class Packing:
-    def __init__(self, context: Context, stores: Stores) -> None:
+    def __init__(self, context: Context, stores: Stores, watermark: Watermark) -> None:
         self._stores = stores
+        self._watermark = watermark
         self._counters = context.counters
         self._clock_us = context.clock_us
         self._waiting = deque(
@@ -29,6 +34,8 @@ class Packing:
         """Shards that may have a closed file that was not looked at."""
         self._under_way: ShardPlace | None = None
         """The shard whose file is packed now."""
+        self._rests_us = 0
+        """Nothing is packed before this time."""
         self._alarm = context.alarms.add(self._on_time, while_stopping=False)
         self._alarm.by(context.clock_us() + LOOK_EVERY_US)
 
@@ -42,6 +49,8 @@ class Packing:
 
     def _begin_next(self) -> None:
         self._under_way = None
+        if self._rests_us > self._clock_us() or self._watermark.lack() is not None:
+            return
         while self._waiting and self._under_way is None:
             topic, number = self._waiting[0]
             if self._begin(topic, number):
@@ -64,10 +73,16 @@ class Packing:
             closed,
             exists=lambda: self._exists(topic),
             counters=self._counters,
-            then=self._begin_next,
+            then=lambda: self._ended(job),
         )
         self._stores.long_work.add(job)
         return True
+
+    def _ended(self, job: PackJob) -> None:
+        if job.failed:
+            job.log.packed_to = job.closed.file.first
+            self._rests_us = self._clock_us() + AGAIN_US
+        self._begin_next()
 
     def _exists(self, topic: Topic) -> bool:
         return self._stores.catalog.by_uuid(topic.uuid) is topic

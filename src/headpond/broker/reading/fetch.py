@@ -252,13 +252,11 @@ class Fetcher(TopicListener):
         bytes_max = min(ask.bytes_max, FETCH_BYTES_MAX, self._context.settings.limits.unsent_bytes // 4)
         masks: list[bytes] | None = None if wanted is None else []
         place = (ask.shard, ask.entry, bytes_max)
-        # The names of producers are those of the blocks of single records.
-        packed = ask.packed and not ask.named
         if wanted is None and ask.columns is None:
-            _, run = yield from topic.read(self._context, PackedFetch if packed else Fetch, *place)
+            _, run = yield from topic.read(self._context, PackedFetch if ask.packed else Fetch, *place)
         else:
             columns = None if ask.columns is None else frozenset(ask.columns)
-            chosen = (wanted, topic.schemas, [] if masks is None else masks, columns, packed)
+            chosen = (wanted, topic.schemas, [] if masks is None else masks, columns, ask.packed)
             _, run = yield from topic.read(self._context, ChosenFetch, *place, *chosen)
         self._context.counters["fetches"] += 1
         return _cut(run, masks, ask, end, log)
@@ -335,15 +333,15 @@ def _names_end(records: list[StoredRecord], log: ShardLog) -> int:
     """Where an answer ends so that the names of its producers fit into it."""
     room, seen = NAMES_BYTES_MAX, set[bytes]()
     for record in records:
-        block = record.header.block
-        if block not in seen:
-            seen.add(block)
-            room -= BLOCK_BYTES + 4 * len(log.marks.book.producer_of(block)) + 8
-            if room < 0:
-                return record.header.first_entry
+        for block in record.blocks:
+            if block not in seen:
+                seen.add(block)
+                room -= BLOCK_BYTES + 4 * len(log.marks.book.producer_of(block)) + 8
+        if room < 0:
+            return record.header.first_entry
     return ENTRY_MAX
 
 
 def _producers(records: list[StoredRecord], log: ShardLog) -> dict[bytes, str]:
-    blocks = {record.header.block for record in records}
+    blocks = {block for record in records for block in record.blocks}
     return {block: name for block in blocks if (name := log.marks.book.producer_of(block))}

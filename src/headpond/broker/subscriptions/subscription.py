@@ -801,7 +801,7 @@ def _needed(records: list[StoredRecord], spans: list[Span], shard: int) -> list[
         first, end = record.header.first_entry, record.header.end_entry
         meant = sum(min(stop, end) - max(start, first) for start, stop in spans if start < end and stop > first)
         if 2 * meant < end - first and record.packed:
-            found += holding(record.originals(shard), spans)
+            found += holding(record.originals(shard, spans[0][0], spans[-1][1]), spans)
         else:
             found.append(record)
     return found

@@ -38,6 +38,7 @@ from headpond.storage.log.format import (
 )
 from headpond.storage.log.index import decode_index
 from headpond.storage.log.marks import Marks
+from headpond.storage.log.read import salvaged
 from headpond.storage.os_disk import OsDisk
 from headpond.storage.seal import SealedFile, decode_sealed, read_seal
 from headpond.wire.frame import Frame, FrameType
@@ -161,6 +162,8 @@ class BadRange:
     """Whether the bytes look like a write that was cut short, rather than like rot."""
     proven: bool = False
     """Whether a later STATUS records that they were synced."""
+    readable: int = 0
+    """How many of the entries a node reads all the same: segments of a packed record that are whole."""
 
     @property
     def text(self) -> str:
@@ -172,7 +175,8 @@ class BadRange:
             return f"holding entries before {self.entry_end:,}, if any"
         if self.entry_end is None:
             return f"holding what followed entry {self.entry_first - 1:,}"
-        return f"holding entries {self.entry_first:,}–{self.entry_end - 1:,}"
+        whole = f", of which {self.readable:,} can be read" if self.readable else ""
+        return f"holding entries {self.entry_first:,}–{self.entry_end - 1:,}{whole}"
 
     def as_object(self) -> Record:
         known = self.entry_first is not None and self.entry_end is not None
@@ -261,6 +265,9 @@ class LogFindings(Findings):
             self.end = item.end
             if isinstance(item, Bad):
                 self._take_bad(item.offset, item.end, looks_torn=looks_torn(file, item))
+                shard = self.facts.get("title", {}).get("shard", 0)
+                whole = salvaged(file, item.offset, item.end, shard)
+                self.damage[-1].readable = sum(each.header.count for each in whole)
             else:
                 self._take(item)
         entry_limit = _next_file_entry(path)

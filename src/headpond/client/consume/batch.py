@@ -20,7 +20,7 @@ from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
 from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE
-from headpond.wire.plain.many import TOGETHER_MIN, decode_records
+from headpond.wire.plain.many import TOGETHER_MIN, decode_records, parents
 from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
 from headpond.wire.typed.record import fill_messages, stored_rows
@@ -131,8 +131,10 @@ class Batch:
     @property
     def stored_at(self) -> pa.TimestampArray:
         """The time when the node stored each row."""
-        times = chain.from_iterable(map(repeat, stored_times_of(self.origins), self.counts))
-        return pa.array(times, pa.int64(), size=len(self)).view(PLAIN_SCHEMA.field("sent_at").type)
+        times, counts = pa.array(stored_times_of(self.origins), pa.int64()), self.counts
+        if counts.count(1) < len(counts):
+            times = times.take(parents(pa.array(counts, pa.int64())))
+        return times.view(PLAIN_SCHEMA.field("sent_at").type)
 
     def messages(self) -> list[Message]:
         """The rows as messages."""
@@ -144,8 +146,10 @@ class Batch:
         keys, ids, headers = (
             columns[name].to_pylist() if name in columns else nothing for name in ("key", "id", "headers")
         )
-        attempt = self.attempt
-        origins = chain.from_iterable(map(repeat, self.origins, self.counts))
+        attempt, counts = self.attempt, self.counts
+        origins: Iterable[Origin] = self.origins
+        if counts.count(1) < len(counts):
+            origins = chain.from_iterable(map(repeat, origins, counts))
         return [
             Message(value, key, own_id, entry, attempt, origin, sent_at_us, items)
             for value, key, own_id, entry, origin, sent_at_us, items in zip(
@@ -218,7 +222,7 @@ class RecordReader(NamedTuple):
         spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
         if not spans:
             return None
-        segment = frame.body[RECORD_HEADER_BYTES:]
+        segment = memoryview(frame.body)[RECORD_HEADER_BYTES:]  # a copy would cost more than decoding it
         rows = stored_rows(segment, self.schemas, header.stored_at_us)
         if rows.num_rows != header.count:
             raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")

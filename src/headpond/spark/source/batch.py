@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 import headpond.sync
 from headpond.client.consume.batch import Batch
+from headpond.client.consume.packed_origins import segment_facts
 from headpond.client.options import LostSpan
 from headpond.client.reader import Part
 from headpond.model.errors import BadRequest, EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
-from headpond.model.message import Origin
 from headpond.model.names import TopicName
 from headpond.spark.connection import errors_with_hints
 from headpond.spark.options import SourceOptions, read_source_options
@@ -206,7 +206,7 @@ class RowBatcher:
             "stored_at": lambda batches: pa.concat_arrays([batch.stored_at for batch in batches]),
             "node": lambda batches: _each([batch.node for batch in batches], _lengths(batches)),
             "identity": _identities,
-            "producer": lambda batches: _each(list(map(self._producer, _origins(batches))), _counts(batches)),
+            "producer": self._producers,
         }
 
     def add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -221,9 +221,9 @@ class RowBatcher:
         """Adds names of producers whose batches follow."""
         self._names |= producers
 
-    def _producer(self, origin: Origin) -> str:
-        """The producer's name, or its block if it has none."""
-        return self._names.get(origin.block) or origin.block.hex()
+    def _producers(self, batches: list[Batch]) -> pa.Array:
+        """The producers' names; the block of one that has none."""
+        return _by_block(batches, lambda block: self._names.get(block) or block.hex())
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yields all gathered rows."""
@@ -280,13 +280,22 @@ def _lengths(batches: list[Batch]) -> list[int]:
     return [len(batch) for batch in batches]
 
 
-def _origins(batches: list[Batch]) -> list[Origin]:
-    """The segments of all batches."""
-    return [origin for batch in batches for origin in batch.origins]
+def _by_block(batches: list[Batch], text_of: Callable[[bytes], str]) -> pa.Array:
+    """For each row, the text of its block."""
+    parts = []
+    for batch in batches:
+        facts = segment_facts(batch.origins)
+        texts = list(map(text_of, facts.blocks))
+        if len(texts) == 1:
+            parts.append(pa.repeat(pa.scalar(texts[0]), len(batch)))
+            continue
+        indices = np.repeat(np.asarray(facts.places).astype(np.int32), batch.counts)
+        parts.append(pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode())
+    return pa.concat_arrays(parts)
 
 
 def _counts(batches: list[Batch]) -> list[int]:
-    """The rows of each of these segments."""
+    """The rows of each segment of all batches."""
     return [count for batch in batches for count in batch.counts]
 
 
@@ -302,10 +311,17 @@ def _shards(batches: list[Batch]) -> pa.Array:
     return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _lengths(batches)))
 
 
+def _firsts(entries: Sequence[int]) -> np.ndarray:
+    """Entries that are mostly a range: of a packed record of single rows."""
+    if isinstance(entries, range):
+        return np.arange(entries.start, entries.stop, dtype=np.int64)
+    return np.array(entries, np.int64)
+
+
 def _identities(batches: list[Batch]) -> pa.Array:
-    origins, counts = _origins(batches), _counts(batches)
-    blocks = _each([each.block.hex() for each in origins], counts)
-    segments = np.repeat(np.fromiter((each.segment for each in origins), np.int64), counts)
-    firsts = np.repeat(np.fromiter((each.first_entry for each in origins), np.int64), counts)
+    blocks, counts = _by_block(batches, bytes.hex), _counts(batches)
+    facts = [segment_facts(batch.origins) for batch in batches]
+    segments = np.repeat(np.concatenate([np.asarray(each.numbers) for each in facts]), counts)
+    firsts = np.repeat(np.concatenate([_firsts(each.firsts) for each in facts]), counts)
     numbers = (_shards(batches), pa.array(segments), pa.array(_entries(batches) - firsts))
     return pc.binary_join_element_wise(blocks, *(each.cast(pa.string()) for each in numbers), "/")

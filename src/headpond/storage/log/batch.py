@@ -26,6 +26,8 @@ FILES_WANTED = 8
 """How many files share the time or the bytes of a topic's retention: at most an eighth of it stays too long."""
 ROTATE_US_MIN = 1_000_000
 ROTATE_BYTES_MIN = 64 * 1024
+MEAN_BYTES_MAX = 2048
+"""Larger segments are not packed: they cost their readers little more than their bytes."""
 _SEGMENT = int(FrameType.SEGMENT)
 
 
@@ -33,6 +35,8 @@ _SEGMENT = int(FrameType.SEGMENT)
 class LogOptions:
     rotate_bytes: int = 64 * 1024 * 1024
     """A file that has this size behind its head is followed by a new one."""
+    rotate_small_bytes: int = 4 * 1024 * 1024
+    """The same for a file of small segments, which are packed once it is closed."""
     rotate_us: int = 0
     """A file whose first record is this old is followed by a new one when more is stored; 0 for never."""
     preallocate_bytes: int = 8 * 1024 * 1024

@@ -13,7 +13,8 @@ from contextlib import suppress
 from headpond.model.entry_set import EntrySet
 from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import frames_from
-from headpond.storage.log.read import ClosedFile, FileView
+from headpond.storage.log.batch import MEAN_BYTES_MAX
+from headpond.storage.log.read import ClosedFile
 from headpond.storage.log.rewrite import Rewrite
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.long_work import ShardPlace
@@ -22,8 +23,6 @@ from headpond.wire.plain.packed import can_pack
 from headpond.wire.record import RECORD_HEADER_BYTES
 
 PROBE_BYTES = 256 * 1024
-MEAN_BYTES_MAX = 2048
-"""Larger segments cost their readers little more than their bytes, and packing writes every byte again."""
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 
@@ -42,11 +41,13 @@ class PackJob:
     ) -> None:
         """``exists`` says whether the topic is still there."""
         self.place = place
-        self._log = log
-        self._closed = closed
+        self.log = log
+        self.closed = closed
         self._exists = exists
         self._counters = counters
         self._then = then
+        self.failed = False
+        """Whether an error of the disk ended it: a later attempt may succeed."""
         self._worth = False
         self._steps = self._work()
         self._step = next(self._steps)
@@ -62,45 +63,48 @@ class PackJob:
         with suppress(StopIteration):
             self._step = self._steps.send(error)
             return True
+        self._counters["packs_failed"] += self.failed
         self._then()
         return False
 
     def _work(self) -> Generator[Callable[[Disk], None], OSError | None, None]:
-        log, file = self._log, self._closed.file
-        if (yield self._probe) is not None or not self._worth or not log.has_files([file]):
+        log, file = self.log, self.closed.file
+        error = yield self._probe
+        if error is not None or not self._worth or not log.has_files([file]):
+            self.failed = error is not None and log.has_files([file])
             return
-        rewrite, error = Rewrite(log.place, [self._closed], EntrySet()), None
+        rewrite = Rewrite(log.place, [self.closed], EntrySet())
         try:
             while not rewrite.finished and error is None:
                 error = yield rewrite.run
         finally:
             rewrite.close()
         if rewrite.unsound:
+            self._counters["packs_unsound"] += 1
             return
-        if error is None and rewrite.segments_packed and log.has_files([file]):
+        if error is None and rewrite.segments_packed:
             error = yield rewrite.swap
             if error is None and log.has_files([file]):  # else retention dropped it meanwhile
                 self._replace(rewrite)
                 yield rewrite.remove_old
                 return
-        self._counters["packs_failed"] += error is not None
+        self.failed = error is not None and log.has_files([file])  # else retention dropped it
         yield rewrite.remove_new
 
     def _probe(self, disk: Disk) -> None:
         small = small_bytes = read = 0
-        with open_salvaged(disk, self._log.place.path(*self._closed.file.id)) as file:
+        with open_salvaged(disk, self.log.place.path(*self.closed.file.id)) as file:
             for _, raw in frames_from(file, 0, file.size(), chunk_bytes=PROBE_BYTES):
                 read += len(raw)
                 if raw[0] == FrameType.SEGMENT and can_pack(raw[_LEAD_BYTES : -TRAILER.size]):
                     small, small_bytes = small + 1, small_bytes + len(raw)
                 if read >= PROBE_BYTES:
                     break
-        enough = small >= self._log.place.pack_segments_min
+        enough = small >= self.log.place.pack_segments_min
         self._worth = enough and 2 * small_bytes >= read and small_bytes <= MEAN_BYTES_MAX * small
 
     def _replace(self, rewrite: Rewrite) -> None:
-        log, file = self._log, self._closed.file
-        view = FileView(file.first, file.floor_us, rewrite.bytes, file.expires_us, rewrite.id.generation)
-        log.replace([file], view)
+        log, file = self.log, self.closed.file
+        log.replace([file], file._replace(bytes=rewrite.bytes, generation=rewrite.id.generation))
         self._counters["files_packed"] += 1
         self._counters["segments_packed"] += rewrite.segments_packed

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from google_crc32c import value
 
+from headpond.model.bounds import ENTRY_MAX
 from headpond.model.entry_set import Span
 from headpond.model.errors import BadFrame, BadSegment
 from headpond.model.ranges import RangeSet
@@ -25,9 +26,16 @@ from headpond.storage.frame_file import CRC_RESIDUE, Accept, Bad, following_fram
 from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name, index_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
-from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType, encode
-from headpond.wire.plain.packed import FORM_PACKED, is_packed, unpack
-from headpond.wire.record import FORM_STUB, RECORD_HEADER_BYTES, RecordHeader, decode_record_header, is_stub
+from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
+from headpond.wire.plain.packed import FORM_PACKED, blocks_of, is_packed, salvage, unpack
+from headpond.wire.record import (
+    FORM_STUB,
+    FRAMED_RECORD,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+    decode_record_header,
+    is_stub,
+)
 
 INDEXES_MAX = 32
 HINTS_MAX = 512
@@ -38,8 +46,6 @@ _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 _SEGMENT = int(FrameType.SEGMENT)
 _LEAD = struct.Struct("<BHIIQI")
 """The header of a frame, and the first entry and count of its record."""
-_WHOLE_LEAD = struct.Struct("<BHIIQI16sqI")
-"""The headers of a frame and of its record."""
 _RECORD_BYTES_MIN = OVERHEAD_BYTES + RECORD_HEADER_BYTES
 
 
@@ -58,6 +64,8 @@ class FramedRecord(NamedTuple):
     """A record and its place; ``raw`` is its whole frame."""
 
     offset: int
+    end: int
+    """Where to read on behind it."""
     header: RecordHeader
     segment: int
     raw: bytes
@@ -70,18 +78,42 @@ def walk(file: DiskFile, bounds: WalkBounds, shard: int, chunk_bytes: int) -> It
         for offset, raw in frames_from(file, at, end, chunk_bytes=chunk_bytes):
             at = offset + len(raw)
             if raw[0] == _SEGMENT and len(raw) >= _RECORD_BYTES_MIN:
-                _, _, segment, _, first, count, block, stored_at_us, origin_crc = _WHOLE_LEAD.unpack_from(raw)
+                _, _, segment, _, first, count, block, stored_at_us, origin_crc = FRAMED_RECORD.unpack_from(raw)
                 if first >= limit and (count or first > limit):
                     return
                 if first >= expected:
                     expected = first + count
                     header = RecordHeader(first, count, block, stored_at_us, origin_crc)
-                    yield FramedRecord(offset, header, segment, raw)
+                    yield FramedRecord(offset, at, header, segment, raw)
         if at < end:
             following = following_frame(file, at, end, shard=shard, accept=_follower(file, end, expected))
+            for item in salvaged(file, at, end if following is None else following, shard):
+                if item.header.first_entry >= expected:
+                    expected = item.header.end_entry
+                    yield item
             if following is None:
                 return
             at = following
+
+
+def salvaged(file: DiskFile, start: int, end: int, shard: int) -> Iterator[FramedRecord]:
+    """What is whole in bad bytes that begin with a frame: the original records of damaged packed ones.
+
+    A reader that continues behind one of them begins with the same packed one again.
+    """
+    while end - start >= _RECORD_BYTES_MIN:
+        head = file.read_at(start, _LEAD_BYTES + 4)
+        _, _, _, size, first, _ = _LEAD.unpack_from(head)
+        total = OVERHEAD_BYTES + size
+        if total > end - start or not is_packed(head[_LEAD_BYTES:]):
+            return
+        body = file.read_at(start + _LEAD_BYTES, total - _LEAD_BYTES - TRAILER.size)
+        found = list(salvage(first, body, shard))
+        if not found:  # and so nothing proves that the next frame begins where this one claims to end
+            return
+        for each in found:
+            yield FramedRecord(start, start, each.header, each.number, each.framed(shard))
+        start += total
 
 
 def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> WalkBounds:
@@ -115,8 +147,10 @@ def _is_packed(item: FramedRecord) -> bool:
     return item.header.count > 0 and is_packed(item.raw[_LEAD_BYTES : _LEAD_BYTES + 4])
 
 
-def unpacked(records: Iterable[FramedRecord], shard: int, entry: int = 0) -> Iterator[FramedRecord]:
-    """The records, with the original ones in place of a packed one: those with entries from ``entry`` on.
+def unpacked(
+    records: Iterable[FramedRecord], shard: int, start: int = 0, end: int = ENTRY_MAX
+) -> Iterator[FramedRecord]:
+    """The records, with the original ones in place of a packed one: those with entries from ``start`` on.
 
     They have the place of the packed one in the file. One that contradicts itself is left out, and so is lost.
     """
@@ -125,9 +159,8 @@ def unpacked(records: Iterable[FramedRecord], shard: int, entry: int = 0) -> Ite
             yield item
             continue
         with suppress(BadSegment):
-            for header, number, segment in unpack(item.header, item.raw[_LEAD_BYTES : -TRAILER.size], entry):
-                raw = encode(FrameType.SEGMENT, header.encode() + segment, shard=shard, segment=number)
-                yield FramedRecord(item.offset, header, number, raw)
+            for each in unpack(item.header, item.raw[_LEAD_BYTES : -TRAILER.size], start, end):
+                yield FramedRecord(item.offset, item.end, each.header, each.number, each.framed(shard))
 
 
 def belongs(frame: Frame, entry: int) -> bool:
@@ -175,10 +208,17 @@ class StoredRecord(NamedTuple):
     def packed(self) -> bool:
         return is_packed(self.parts[0][_LEAD_BYTES : _LEAD_BYTES + 4])
 
-    def originals(self, shard: int) -> list[StoredRecord]:
-        """The original records of a packed one."""
-        item = FramedRecord(0, self.header, self.segment, self.parts[0])
-        return [StoredRecord(header, number, [raw]) for _, header, number, raw in unpacked((item,), shard)]
+    @property
+    def blocks(self) -> list[bytes]:
+        """The blocks of its segments."""
+        return blocks_of(segment_of(self)) if self.packed else [self.header.block]
+
+    def originals(self, shard: int, start: int, end: int) -> list[StoredRecord]:
+        """The original records of a packed one that hold entries from ``start`` to ``end``."""
+        item = FramedRecord(0, 0, self.header, self.segment, self.parts[0])
+        return [
+            StoredRecord(each.header, each.segment, [each.raw]) for each in unpacked((item,), shard, start, end)
+        ]
 
 
 def segment_of(record: StoredRecord) -> bytes:
@@ -379,7 +419,7 @@ class LogReader:
         bounds = self._bounds(view, number, file, at)
         expected = bounds.expected
         for item in walk(file, bounds, self.shard, max(room, READ_BYTES_MIN)):
-            offset, header, segment, raw = item
+            offset, end, header, segment, raw = item
             first_entry, count = header[0], header[1]
             if first_entry > expected:
                 lost.append((expected, first_entry))
@@ -397,7 +437,7 @@ class LogReader:
             records.append(StoredRecord(header, segment, [raw]))
             room -= len(raw)
             if room <= 0:
-                self._hint(expected, file_id, offset + len(raw))
+                self._hint(expected, file_id, end)
                 return ReadResult(records, expected, lost)
         if expected < limit:
             lost.append((expected, limit))
@@ -415,7 +455,7 @@ class LogReader:
     ) -> tuple[int, int]:
         """Adds the original records of a packed one; returns the room that is left, and where it stopped."""
         stop, end = max(at, item.header.first_entry), item.header.end_entry
-        for _, header, segment, raw in unpacked((item,), self.shard, at):
+        for _, _, header, segment, raw in unpacked((item,), self.shard, at):
             if len(raw) > room and (records or not first):
                 return room, stop
             records.append(StoredRecord(header, segment, [raw]))

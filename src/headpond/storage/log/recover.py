@@ -47,12 +47,12 @@ from headpond.storage.log.format import (
 from headpond.storage.log.incarnations import Incarnations
 from headpond.storage.log.index import Point, load_index
 from headpond.storage.log.marks import Marks
-from headpond.storage.log.read import FileView, belongs, build_index
+from headpond.storage.log.read import FileView, belongs, build_index, salvaged
 from headpond.storage.log.rewrite import find_compacted
 from headpond.storage.recovery import DamageReport, FileDamage, Recovery
 from headpond.storage.seal import SealedFile
 from headpond.wire.expiry import last_us
-from headpond.wire.frame import Frame, FrameType
+from headpond.wire.frame import HEADER_BYTES, TRAILER, Frame, FrameType, frame_of
 from headpond.wire.plain.packed import is_packed, unpack
 from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, decode_record_header, segments_of
 from headpond.wire.title import decode_title
@@ -99,6 +99,8 @@ class RecoveredLog:
     files: list[FileView] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     """The index points of the last file."""
+    segments: int = 0
+    """How many the last file has."""
     end_offset: int = 0
     head_bytes: int = 0
     """The end of the head of the last file."""
@@ -146,7 +148,7 @@ class Replay:
         self.in_head = True
         """Whether only TITLE and MARKS have come."""
         self.first_write_ended = state.named = False
-        state.points, state.expires_us = [], 0
+        state.points, state.segments, state.expires_us = [], 0, 0
         self.schemas = versions_of(place.title)
         self.file = open_salvaged(disk, place.path(*its_id), writable=limit is None)
         self.sealed = sealed
@@ -180,6 +182,9 @@ class Replay:
     def _take(self, item: Found | Bad, *, trust_marks: bool) -> None:
         if isinstance(item, Bad):
             self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
+            for each in salvaged(self.file, item.offset, item.end, self.place.shard):
+                frame = frame_of(_SEGMENT, each.raw[HEADER_BYTES : -TRAILER.size], segment=each.segment)
+                self._take_record(Found(each.offset, frame, 0))
             return
         type_, body = item.frame.type, item.frame.body
         if self.first_write_ended:
@@ -215,7 +220,7 @@ class Replay:
             state.points.append(Point(header.first_entry, header.stored_at_us, item.offset))
         segment = item.frame.body[RECORD_HEADER_BYTES:]
         if header.count and is_packed(segment):
-            for its_header, number, one in list(unpack(header, segment)):  # all of it, or nothing
+            for its_header, number, one, _ in list(unpack(header, segment)):  # all of it, or nothing
                 self._admit(its_header, number, one)
         else:
             self._admit(header, item.frame.segment, segment)
@@ -224,6 +229,7 @@ class Replay:
 
     def _admit(self, header: RecordHeader, segment: int, body: bytes) -> None:
         state, unknown = self.state, header.count
+        state.segments += header.count > 0
         for number, crc, first, count in segments_of(header, segment, body):
             code = "" if count else refusal_code(body)
             state.marks.admit(header.block, number, (crc, first, count), header.stored_at_us, code)

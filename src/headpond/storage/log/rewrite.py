@@ -48,6 +48,7 @@ from headpond.storage.log.read import ClosedFile
 from headpond.wire.expiry import may_expire
 from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.packed import (
+    PACK_BLOCKS_MAX,
     PACK_BYTES_MAX,
     PACK_ROWS_MAX,
     PlacedSegment,
@@ -117,6 +118,7 @@ class Rewrite:
         """Its segments that a sender may repeat."""
         self._run: list[PlacedSegment] = []
         """Small records that may become one; not written yet."""
+        self._run_blocks: set[bytes] = set()
         self._run_bytes = self._run_rows = 0
 
     @property
@@ -201,7 +203,7 @@ class Rewrite:
             if header.first_entry != self._expected:
                 raise Unsound
             self._expected = header.end_entry
-            self._take_record(header, frame.segment, frame.body[RECORD_HEADER_BYTES:])
+            self._take_record(header, frame.segment, frame.body[RECORD_HEADER_BYTES:], frame.crc)
         elif frame.type == FrameType.RECORD:
             event = decode_event(frame.body)
             if event is None:
@@ -213,7 +215,7 @@ class Rewrite:
                 self._add(encode_event(event, self._place.shard))
         return True
 
-    def _take_record(self, header: RecordHeader, segment: int, body: bytes) -> None:
+    def _take_record(self, header: RecordHeader, segment: int, body: bytes, crc: int) -> None:
         first, end = header.first_entry, header.end_entry
         gone = self.taken_out.count(first, end)
         if header.count and is_packed(body):
@@ -228,26 +230,35 @@ class Rewrite:
         if header.count and (gone == header.count or is_stub(body)):
             self._hold_stub(header, segment, body)
             return
-        if gone:
-            body = _without(body, first, self.taken_out, self._schemas)
-        elif header.count == 0 and not self._knows(header.block):
+        if header.count == 0 and not self._knows(header.block):
             return
         self._end_stub()
-        self._put(header, segment, body)
+        if gone:
+            self._end_run()
+            self._write_record(header, segment, _without(body, first, self.taken_out, self._schemas))
+        else:
+            self._put(PlacedSegment(header, segment, body, crc))
 
     def _knows(self, block: bytes) -> bool:
         return self._known is None or block in self._known
 
-    def _put(self, header: RecordHeader, segment: int, body: bytes) -> None:
+    def _put(self, placed: PlacedSegment) -> None:
         """Writes a record, or extends the run before it."""
-        small = header.count and self._schemas is None and can_pack(body) and not may_expire(body, None)
+        header, _, body, _ = placed
+        small = header.count and can_pack(body) and not may_expire(body, None)
         rows, size = self._run_rows + header.count, self._run_bytes + len(body)
-        if not small or rows > PACK_ROWS_MAX or size > PACK_BYTES_MAX or not self._same_columns(body):
+        fits = rows <= PACK_ROWS_MAX and size <= PACK_BYTES_MAX and self._same_columns(body)
+        if (
+            not small
+            or not fits
+            or (header.block not in self._run_blocks and len(self._run_blocks) == PACK_BLOCKS_MAX)
+        ):
             self._end_run()
         if not small:
-            self._write_record(header, segment, body)
+            self._write_record(*placed[:3])
             return
-        self._run.append(PlacedSegment(header, segment, body))
+        self._run.append(placed)
+        self._run_blocks.add(header.block)
         self._run_rows += header.count
         self._run_bytes += len(body)
 
@@ -256,7 +267,7 @@ class Rewrite:
 
     def _end_run(self) -> None:
         run = self._run
-        self._run, self._run_rows, self._run_bytes = [], 0, 0
+        self._run, self._run_blocks, self._run_rows, self._run_bytes = [], set(), 0, 0
         packed = pack(run) if len(run) >= self._place.pack_segments_min else None
         if packed is not None:
             header, body = packed
@@ -264,7 +275,7 @@ class Rewrite:
             self._write_record(header, 0, body)
             return
         for each in run:
-            self._write_record(*each)
+            self._write_record(*each[:3])
 
     def _write_record(self, header: RecordHeader, segment: int, body: bytes) -> None:
         offset = self.bytes + self._held
@@ -294,7 +305,8 @@ class Rewrite:
             stub, stubbed = self._stub, self._stubbed
             self._stub, self._stubbed = None, []
             number = stubbed[0].segment if stubbed else 0
-            self._put(stub, number, encode_stub((each.origin_crc, each.count) for each in stubbed))
+            self._end_run()
+            self._write_record(stub, number, encode_stub((each.origin_crc, each.count) for each in stubbed))
 
     # --- the next steps -----------------------------------------------------------------------------
 

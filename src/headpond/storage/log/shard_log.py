@@ -24,7 +24,7 @@ from headpond.model.ranges import RangeSet
 from headpond.model.topic_settings import TopicSettings
 from headpond.storage.append import Appender
 from headpond.storage.disk import Disk
-from headpond.storage.log.batch import ClosingFile, LogBatch, LogOptions
+from headpond.storage.log.batch import MEAN_BYTES_MAX, ClosingFile, LogBatch, LogOptions
 from headpond.storage.log.book import refusal_code
 from headpond.storage.log.format import (
     Began,
@@ -63,6 +63,8 @@ from headpond.wire.typed.versions import versions_of
 
 MARKS_BYTES_MAX = FILE_BODY_BYTES_MAX // 2
 """What the marks in the head of a file may take; the damaged spans and the frame itself fit beside them."""
+HEADS_MIN = 8
+"""A file is closed early only if it is so many times larger than its head, which may hold many marks."""
 TALLY_BYTES = 1024 * 1024
 """What tallies may take in the files beyond the room that records take."""
 
@@ -109,6 +111,8 @@ class ShardLog:
         """The first entry of the file being written; -1 without a file."""
         self._head_bytes = found.head_bytes
         """The length of its head, which does not count for rotation."""
+        self._file_segments = found.segments
+        """How many it has."""
         self._oldest_us: int | None = None
         """The time of its first record."""
         self._expires_us: int | None = None
@@ -316,6 +320,7 @@ class ShardLog:
             stored_at_us = self.stored_at_us
         self.stored_at_us = stored_at_us
         if count:
+            self._file_segments += 1
             if self._oldest_us is None:
                 self._oldest_us = stored_at_us
             if self._expires_us is not None:
@@ -458,7 +463,9 @@ class ShardLog:
         batch.end_entry = first = self.entry_next
         end, options = self.appender.end, self._options
         if end is not None:
-            due = new_file or self._retitled or end - self._head_bytes >= options.rotate_bytes
+            size = end - self._head_bytes
+            due = new_file or self._retitled or size >= options.rotate_bytes
+            due = due or (size >= options.rotate_small_bytes and self._is_worth_packing(size))
             if options.rotate_us and self._oldest_us is not None:
                 due = due or now_us - self._oldest_us >= options.rotate_us
             # A file without entries stays: the next one would have the same name.
@@ -484,9 +491,15 @@ class ShardLog:
         batch.add(frames)
         batch.first, batch.floor_us = first, self.stored_at_us
         batch.closes_us = self._expires_us or None
-        self._file_first, self._head_bytes = first, len(frames)
+        self._file_first, self._head_bytes, self._file_segments = first, len(frames), 0
         self._oldest_us, self._expires_us = None, 0
         self._retitled = False
+
+    def _is_worth_packing(self, size: int) -> bool:
+        """Whether the file being written, of ``size`` bytes behind its head, will be packed."""
+        packs = self._schemas is None and not self.of_state and not self._disk.ordered
+        small = self._file_segments >= max(self._options.pack_segments_min, size // MEAN_BYTES_MAX)
+        return packs and small and size >= HEADS_MIN * self._head_bytes
 
     # --- committing ---------------------------------------------------------------------------------
 
@@ -598,19 +611,22 @@ class ShardLog:
         return None
 
     def has_files(self, files: list[FileView]) -> bool:
-        """Whether readers still use all these files: none was dropped or replaced."""
-        return set(files) <= set(self._view.files)
+        """Whether readers still use all these neighbours: none was dropped or replaced."""
+        place = self._place_of(files[0])
+        return self._view.files[place : place + len(files)] == tuple(files)
+
+    def _place_of(self, file: FileView) -> int:
+        return bisect_left(self._view.files, file.first, key=attrgetter("first"))
 
     def replace(self, files: list[FileView], compacted: FileView) -> None:
-        """Makes readers use a durable file of the same entries instead of these, which can then be removed.
+        """Makes readers use a durable file of the same entries instead of these neighbours, to be removed then.
 
         A read under way continues with its open file.
         """
         assert self.has_files(files)
-        place = self._view.files.index(files[0])
-        rest = [file for file in self._view.files if file not in files]
-        rest.insert(place, compacted)
-        self._show(self._view._replace(files=tuple(rest)))
+        all_files, place = self._view.files, self._place_of(files[0])
+        all_files = (*all_files[:place], compacted, *all_files[place + len(files) :])
+        self._show(self._view._replace(files=all_files))
         self._reader.replaced(file.id for file in files)
         for file in files:
             self._finder.forget(file.first)

@@ -47,7 +47,7 @@ ALLOWED: Final[Mapping[str, str]] = {
 
 _ENCODED_SLACK_BYTES = 4096
 """The most that encoding adds to a batch: IPC metadata, header and padding."""
-_FEW_ROWS = 512
+_FEW_ROWS = 128
 _CHUNK_BYTES_MAX = 2**30
 """A chunk above this may not fit the 32-bit offsets of ``binary``; it is halved when its cast fails."""
 

@@ -211,7 +211,7 @@ def _check_size(size: int) -> None:
 # --- decoding ---------------------------------------------------------------------------------------
 
 
-def decode_plain(data: bytes) -> pa.RecordBatch:
+def decode_plain(data: bytes | memoryview) -> pa.RecordBatch:
     """The batch in a segment, fully validated, over the same memory: the segment's columns in schema order."""
     if not HEADER_BYTES <= len(data) <= SEGMENT_BYTES_MAX:
         _check_size(len(data))
@@ -284,13 +284,13 @@ def _check_message_bytes(values: pa.BinaryArray, bytes_max: int) -> None:
         )
 
 
-def _aligned(data: bytes) -> pa.Buffer:
+def _aligned(data: bytes | memoryview) -> pa.Buffer:
     """The bytes as a buffer; copied in the rare case that their address is no multiple of 8."""
     buffer = pa.py_buffer(data)
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(data))
 
 
-def _decode_ipc(data: bytes, mask: int, rows: int, *, folded: bool) -> pa.RecordBatch:
+def _decode_ipc(data: bytes | memoryview, mask: int, rows: int, *, folded: bool) -> pa.RecordBatch:
     buffer = _aligned(data).slice(HEADER_BYTES)
     message = pa.ipc.read_message(buffer)
     claims = record_batch_claims(message, buffer.size)
@@ -309,7 +309,7 @@ class _Cursor:
 
     __slots__ = ("at", "buffer", "data", "size")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self.buffer = _aligned(data)
         self.data = data
         self.size = len(data)
@@ -331,7 +331,7 @@ class _Cursor:
         return offsets, last
 
 
-def _decode_bare(data: bytes, mask: int, nulls: int, rows: int) -> pa.RecordBatch:
+def _decode_bare(data: bytes | memoryview, mask: int, nulls: int, rows: int) -> pa.RecordBatch:
     cursor = _Cursor(data)
     from_buffers = pa.Array.from_buffers
     sent_at = from_buffers(TYPES[SENT_AT], rows, [None, cursor.take(8 * rows)], 0)

@@ -72,12 +72,12 @@ def _mask_of(messages: pa.RecordBatch) -> int:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def is_typed_record(segment: bytes) -> bool:
+def is_typed_record(segment: bytes | memoryview) -> bool:
     """Whether a stored segment is a typed topic's."""
     return segment[:1] == bytes((FORM_STORED,))
 
 
-def version_of(segment: bytes) -> int:
+def version_of(segment: bytes | memoryview) -> int:
     """The schema version of a typed topic's stored segment."""
     if len(segment) < HEADER_BYTES or not is_typed_record(segment):
         raise BadSegment(f"a stored segment of {len(segment)} bytes that is not a typed topic's")
@@ -86,7 +86,7 @@ def version_of(segment: bytes) -> int:
 
 
 def stored_rows(
-    segment: bytes, schemas: SchemaVersions | None, stored_at_us: int | None = None
+    segment: bytes | memoryview, schemas: SchemaVersions | None, stored_at_us: int | None = None
 ) -> pa.RecordBatch:
     """The rows of a stored segment, of a plain or a typed topic, in the schema they were stored with.
 
@@ -104,7 +104,7 @@ def stored_rows(
     return rows if stored_at_us is None else fill_times(rows, stored_at_us)
 
 
-def decode_typed_record(segment: bytes, schemas: SchemaVersions) -> pa.RecordBatch:
+def decode_typed_record(segment: bytes | memoryview, schemas: SchemaVersions) -> pa.RecordBatch:
     """The batch of messages in a record, fully validated, with the record's columns and schema version."""
     version = version_of(segment)
     _, mask, _, rows = HEADER.unpack_from(segment)
