@@ -45,7 +45,7 @@ log = logging.getLogger("headpond.spark")
 
 QUERY_ID = "sql.streaming.queryId"
 GATHER_BYTES = 4 * 1024 * 1024
-"""Batches of Spark are joined up to this size, so that every shard gets about a whole segment."""
+"""Batches of Spark are gathered up to this size, so that every shard gets about a whole segment."""
 TOPIC, VALUE = "topic", "value"
 
 
@@ -273,15 +273,10 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         held.append(batch)
         size += batch.nbytes
         if size >= GATHER_BYTES:
-            yield _joined(held)
+            yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:
-        yield _joined(held)
-
-
-def _joined(held: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(held)
-    return table if len(held) == 1 else table.combine_chunks()
+        yield pa.Table.from_batches(held)
 
 
 def _without_topic(table: pa.Table) -> pa.Table:

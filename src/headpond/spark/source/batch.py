@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 import headpond.sync
 from headpond.client.consume.batch import Batch
+from headpond.client.consume.packed_origins import stored_times_of
 from headpond.client.options import LostSpan
 from headpond.client.reader import Part
 from headpond.model.errors import BadRequest, EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
@@ -35,7 +36,7 @@ from headpond.spark.source.plan import (
     topic_names,
 )
 from headpond.spark.source.schema import arrow_schema, fit
-from headpond.wire.plain.columns import NAMES
+from headpond.wire.plain.columns import NAMES, PLAIN_SCHEMA
 
 log = logging.getLogger("headpond.spark")
 
@@ -203,7 +204,7 @@ class RowBatcher:
             "topic": lambda batches: _each([batch.topic for batch in batches], _lengths(batches)),
             "shard": _shards,
             "entry": lambda batches: pa.array(_entries(batches)),
-            "stored_at": lambda batches: pa.concat_arrays([batch.stored_at for batch in batches]),
+            "stored_at": _stored_at,
             "node": lambda batches: _each([batch.node for batch in batches], _lengths(batches)),
             "identity": _identities,
             "producer": lambda batches: _each(list(map(self._producer, _origins(batches))), _counts(batches)),
@@ -294,18 +295,31 @@ def _each(texts: list[str], counts: list[int]) -> pa.Array:
     """Texts, each repeated as often as its count says."""
     if len(set(texts)) == 1:
         return pa.repeat(pa.scalar(texts[0]), sum(counts))
-    indices = np.repeat(np.arange(len(texts), dtype=np.int32), counts)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode()
+    return _repeated(pa.array(texts, pa.string()), counts)
+
+
+def _repeated(column: pa.Array, counts: list[int]) -> pa.Array:
+    """Cells, each repeated as often as its count says."""
+    if counts.count(1) == len(counts):
+        return column
+    return column.take(pa.array(np.repeat(np.arange(len(column), dtype=np.int32), counts)))
 
 
 def _shards(batches: list[Batch]) -> pa.Array:
     return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _lengths(batches)))
 
 
+def _stored_at(batches: list[Batch]) -> pa.Array:
+    times = [time for batch in batches for time in stored_times_of(batch.origins)]
+    return _repeated(pa.array(times, PLAIN_SCHEMA.field("sent_at").type), _counts(batches))
+
+
 def _identities(batches: list[Batch]) -> pa.Array:
     origins, counts = _origins(batches), _counts(batches)
-    blocks = _each([each.block.hex() for each in origins], counts)
-    segments = np.repeat(np.fromiter((each.segment for each in origins), np.int64), counts)
+    blocks = _each([each.block.hex() for each in origins], [1] * len(origins))
+    numbers = ([each.shard for each in origins], [each.segment for each in origins])
+    # The text before the row is made once per segment: joining and writing numbers is what takes time here.
+    segments = pc.binary_join_element_wise(blocks, *(pa.array(each).cast(pa.string()) for each in numbers), "/")
     firsts = np.repeat(np.fromiter((each.first_entry for each in origins), np.int64), counts)
-    numbers = (_shards(batches), pa.array(segments), pa.array(_entries(batches) - firsts))
-    return pc.binary_join_element_wise(blocks, *(each.cast(pa.string()) for each in numbers), "/")
+    rows = pa.array(_entries(batches) - firsts).cast(pa.string())
+    return pc.binary_join_element_wise(_repeated(segments, counts), rows, "/")
