@@ -98,7 +98,7 @@ def _pieces(
     if headers:
         batches = (with_headers(batch, headers) for batch in batches)
     first = 0
-    for block in _blocks(batches, block_bytes):
+    for block in gather(batches, block_bytes):
         chosen = None if shards is None else shards.slice(first, block.num_rows)
         for shard, rows, places in sharder.split(block, chosen):
             at = 0
@@ -109,7 +109,7 @@ def _pieces(
         first += block.num_rows
 
 
-def _blocks(batches: Iterable[pa.RecordBatch], bytes_target: int) -> Iterator[pa.Table]:
+def gather(batches: Iterable[pa.RecordBatch], bytes_target: int) -> Iterator[pa.Table]:
     """Small batches in tables of about the target; nothing is copied."""
     held: list[pa.RecordBatch] = []
     size = 0
