@@ -3,10 +3,14 @@
 Rows a second of a batch read, beside a data source that yields the same Arrow batches from memory, in workers
 of its own and in those of the source, and Spark's own Parquet reader on the same rows; and what a micro-batch
 takes, beside that of a Python source that does nothing.
+
+``python -m bench.spark [--rows N] [--columns a,b] [--repeat N] [--conf NAME=VALUE …] [--folder DIR]`` compares
+the reads alone, with the CPU time of Java, the workers and the node, for other columns and settings of Spark.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -30,8 +34,9 @@ import headpond.sync
 from bench import segments
 from bench.figure import Figure, quantile
 from bench.limits import Limits
-from bench.node import running_node
+from bench.node import Node, running_node
 from bench.publish import table_of
+from bench.spark_cpu import SparkCpu, median_cpu, spark_cpu
 from bench.spark_workers import workers_apart
 from headpond.spark.source.batch import batch_reader
 from headpond.spark.source.schema import arrow_schema
@@ -106,28 +111,14 @@ def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
     with tempfile.TemporaryDirectory(dir=folder) as place, running_node(Path(place)) as node:
         spark = headpond.spark.session("headpond bench", master="local[2]")
         try:
-            return _measure(spark, node.url, Path(place))
+            return _measure(spark, node, Path(place))
         finally:
             spark.stop()
 
 
-def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
-    by_value: Callable[[Any], None] = cloudpickle.register_pickle_by_value
-    by_value(sys.modules[__name__])  # the workers do not have this file
-    spark.dataSource.register(MemorySource)
-    spark.dataSource.register(EmptySource)
-    count = _fill(url)
-    options = {"url": url, "topic": "bench.spark"}
-    source = spark.read.format("headpond").options(**options).load()
-    memory = _memory_of(spark, source, options, folder)
-    parquet = _parquet_of(spark, source, folder)
-    ways = {"headpond": source, "apart": memory, "beside": memory, "parquet": parquet}
-    taken: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(WARM_UP + TURNS):
-        for way, frame in ways.items():
-            with workers_apart(spark) if way == "apart" else nullcontext():
-                taken[way].append(_seconds(frame))
-    rates = {way: count / quantile(each[WARM_UP:], 0.5) for way, each in taken.items()}
+def _measure(spark: SparkSession, node: Node, folder: Path) -> list[Figure]:
+    count, taken = _compare_reads(spark, node, folder)
+    rates = {way: count / quantile([each_s for each_s, _ in turns], 0.5) for way, turns in taken.items()}
     limits = {
         "apart": "same batches from memory, in workers of its own",
         "beside": "same batches from memory, in the source's workers",
@@ -137,7 +128,31 @@ def _measure(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
         Figure(f"Spark read, {SIZE} B", rates["headpond"], "rows/s", text, rates[way])
         for way, text in limits.items()
     ]
-    return figures + _by_segment(spark, url) + _micro_batches(spark, url, folder)
+    return figures + _by_segment(spark, node.url) + _micro_batches(spark, node.url, folder)
+
+
+def _compare_reads(
+    spark: SparkSession, node: Node, folder: Path, *, rows: int = ROWS, columns: str = "", turns: int = TURNS
+) -> tuple[int, dict[str, list[tuple[float, SparkCpu]]]]:
+    """How many rows there are, and for each way the seconds and the CPU time of each turn."""
+    by_value: Callable[[Any], None] = cloudpickle.register_pickle_by_value
+    by_value(sys.modules[__name__])  # the workers do not have this file
+    spark.dataSource.register(MemorySource)
+    spark.dataSource.register(EmptySource)
+    count = _fill(node.url, rows)
+    options = {"url": node.url, "topic": "bench.spark"} | ({"columns": columns} if columns else {})
+    source = spark.read.format("headpond").options(**options).load()
+    memory = _memory_of(spark, source, options, folder)
+    parquet = _parquet_of(spark, source, folder)
+    ways = {"headpond": source, "apart": memory, "beside": memory, "parquet": parquet}
+    taken: dict[str, list[tuple[float, SparkCpu]]] = {way: [] for way in ways}
+    for _ in range(WARM_UP + turns):
+        for way, frame in ways.items():
+            with workers_apart(spark) if way == "apart" else nullcontext():
+                before = spark_cpu(node)
+                taken_s = _seconds(frame)
+                taken[way].append((taken_s, spark_cpu(node).since(before)))
+    return count, {way: each[WARM_UP:] for way, each in taken.items()}
 
 
 def _by_segment(spark: SparkSession, url: str) -> list[Figure]:
@@ -166,13 +181,13 @@ async def _fill_segments(url: str, rows_each: int) -> None:
         await segments.fill(client, segments.topic_of(rows_each), rows_each)
 
 
-def _fill(url: str) -> int:
+def _fill(url: str, rows: int) -> int:
     table = table_of(SIZE)
     stored = 0
     with headpond.sync.connect(url) as client:
         client.admin.create_topic("bench.spark", shards=SHARDS)
         with client.producer("bench.spark") as producer:
-            while stored < ROWS:
+            while stored < rows:
                 stored += producer.send_batch(table).stored
     return stored
 
@@ -235,3 +250,34 @@ def _micro_batches(spark: SparkSession, url: str, folder: Path) -> list[Figure]:
             times[name] = statistics.median(list(seen.values())[3:])
     text = "a micro-batch of a message or two, median"
     return [Figure(text, times["headpond"], "ms", "an empty Python source", times["bench_empty"])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--columns", default="", help="of the source; without it, all")
+    parser.add_argument("--repeat", type=int, default=TURNS)
+    parser.add_argument("--conf", nargs="*", default=[], metavar="NAME=VALUE", help="settings of Spark")
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    conf = {"spark.driver.memory": "2g"} | dict(each.split("=", 1) for each in asked.conf)
+    with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
+        spark = headpond.spark.session("headpond bench", master="local[2]", conf=conf)
+        try:
+            count, taken = _compare_reads(
+                spark, node, Path(place), rows=asked.rows, columns=asked.columns, turns=asked.repeat
+            )
+        finally:
+            spark.stop()
+    wall_s = {way: quantile([each_s for each_s, _ in turns], 0.5) for way, turns in taken.items()}
+    cpu = {way: median_cpu([used for _, used in turns]) for way, turns in taken.items()}
+    for way, (java, workers, node_s) in cpu.items():
+        print(
+            f"{way}: {count / wall_s[way]:,.0f} rows/s, {wall_s['parquet'] / wall_s[way]:.2f} of Parquet; "
+            f"CPU seconds: Java {java:.2f}, workers {workers:.2f}, node {node_s:.2f}, "
+            f"{cpu['parquet'].all / cpu[way].all:.2f} of Parquet"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ import headpond.spark
 import headpond.sync
 from bench.figure import quantile
 from bench.node import running_node
+from bench.spark_cpu import SparkCpu, median_cpu, spark_cpu
 from bench.spark_workers import workers_apart
 
 if TYPE_CHECKING:
@@ -68,22 +68,6 @@ def write_s(frame: DataFrame, way: str, url: str) -> float:
         return time.perf_counter() - started
 
 
-def family_cpu_s() -> float:
-    """What this process, Java and the workers that live now have used, and those of them that ended."""
-    ticks: dict[int, float] = {}
-    parents: dict[int, int] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdecimal():
-            with contextlib.suppress(OSError):
-                fields = (place / "stat").read_text().rpartition(")")[2].split()
-                parents[int(place.name)] = int(fields[1])
-                ticks[int(place.name)] = sum(map(int, fields[11:15]))
-    family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
-
-
 @contextlib.contextmanager
 def _topic(url: str, shards: int, rows: int) -> Iterator[None]:
     """A topic for one turn, which must have so many rows in the end.
@@ -117,29 +101,33 @@ def main() -> None:
     frame.count()
     ways = (SINK, APART, BESIDE)
     times: dict[str, list[float]] = {way: [] for way in ways}
-    cpu: dict[str, list[float]] = {way: [] for way in (*ways, "node")}
+    cpu: dict[str, list[SparkCpu]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(dir=asked.folder) as place, running_node(Path(place)) as node:
         for number in range(WARM_UP + asked.repeat):
             for way in ways:
                 with _topic(node.url, asked.shards, asked.rows if way == SINK else 0):
-                    before_s, node_s = family_cpu_s() - node.cpu_s(), node.cpu_s()
+                    before = spark_cpu(node)
                     taken_s = write_s(frame, way, node.url)
                     if number >= WARM_UP:
                         times[way].append(taken_s)
-                        cpu[way].append(family_cpu_s() - node.cpu_s() - before_s)
-                        cpu["node"] += [node.cpu_s() - node_s] if way == SINK else []
+                        cpu[way].append(spark_cpu(node).since(before))
     spark.stop()
     _show(asked.rows, times, cpu)
 
 
-def _show(rows: int, times: dict[str, list[float]], cpu: dict[str, list[float]]) -> None:
+def _show(rows: int, times: dict[str, list[float]], cpu: dict[str, list[SparkCpu]]) -> None:
     print(f"sink: {rows / quantile(times[SINK], 0.5):,.0f} rows/s")
     for way in (APART, BESIDE):
         limit = rows / quantile(times[way], 0.5)
         ratio = quantile(times[way], 0.5) / quantile(times[SINK], 0.5)
         best = min(times[way]) / min(times[SINK])
         print(f"{way}: {limit:,.0f} rows/s; ratio of the medians {ratio:.2f}, of the best {best:.2f}")
-    print("CPU seconds, median:", {way: round(quantile(each, 0.5), 2) for way, each in cpu.items()})
+    used = {way: median_cpu(turns) for way, turns in cpu.items()}
+    for way, (java, workers, node) in used.items():
+        print(f"CPU seconds, median, {way}: Java {java:.2f}, workers {workers:.2f}, node {node:.2f}")
+    for way in (APART, BESIDE):
+        ratio, with_node = used[way].spark / used[SINK].spark, used[way].spark / used[SINK].all
+        print(f"{way}: ratio by CPU time {ratio:.2f}, with the node's {with_node:.2f}")
     print("seconds:", {way: [round(one, 2) for one in taken] for way, taken in times.items()})
 
 

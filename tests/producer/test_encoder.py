@@ -23,14 +23,18 @@ def test_the_shard_of_a_key_never_changes(key: bytes, shard: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(keys=KEYS, power=st.integers(0, 5), turn=st.integers(0, 31))
+@given(keys=KEYS, power=st.integers(0, 5), turn=st.integers(0, 31), chunk=st.none() | st.integers(1, 5))
 def test_splitting_keeps_every_row_once_in_order_on_the_shard_of_its_key(
-    keys: list[bytes | None], power: int, turn: int
+    keys: list[bytes | None], power: int, turn: int, chunk: int | None
 ) -> None:
     sharder = Sharder(power, turn)
     keyless = sharder.turn
     seen: list[int] = []
-    for shard, rows, places in sharder.split(batch_of(keys)):
+    given_rows: pa.RecordBatch | pa.Table = batch_of(keys)
+    if chunk is not None:
+        given_rows = pa.Table.from_batches(given_rows.slice(at, chunk) for at in range(0, len(keys), chunk))
+    for shard, rows, places in sharder.split(given_rows):
+        assert isinstance(rows, pa.RecordBatch)
         numbers = [int(value) for value in rows.column("value").to_pylist()]
         assert numbers == sorted(numbers)
         if places is not None:

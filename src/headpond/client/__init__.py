@@ -10,6 +10,7 @@ In reading order::
     codecs     how values become bytes, and bytes values
     scope      ``async with`` for everything that opens and closes
     tracing    what makes spans, if something does
+    heap       how much freed memory a process keeps
     connect    the client: a connection to one service, and what uses it
     reader     any range of a topic by position, without a subscription
     writer     staged rows, published as one batch, all or none, exactly once

@@ -43,7 +43,7 @@ from headpond.wire.control.staging import (
     StageOpened,
 )
 from headpond.wire.frame import SEGMENT_BYTES_MAX, FrameType, frame_parts
-from headpond.wire.plain.segment import encode_plain
+from headpond.wire.plain.segment import plain_parts
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.versions import SchemaVersions
 
@@ -96,13 +96,14 @@ class StageSender:
         self._reconnects = self._link.reconnects
         return await self._link.ask(self._ask, timeout_s=self._timeout_s)
 
-    async def send(self, shard: int, segment: bytes) -> None:
+    async def send(self, chunk: EncodedChunk) -> None:
         """Sends the next chunk. Returns when it is written to the connection, or kept for the next one."""
-        parts = frame_parts(FrameType.STAGE, self.stage, segment, shard=shard, segment=self._chunks)
+        lead = self.stage + chunk.header
+        parts = frame_parts(FrameType.STAGE, lead, chunk.body, shard=chunk.shard, segment=self._chunks)
         self._chunks += 1
         self._unconfirmed.append(parts)
-        self._unconfirmed_bytes += len(segment)
-        self._unasked_bytes += len(segment)
+        self._unconfirmed_bytes += len(chunk.body)
+        self._unasked_bytes += len(chunk.body)
         await self._write(parts)
         if self._confirmation is not None:
             if self._confirmation.done() or self._unconfirmed_bytes >= WINDOW_BYTES:
@@ -191,9 +192,16 @@ def _heed(asked: asyncio.Task[Any]) -> None:
 
 
 class EncodedChunk(NamedTuple):
+    """A segment in two pieces, so that it is not copied."""
+
     shard: int
     rows: int
-    segment: bytes
+    header: bytes
+    body: pa.Buffer
+
+    @property
+    def bytes(self) -> int:
+        return len(self.header) + len(self.body)
 
 
 class OpenedStage:
@@ -235,26 +243,26 @@ class OpenedStage:
             rows, self._sharder, CHUNK_BYTES, schema=schema, state=topic.state, may_name_shards=True
         )
         for piece in pieces:
-            yield EncodedChunk(piece.shard, piece.batch.num_rows, self._encode(piece.batch))
+            yield EncodedChunk(piece.shard, piece.batch.num_rows, *self._encode(piece.batch))
 
     async def send(self, *chunks: EncodedChunk) -> None:
         for chunk in chunks:
             self._rows += chunk.rows
-            self._bytes += len(chunk.segment)
-            await self._sender.send(chunk.shard, chunk.segment)
+            self._bytes += chunk.bytes
+            await self._sender.send(chunk)
 
     async def finish(self) -> Stage:
         """Returns when all of it is on the node's disk."""
         await self._sender.finish()
         return Stage(self.id, self._writer, self._topic.topic, self._rows, self._bytes)
 
-    def _encode(self, batch: pa.RecordBatch) -> bytes:
+    def _encode(self, batch: pa.RecordBatch) -> tuple[bytes, pa.Buffer]:
         if self._schemas is None:
-            return encode_plain(batch)
+            return plain_parts(batch)
         segment = encode_typed_record(batch, self._schemas.version)
         if len(segment) > SEGMENT_BYTES_MAX:
             raise SegmentTooLarge(f"a row of {len(segment):,} bytes; a segment holds {SEGMENT_BYTES_MAX:,}")
-        return segment
+        return b"", pa.py_buffer(segment)
 
 
 class Writer(AsyncScope):

@@ -22,6 +22,7 @@ from headpond import __version__
 from headpond.broker.access.groups import Elsewhere
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
+from headpond.client.heap import keep_freed_memory
 from headpond.client.link.spin import Spin
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
@@ -237,6 +238,7 @@ def prepare(settings: Settings) -> None:
     if settings.http:
         import_module("headpond.node.http")  # raises HttpMissing
     _raise_file_limit()
+    keep_freed_memory()
 
 
 Serve = Callable[[NodeDisk, NodeCore, Settings, OnReady], Coroutine[Any, Any, None]]

@@ -43,17 +43,19 @@ class Sharder:
         return self.turn
 
     def split(
-        self, batch: pa.RecordBatch, chosen: pa.Array | None = None
+        self, batch: pa.RecordBatch | pa.Table, chosen: pa.Array | None = None
     ) -> list[tuple[int, pa.RecordBatch, pa.Array | None]]:
-        """A batch cut by shard: (shard, its rows in their order, their places in ``batch``).
+        """Rows cut by shard: (shard, its rows in their order, their places in ``batch``).
 
-        Each distinct key is hashed once. If all rows share a shard, the batch comes back unchanged, with None
-        for their places. ``chosen`` are the shards that the rows name, null where they name none.
+        Each distinct key is hashed once. If all rows share a shard, they come back unchanged, with None for
+        their places. ``chosen`` are the shards that the rows name, null where they name none.
         """
         keys: Any = batch.column("key") if "key" in batch.schema.names else None
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.combine_chunks()
         keyed = self.mask > 0 and keys is not None and keys.null_count < len(keys)
         if not keyed and chosen is None:
-            piece = (self.turn, batch, None)
+            piece = (self.turn, _whole(batch), None)
             self.next_turn()
             return [piece]
         shards: Any = self._shards_of(keys) if keyed else None
@@ -65,8 +67,8 @@ class Sharder:
         runs = pc.run_end_encode(shards.take(order))
         present, ends = runs.values.to_pylist(), runs.run_ends.to_pylist()
         if len(present) == 1:
-            return [(present[0], batch, None)]
-        rows = batch.take(order)
+            return [(present[0], _whole(batch), None)]
+        rows = _whole(batch.take(order))
         starts = [0, *ends[:-1]]
         return [
             (shard, rows.slice(start, end - start), order.slice(start, end - start))
@@ -95,6 +97,11 @@ class Sharder:
         by_code = [hashed & self.mask for hashed in hashes]
         shards = pa.array(by_code, pa.uint16()).take(coded.indices)
         return shards.fill_null(self.turn) if shards.null_count else shards
+
+
+def _whole(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which copies a single one
 
 
 class NoSharder:

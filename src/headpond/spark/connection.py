@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import headpond.sync
 from headpond.client.contexts import TLS_NAMES
+from headpond.client.heap import keep_freed_memory
 from headpond.model.errors import HeadpondError
 
 TIMEOUT_S = 120.0
@@ -32,8 +33,8 @@ def errors_with_hints() -> Iterator[None]:
 
 
 @functools.cache
-def freeze_loaded_objects() -> None:
-    """In a worker of Spark, once: excludes all objects in memory from garbage collection.
+def settle_worker() -> None:
+    """In a worker of Spark, once: keeps freed memory, and excludes all objects from garbage collection.
 
     A reused worker collects garbage over all of its memory after every task (``gc.collect()`` in pyspark's
     daemon), modules included: 20 to 30 ms, several times per batch. Modules that the first task loaded stay
@@ -43,6 +44,7 @@ def freeze_loaded_objects() -> None:
     if spec is not None and spec.name in _WORKERS:
         gc.collect()
         gc.freeze()
+        keep_freed_memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class NodeConnection:
         return self._connect(wait=False)
 
     def _connect(self, *, wait: bool) -> headpond.sync.Client:
-        freeze_loaded_objects()
+        settle_worker()
         return headpond.sync.connect(
             self.url,
             self.token,

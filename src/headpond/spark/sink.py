@@ -28,7 +28,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headpond.client.produce.tables import check_state_table, take_shards
+from headpond.client.produce.tables import check_state_table, gather, take_shards
 from headpond.model.errors import BadRequest, HeadpondError, SchemaMismatch, TopicNotFound
 from headpond.model.names import TopicName
 from headpond.model.receipt import Stage
@@ -45,7 +45,7 @@ log = logging.getLogger("headpond.spark")
 
 QUERY_ID = "sql.streaming.queryId"
 GATHER_BYTES = 4 * 1024 * 1024
-"""Batches of Spark are joined up to this size, so that every shard gets about a whole segment."""
+"""Batches of Spark are gathered up to this size, so that every shard gets about a whole segment."""
 TOPIC, VALUE = "topic", "value"
 
 
@@ -246,7 +246,7 @@ def by_topic(
 
     ``own`` are a typed topic's columns: one that is called topic says nothing of where a row goes.
     """
-    for table in _gathered(batches):
+    for table in gather((batch for batch in batches if batch.num_rows), GATHER_BYTES):
         if topic is not None:
             yield topic, table if TOPIC in own else _without_topic(table)
             continue
@@ -262,26 +262,6 @@ def by_topic(
             continue
         for full, names in spelled.items():
             yield full, rows.filter(pc.is_in(topics, value_set=pa.array(names, topics.type)))
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        held.append(batch)
-        size += batch.nbytes
-        if size >= GATHER_BYTES:
-            yield _joined(held)
-            held, size = [], 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(held: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(held)
-    return table if len(held) == 1 else table.combine_chunks()
 
 
 def _without_topic(table: pa.Table) -> pa.Table:

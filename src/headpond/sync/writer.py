@@ -30,7 +30,7 @@ class OpenedStage(Twin[AsyncOpenedStage]):
         size = 0
         for chunk in self._twin.encode(rows):
             chunks.append(chunk)
-            size += len(chunk.segment)
+            size += chunk.bytes
             if size >= HAND_OVER_BYTES:
                 self._background.run(self._twin.send(*chunks))
                 chunks, size = [], 0

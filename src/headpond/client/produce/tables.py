@@ -68,7 +68,8 @@ def cut_rows(
         table, shards = take_shards(table, "shard" if schema is None else shard_column(table.schema, schema))
     if schema is not None:
         batches: Iterable[pa.RecordBatch] = messages_of(table, schema, sent_at_us, state=bool(state))
-        return _pieces(batches, sharder, shards, partial(_slices, bytes_target), headers)
+        block_bytes = _block_bytes(sharder, bytes_target, keyed=True)
+        return _pieces(batches, sharder, shards, partial(_slices, bytes_target), headers, block_bytes)
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise BadRequest(
             f"send_batch takes an Arrow table or record batch, not {type(table).__name__}",
@@ -76,12 +77,14 @@ def cut_rows(
         )
     check_state_table(table, state)
     keyed = sharder.mask > 0 and ("key" in table.schema.names or shards is not None)
-    block_bytes = min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX) if keyed else bytes_target
-    batches = table_to_batches(table, sent_at_us, max(block_bytes, bytes_target))
-    grows = keyed or bool(headers)
-    return _pieces(
-        batches, sharder, shards, lambda rows: cut_batch(rows, bytes_target) if grows else [rows], headers
-    )
+    block_bytes = _block_bytes(sharder, bytes_target, keyed=keyed)
+    batches = table_to_batches(table, sent_at_us, block_bytes)
+    return _pieces(batches, sharder, shards, lambda rows: cut_batch(rows, bytes_target), headers, block_bytes)
+
+
+def _block_bytes(sharder: Sharder, bytes_target: int, *, keyed: bool) -> int:
+    """How much to split by shard at a time."""
+    return max(bytes_target, min(bytes_target * (sharder.mask + 1), SPLIT_BYTES_MAX)) if keyed else bytes_target
 
 
 def _pieces(
@@ -90,19 +93,37 @@ def _pieces(
     shards: pa.Array | None,
     cut: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
     headers: Mapping[str, str] | None,
+    block_bytes: int,
 ) -> Iterator[Piece]:
+    if headers:
+        batches = (with_headers(batch, headers) for batch in batches)
     first = 0
-    for batch in batches:
-        if headers:
-            batch = with_headers(batch, headers)
-        chosen = None if shards is None else shards.slice(first, batch.num_rows)
-        for shard, rows, places in sharder.split(batch, chosen):
+    for block in gather(batches, block_bytes):
+        chosen = None if shards is None else shards.slice(first, block.num_rows)
+        for shard, rows, places in sharder.split(block, chosen):
             at = 0
             for piece in cut(rows):
                 where = None if places is None else places.slice(at, piece.num_rows)
                 yield Piece(shard, piece, first if places is not None else first + at, where)
                 at += piece.num_rows
-        first += batch.num_rows
+        first += block.num_rows
+
+
+def gather(batches: Iterable[pa.RecordBatch], bytes_target: int) -> Iterator[pa.Table]:
+    """Small batches in tables of about the target; nothing is copied."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > bytes_target * 3 // 2:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+        if size >= bytes_target:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def with_headers(batch: pa.RecordBatch, headers: Mapping[str, str]) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 import headpond.sync
 from headpond.client.consume.batch import Batch
-from headpond.client.consume.packed_origins import segment_facts
+from headpond.client.consume.packed_origins import segment_facts, stored_times_of
 from headpond.client.options import LostSpan
 from headpond.client.reader import Part
 from headpond.model.errors import BadRequest, EntriesMissing, IncarnationChanged, TopicMismatch, TopicNotFound
@@ -35,7 +35,7 @@ from headpond.spark.source.plan import (
     topic_names,
 )
 from headpond.spark.source.schema import arrow_schema, fit
-from headpond.wire.plain.columns import NAMES
+from headpond.wire.plain.columns import NAMES, PLAIN_SCHEMA
 
 log = logging.getLogger("headpond.spark")
 
@@ -203,7 +203,7 @@ class RowBatcher:
             "topic": lambda batches: _each([batch.topic for batch in batches], _lengths(batches)),
             "shard": _shards,
             "entry": lambda batches: pa.array(_entries(batches)),
-            "stored_at": lambda batches: pa.concat_arrays([batch.stored_at for batch in batches]),
+            "stored_at": _stored_at,
             "node": lambda batches: _each([batch.node for batch in batches], _lengths(batches)),
             "identity": _identities,
             "producer": self._producers,
@@ -223,7 +223,8 @@ class RowBatcher:
 
     def _producers(self, batches: list[Batch]) -> pa.Array:
         """The producers' names; the block of one that has none."""
-        return _by_block(batches, lambda block: self._names.get(block) or block.hex())
+        names = _by_block(batches, lambda block: self._names.get(block) or block.hex())
+        return _repeated(names, _counts(batches))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yields all gathered rows."""
@@ -281,16 +282,11 @@ def _lengths(batches: list[Batch]) -> list[int]:
 
 
 def _by_block(batches: list[Batch], text_of: Callable[[bytes], str]) -> pa.Array:
-    """For each row, the text of its block."""
+    """For each segment, the text of its block."""
     parts = []
     for batch in batches:
         facts = segment_facts(batch.origins)
-        texts = list(map(text_of, facts.blocks))
-        if len(texts) == 1:
-            parts.append(pa.repeat(pa.scalar(texts[0]), len(batch)))
-            continue
-        indices = np.repeat(np.asarray(facts.places).astype(np.int32), batch.counts)
-        parts.append(pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode())
+        parts.append(pa.array(map(text_of, facts.blocks), pa.string()).take(pa.array(np.asarray(facts.places))))
     return pa.concat_arrays(parts)
 
 
@@ -303,12 +299,23 @@ def _each(texts: list[str], counts: list[int]) -> pa.Array:
     """Texts, each repeated as often as its count says."""
     if len(set(texts)) == 1:
         return pa.repeat(pa.scalar(texts[0]), sum(counts))
-    indices = np.repeat(np.arange(len(texts), dtype=np.int32), counts)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).dictionary_decode()
+    return _repeated(pa.array(texts, pa.string()), counts)
+
+
+def _repeated(column: pa.Array, counts: list[int]) -> pa.Array:
+    """Cells, each repeated as often as its count says."""
+    if counts.count(1) == len(counts):
+        return column
+    return column.take(pa.array(np.repeat(np.arange(len(column), dtype=np.int32), counts)))
 
 
 def _shards(batches: list[Batch]) -> pa.Array:
     return pa.array(np.repeat(np.array([batch.shard for batch in batches], np.int32), _lengths(batches)))
+
+
+def _stored_at(batches: list[Batch]) -> pa.Array:
+    times = [time for batch in batches for time in stored_times_of(batch.origins)]
+    return _repeated(pa.array(times, PLAIN_SCHEMA.field("sent_at").type), _counts(batches))
 
 
 def _firsts(entries: Sequence[int]) -> np.ndarray:
@@ -319,9 +326,13 @@ def _firsts(entries: Sequence[int]) -> np.ndarray:
 
 
 def _identities(batches: list[Batch]) -> pa.Array:
-    blocks, counts = _by_block(batches, bytes.hex), _counts(batches)
-    facts = [segment_facts(batch.origins) for batch in batches]
-    segments = np.repeat(np.concatenate([np.asarray(each.numbers) for each in facts]), counts)
+    facts, counts = [segment_facts(batch.origins) for batch in batches], _counts(batches)
+    shards = np.repeat([batch.shard for batch in batches], [len(each.numbers) for each in facts])
+    numbers = (shards, np.concatenate([np.asarray(each.numbers) for each in facts]))
+    # The text before the row is made once per segment: joining and writing numbers is what takes time here.
+    segments = pc.binary_join_element_wise(
+        _by_block(batches, bytes.hex), *(pa.array(each).cast(pa.string()) for each in numbers), "/"
+    )
     firsts = np.repeat(np.concatenate([_firsts(each.firsts) for each in facts]), counts)
-    numbers = (_shards(batches), pa.array(segments), pa.array(_entries(batches) - firsts))
-    return pc.binary_join_element_wise(blocks, *(each.cast(pa.string()) for each in numbers), "/")
+    rows = pa.array(_entries(batches) - firsts).cast(pa.string())
+    return pc.binary_join_element_wise(_repeated(segments, counts), rows, "/")

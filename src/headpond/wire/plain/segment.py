@@ -73,6 +73,11 @@ def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX)
 
     Rows above ``rows_bytes_max`` are not folded, so they are too large for a segment.
     """
+    return b"".join(plain_parts(batch, rows_bytes_max))
+
+
+def plain_parts(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX) -> tuple[bytes, pa.Buffer]:
+    """The segment that ``encode_plain`` makes, as header and body, so that a large body is not copied."""
     rows = batch.num_rows
     if rows == 0:
         raise BadSegment("a segment without rows")
@@ -84,7 +89,7 @@ def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX)
     kept = pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMAS[mask])
     folded = _folded(kept, rows_bytes_max)
     if folded is not None:
-        return b"".join((HEADER.pack(FORM_FOLDED, mask, 0, 0, rows), folded))
+        return HEADER.pack(FORM_FOLDED, mask, 0, 0, rows), folded
     message = kept.serialize()
     if message.size <= BARE_BYTES_MAX and rows <= BARE_ROWS_MAX:
         # A slice: IPC has rebased its offsets, so its buffers now begin at its first row.
@@ -93,7 +98,7 @@ def encode_plain(batch: pa.RecordBatch, rows_bytes_max: int = SEGMENT_BYTES_MAX)
         if small is not None:
             return small
     _check_size(HEADER_BYTES + message.size)
-    return b"".join((HEADER.pack(FORM_IPC, mask, 0, 0, rows), message))
+    return HEADER.pack(FORM_IPC, mask, 0, 0, rows), message
 
 
 def _columns_of(batch: pa.RecordBatch) -> dict[int, pa.Array]:
@@ -137,11 +142,12 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer | None:
     return data.slice(first, end - first)
 
 
-def _bare(columns: dict[int, pa.Array], rows: int) -> bytes | None:
+def _bare(columns: dict[int, pa.Array], rows: int) -> tuple[bytes, pa.Buffer] | None:
     """The bare form; None if it would be too large, or for a slice whose offsets do not begin at 0."""
     if rows > BARE_ROWS_MAX or (found := bare_parts(columns, rows)) is None or found.size > BARE_BYTES_MAX:
         return None
-    return b"".join((HEADER.pack(FORM_BARE, found.columns, found.nulls, 0, rows), *found.parts))
+    body = pa.py_buffer(b"".join(found.parts))
+    return HEADER.pack(FORM_BARE, found.columns, found.nulls, 0, rows), body
 
 
 class BareParts(NamedTuple):
