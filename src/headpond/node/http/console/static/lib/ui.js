@@ -107,16 +107,13 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
   const [busy, setBusy] = useState(false);
   const [typed, setTyped] = useState("");
   const id = useId();
-  useEffect(() => {
-    const shown = dialog.current;
-    shown.showModal();
-    return () => shown.close();  // the keyboard is again where it was before
-  }, []);
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const leave = () => dialog.current?.close();  // the browser gives the keyboard back, and calls onClose
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
     try {
-      if ((await act(new FormData(event.target))) !== false) close();
+      if ((await act(new FormData(event.target))) !== false) leave();
     } catch (fault) {
       setError(fault);
     }
@@ -129,7 +126,7 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
       ${type && html`<${Field} label=${`Type ${type} to confirm`}><input value=${typed} autocomplete="off" onInput=${(event) => setTyped(event.target.value)} /></${Field}>`}
       <${Fault} error=${error} />
       <div class="buttons">
-        <button type="button" onClick=${close}>Cancel</button>
+        <button type="button" onClick=${leave}>Cancel</button>
         <button type="submit" class=${tone || "primary"} disabled=${busy || (type && typed !== type)}>${verb}</button>
       </div>
     </form>
