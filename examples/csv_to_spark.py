@@ -1,7 +1,7 @@
 """A CSV file into a typed topic, and an aggregate over it in Spark: ``python examples/csv_to_spark.py [FILE]``.
 
 The topic gets the columns of the file, with the types that Arrow finds. Without FILE the program first writes a
-million rows to ``trips.csv``. A node must be running, and ``pip install 'headpond[spark]'`` must have been run.
+million rows to ``trips.csv``. A node must be running, and ``pip install '.[spark]'`` must have been run.
 """
 
 from __future__ import annotations
