@@ -1,6 +1,6 @@
 """Reads a topic with Spark, as a table and as a stream: ``python examples/spark_source.py [URL]``.
 
-A node must be running, and ``pip install 'headpond[spark]'`` must have been run.
+A node must be running, and ``pip install '.[spark]'`` must have been run.
 """
 
 from __future__ import annotations
