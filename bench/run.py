@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    alone,
     busy_logs,
     console,
     consume,
@@ -60,6 +61,7 @@ def cluster(folder: Path, found: limits.Limits, seconds: float) -> list[Figure]:
 
 PARTS: dict[str, Part] = {
     "publish": publish.measure,
+    "alone": alone.measure,
     "consume": consume.measure,
     "segments": segments.measure,
     "idle": idle.measure,
@@ -88,14 +90,14 @@ def table_of(machine: dict[str, Any], figures: list[Figure]) -> Table:
     table.add_column("figure")
     for name in ("value", "unit", "limit", "ratio"):
         table.add_column(name, justify="right")
-    table.add_column("the limit is")
+    table.add_column("the limit is, or what is counted")
     for name, value in machine.items():
         table.add_row(f"machine: {name}", value if isinstance(value, str) else f"{value:,.0f}", "", "", "", "")
     table.add_section()
     for figure in figures:
         limit = "" if figure.limit is None else shown(figure.limit)
         ratio = "" if figure.ratio is None else f"{figure.ratio:.3g}"
-        table.add_row(figure.name, shown(figure.value), figure.unit, limit, ratio, figure.limit_name)
+        table.add_row(figure.name, shown(figure.value), figure.unit, limit, ratio, figure.limit_name or figure.note)
     return table
 
 
