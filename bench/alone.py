@@ -2,8 +2,8 @@
 
 The sender is a process of its own, as the node is. Changes of threads are those that the system counts for all
 threads of a process; each is a wake-up of the next one. System calls are counted by strace in a second pass,
-which is slow: there a spinning thread looks less often than it does without. Their names tell the looks (`poll`,
-`recvfrom`, `epoll_wait`) from the work.
+which is slow: there a spinning thread looks less often than it does without. Their names tell the looks
+(`poll`, `epoll_pwait`) from the work. One `write` of the node is the mark of a sync that `bench/node.py` adds.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def system_calls(pid: int, sender: Sender, folder: Path) -> dict[str, float]:
         sender.again()
         tracer.terminate()
     rows = [line.split() for line in table.read_text().splitlines()]
-    counts = {name: int(calls) / SENDS for calls, name in (row for row in rows if len(row) == 2 and row[0].isdigit())}
-    counts.pop("total", None)
+    rows = [row for row in rows if len(row) == 2 and row[0].isdigit() and row[1] != "total"]
+    counts = {name: int(calls) / SENDS for calls, name in rows}
     return dict(sorted(counts.items(), key=lambda each: -each[1]))
 
 

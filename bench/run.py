@@ -97,7 +97,9 @@ def table_of(machine: dict[str, Any], figures: list[Figure]) -> Table:
     for figure in figures:
         limit = "" if figure.limit is None else shown(figure.limit)
         ratio = "" if figure.ratio is None else f"{figure.ratio:.3g}"
-        table.add_row(figure.name, shown(figure.value), figure.unit, limit, ratio, figure.limit_name or figure.note)
+        table.add_row(
+            figure.name, shown(figure.value), figure.unit, limit, ratio, figure.limit_name or figure.note
+        )
     return table
 
 

@@ -148,25 +148,22 @@ def test_the_pages_foreach_batch_writes_each_row_once_also_when_its_batch_is_don
 ) -> None:
     page = (ROOT / "docs" / "spark_sink.md").read_text()
     (program,) = re.findall(r"```python\n(def write.*?)```", page, re.DOTALL)
+    program = program.replace("checkpoints/split", str(tmp_path / "checkpoint"))
+    program = program.replace("options(**options)", "options(**options, url=url)")
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.json").write_text('{"id": 1, "amount": 99}\n{"id": 2, "amount": 100}\n')
-    orders = spark.readStream.schema("id long, amount long").json(str(tmp_path / "in"))
-    names: dict[str, Any] = {"orders": orders, "url": node.url, "checkpoint": str(tmp_path / "checkpoint")}
-
-    def run() -> None:
-        exec(program.replace(".start()", ".trigger(availableNow=True).start()"), names)
-        names["query"].awaitTermination()
-
+    (tmp_path / "in" / "a.json").write_text('{"key": "a", "value": "99"}\n{"key": "b", "value": "100"}\n')
+    stream = spark.readStream.schema("key string, value string").json(str(tmp_path / "in"))
+    names: dict[str, Any] = {"stream": stream, "url": node.url}
     with headpond.sync.connect(node.url) as client:
-        client.admin.create_topic("orders.amounts", schema=pa.schema([("other", pa.int64())]))
+        client.admin.create_topic("totals.all", schema=pa.schema([("other", pa.int64())]))
         with pytest.raises(StreamingQueryException, match="other"):  # the second write fails
-            run()
-        info = client.admin.show_writer("default/default/default/orders.large/orders")
+            exec(program, names)
+        info = client.admin.show_writer("default/default/default/totals.large/split")
         assert (info.batch, info.holder) == (0, str(names["query"].id))
-        client.admin.delete_topic("orders.amounts")
-    run()
-    assert values(node.url, "orders.large") == Counter([b'{"id":2,"amount":100}'])
-    assert values(node.url, "orders.amounts") == Counter([b"99", b"100"])
+        client.admin.delete_topic("totals.all")
+    exec(program, names)
+    assert values(node.url, "totals.large") == Counter([b'{"key":"b","amount":100}'])
+    assert values(node.url, "totals.all") == Counter([b"99", b"100"])
 
 
 def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -333,8 +333,8 @@ SCENARIOS = {
         ),
         Scenario(
             "bad-connection",
-            "A confirmation that is lost, slow or repeated wedges the sender, or makes the node store twice "
-            "(Prom++, Ockam, pulsar#6273, rstream#227).",
+            "A confirmation that is lost, slow or repeated blocks the sender for good, or makes the node store "
+            "twice (Prom++, Ockam, pulsar#6273, rstream#227).",
             _bad_connection,
         ),
         Scenario(
@@ -412,7 +412,7 @@ SCENARIOS = {
         ),
         Scenario(
             "compacted-gap",
-            "Entries that are gone from the log wedge a subscription or a reader (Andy X).",
+            "Entries that are gone from the log block a subscription or a reader (Andy X).",
             _compacted,
         ),
         Scenario(

@@ -81,4 +81,5 @@ class Watched:
         ]
 
     def close(self) -> None:
+        self.page.unroute_all(behavior="ignoreErrors")  # an answer may be on its way
         self._context.close()
