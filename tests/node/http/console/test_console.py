@@ -224,6 +224,51 @@ def test_a_message_of_markup_and_script_is_text(watched: Watched, node: HttpNode
     assert watched.faults == []
 
 
+def test_a_mistake_in_a_form_is_named_and_a_second_try_succeeds(watched: Watched) -> None:
+    page = watched.open("topics/empty/messages")
+    press(page, "Publish")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Headers").fill("room garden")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The line room garden is no header.")
+    dialog.get_by_label("Headers").fill("room: garden")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("status")).to_contain_text("stored as entry 0/")
+    expect(dialog.get_by_role("alert")).to_have_count(0)
+    page = watched.open("topics/typed/messages")
+    press(page, "Publish")
+    dialog.get_by_label("Value").fill("{amount: 7}")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The value is not JSON.")
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_label("Entry, time, key or filter").fill("table-4")
+    press(page, "Find")
+    expect(page.get_by_role("alert")).to_contain_text("An entry is a number, and table-4 is none.")
+    page.get_by_label("Entry, time, key or filter").fill("1,000")
+    press(page, "Find")
+    expect(page.get_by_text("There is no message from here on")).to_be_visible()
+    assert watched.faults == []
+
+
+@pytest.mark.parametrize(("value", "key"), [(None, "tea"), ({"base64": "AAEC/w=="}, {"base64": "/wAB"})])
+def test_a_message_that_is_published_again_is_the_same(
+    watched: Watched, node: HttpNode, value: dict[str, str] | None, key: str | dict[str, str]
+) -> None:
+    with node.client() as http:
+        topic = f"/v1/topics/again-{value is None}"
+        http.post("/v1/topics", json={"topic": topic.rpartition("/")[2], "state": True}).raise_for_status()
+        http.post(f"{topic}/messages", json={"value": value, "key": key}).raise_for_status()
+        page = watched.open(f"{topic.removeprefix('/v1/')}/messages")
+        press(page, "0")
+        press(page, "Publish again…", "")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Publish").click()
+        expect(dialog.get_by_role("status")).to_contain_text("stored as entry 0/1")
+        last = http.get(f"{topic}/messages?entry=1").json()["messages"][0]
+    assert (last["value"], last["key"]) == (value, key)
+    assert watched.faults == []
+
+
 def test_a_subscription_is_paused_resumed_moved_and_deleted_each_after_a_question(watched: Watched) -> None:
     page = watched.open("topics/orders")
     press(page, "Create")

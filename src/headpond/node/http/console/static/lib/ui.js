@@ -27,7 +27,10 @@ export const Panel = ({ title, note, actions, children }) => html`<section class
 export const Stats = ({ items }) => html`<dl class="stats">${items.filter(Boolean).map(
   ([name, value, note, tone]) => html`<div key=${name}><dt>${name}</dt><dd class=${tone || ""}>${value}</dd>${note && html`<dd class="note">${note}</dd>`}</div>`)}</dl>`;
 
-export const Fault = ({ error }) => error && html`<p class="fault" role="alert"><strong>${error.message}</strong> ${error.hint}</p>`;
+// A hint has its commands between backticks.
+const withCode = (text) => (text || "").split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
+
+export const Fault = ({ error }) => error && html`<p class="fault" role="alert"><strong>${error.message}</strong><br />${withCode(error.hint)}</p>`;
 
 // What to show while there is nothing: why, and the next command to type.
 export const Empty = ({ children, command }) => html`<div class="empty"><p>${children}</p>${command && html`<${Command} text=${command} />`}</div>`;
@@ -35,6 +38,9 @@ export const Empty = ({ children, command }) => html`<div class="empty"><p>${chi
 export const Loading = () => html`<p class="muted loading">Loading…</p>`;
 
 export const Badge = ({ tone, children }) => html`<span class=${`badge ${tone || ""}`}>${children}</span>`;
+
+// Whether what a stream shows is current.
+export const Live = ({ error }) => (error ? html`<${Badge} tone="warn">not live</${Badge}>` : html`<${Badge} tone="ok">live</${Badge}>`);
 
 export function Command({ text }) {
   return html`<div class="command"><code>${text}</code><${Copy} text=${text} /></div>`;
@@ -112,6 +118,7 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
+    setError(null);
     try {
       if ((await act(new FormData(event.target))) !== false) leave();
     } catch (fault) {

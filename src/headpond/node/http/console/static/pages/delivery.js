@@ -4,7 +4,7 @@ import { useRef, useState } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
 import { ago, count, inPath, plural, queryOf, rate, short } from "../lib/format.js";
 import { RECENT_S, usePoll, useRecent, useTop } from "../lib/live.js";
-import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel } from "../lib/ui.js";
+import { Empty, Fault, Hop, html, Live, Loading, Page, Panel } from "../lib/ui.js";
 import { linkTone } from "./links.js";
 import { LossyLink } from "./lossy_link.js";
 import { fullName, subscriptionHref } from "./subscriptions.js";
@@ -59,7 +59,7 @@ export function Delivery() {
     ${top.topics_left_out > 0 && html`<p class="muted">${count(top.topics_left_out)} topics that are less busy are left out; search for them.</p>`}`;
   };
   const choices = [["total", "Since the start"], ["recent", `Last ${RECENT_S} s`]];
-  return html`<${Page} title="Delivery" actions=${html`<${Badge} tone="ok">live</${Badge}>`}>
+  return html`<${Page} title="Delivery" actions=${html`<${Live} error=${error} />`}>
     <p class="muted">R is the share that arrived, UR the share of arrivals that was no repeat. A line is as thick as it is busy.</p>
     ${node?.lossy_link && html`<${LossyLink} />`}
     <${Panel}><div class="bar"><input type="search" class="search" placeholder="Search topics" aria-label="Search topics" onInput=${search} />

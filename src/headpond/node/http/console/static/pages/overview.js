@@ -33,7 +33,7 @@ export function Overview() {
   if (!top) return html`<${Page} title="Overview"><${Loading} /></${Page}>`;
   const { node } = top;
   const dead = top.subscriptions.reduce((sum, each) => sum + each.dead, 0);
-  const state = node.disk_full ? html`<${Badge} tone="bad">disk full: sends are refused</${Badge}>` : html`<${Badge} tone="ok">takes messages</${Badge}>`;
+  const state = error ? html`<${Badge} tone="warn">no answer</${Badge}>` : node.disk_full ? html`<${Badge} tone="bad">disk full: sends are refused</${Badge}>` : html`<${Badge} tone="ok">takes messages</${Badge}>`;
   return html`<${Page} title="Overview" actions=${state}>
     <${Fault} error=${error} />
     <${Stats} items=${[
