@@ -269,6 +269,18 @@ def test_a_message_that_is_published_again_is_the_same(
     assert watched.faults == []
 
 
+def test_a_page_that_was_opened_in_the_background_asks_when_it_is_shown(watched: Watched) -> None:
+    page = watched.page
+    page.add_init_script("window.behind = true; Object.defineProperty(document, 'hidden', {get: () => behind})")
+    page.goto(f"{watched.url}/#/tokens")
+    expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
+    expect(page.get_by_text("open node")).to_have_count(0)
+    page.evaluate("behind = false; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.get_by_text("open node")).to_be_visible()
+    expect(page.get_by_text("This node has no tokens")).to_be_visible()
+    assert watched.faults == []
+
+
 def test_a_subscription_is_paused_resumed_moved_and_deleted_each_after_a_question(watched: Watched) -> None:
     page = watched.open("topics/orders")
     press(page, "Create")

@@ -26,11 +26,13 @@ export function usePoll(path, everyMs = POLL_MS, ask = get) {
           setFound((old) => (old.path === path ? { ...old, error } : { path, data: null, error }));
         }
       }
+      clearTimeout(timer);  // of another look, which may have run beside this one
       if (!ending.signal.aborted) timer = setTimeout(look, everyMs);
     };
     again.current = look;
+    document.addEventListener("visibilitychange", look);  // a page that was opened behind another one has nothing yet
     look();
-    return () => { ending.abort(); clearTimeout(timer); };
+    return () => { ending.abort(); clearTimeout(timer); document.removeEventListener("visibilitychange", look); };
   }, [path, everyMs]);
   const current = found.path === path ? found : { data: null, error: null };
   return { ...current, reload: () => again.current() };
