@@ -114,6 +114,14 @@ def test_an_ordinary_node_shows_no_link_and_a_source_of_spark_as_a_hop(
         expect(source).to_contain_text("Spark source")
         expect(source).to_contain_text("R 0.")
         expect(page.locator(".box", has_text="Spark sink")).to_contain_text("spark-query")
+        with (
+            headpond.sync.connect(node.url, name="spark host/7") as client,
+            client.writer("orders/spark-query") as writer,
+        ):
+            rows = pa.table({"value": [b"scone"] * 900})
+            writer.commit(5, [writer.stage("orders", rows)])
+        sink = page.locator(".lane", has_text="Spark sink").locator(".edge").first
+        expect(sink).to_have_text(re.compile(r"^[\d,]{2,}/s"))  # of messages: it is one segment
         expect(page.get_by_label("Loss")).to_have_count(0)
         page = watched.open("spark")
         row = page.get_by_role("region", name="Sources").locator("tbody tr")
