@@ -150,7 +150,11 @@ const TONES = ["--accent", "--second", "--warn"];
 const DASHES = [[], [6, 3], [2, 3]];  // lines that lie on each other stay visible
 
 const hours = (at, withSeconds) => new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(withSeconds && { second: "2-digit" }) });
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];  // so close that a narrow plot has two times at least
 const times = (_, splits) => splits.map((at) => hours(at, splits.length > 1 && splits[1] - splits[0] < 60));
+// Steps of an axis of values, so large that no two lines have the same label.
+const STEPS = Array.from({ length: 20 }, (_, place) => [1, 2, 5].map((digit) => Number(`${digit}e${place - 4}`))).flat();
+const stepsOf = (format) => STEPS.filter((step) => new Set([0, step, 2 * step].map(format)).size === 3);
 const fromZero = (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1];
 const upToOne = (_, low) => [low >= 0.9 ? 0.9 : low >= 0.5 ? 0.5 : 0, 1.005];
 
@@ -166,7 +170,7 @@ export function Plot({ title, at, series, format, shares }) {
     plot.current = new uPlot({
       width: place.current.clientWidth || 300, height: 150, padding: [8, 30, 0, 0], cursor: { y: false },
       scales: { y: { range: shares ? upToOne : fromZero } },
-      axes: [{ ...axis, size: 30, space: 70, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
+      axes: [{ ...axis, size: 30, space: 60, incrs: STEPS_S, values: times }, { ...axis, size: 58, incrs: stepsOf(format), values: (_, values) => values.map(format) }],
       series: [{ value: (plot, at) => hours(at ?? plot.data[0][plot.data[0].length - 1] ?? 0, true) },
         ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), dash: DASHES[index], width: 1.5, points: { show: false },
           value: (plot, value, place, at) => format(at == null ? plot.data[place][plot.data[place].length - 1] : value) }))],
