@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.fire.real_node import wait_until
 from tests.node.http.console import odd
-from tests.node.http.console.browser import Watched, chromium
+from tests.node.http.console.browser import WAIT_MS, Watched, chromium
 from tests.node.http.nodes import HttpNode
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -128,6 +128,15 @@ def test_every_page_and_dialog_shows_whatever_a_node_holds(
         expect(page.locator(".stats, .badge").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= watched.width, path
     assert watched.faults == []
+    watched.close()
+
+
+def test_long_names_fit_into_plots(browser: Browser, node: HttpNode) -> None:
+    watched = Watched(browser, node.http, "phone")
+    page = watched.open(f"topics/{odd.TOPIC}/delivery")
+    hop = page.locator("figcaption", has_text="Hop to s")
+    expect(hop).to_be_visible(timeout=3 * WAIT_MS)  # the node reads itself every 10 s
+    assert page.evaluate("document.documentElement.scrollWidth") <= watched.width
     watched.close()
 
 

@@ -26,7 +26,9 @@ PAGES = (
     "topics/orders/messages",
     "topics/payments/delivery",
     "delivery",
+    "dead/emails/mailer",
     "links",
+    "tokens",
 )
 
 
@@ -59,6 +61,7 @@ def test_every_page_is_without_a_fault_while_the_node_is_busy(
         page = watched.open(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= watched.width, path
         assert page.locator(".fault").count() == 0, path
+        assert watched.scrolled_tables() == [], path
         assert watched.check_access() == [], path
     assert watched.faults == []
     watched.close()

@@ -67,7 +67,7 @@ export function Copy({ text, label = "Copy" }) {
 // What an ellipsis hides is shown by pointing at the cell.
 const showWhole = (event) => { event.currentTarget.title = event.currentTarget.textContent; };
 
-// columns: [title, cell(row), class]; class "num" aligns right, "wide" leaves the column out on a phone.
+// columns: [title, cell(row), class]; class "num" aligns right; on a phone "wide" leaves the column out, "narrow" breaks its lines.
 export const Table = ({ label, columns, rows, keyOf }) => html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
   <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind || ""}>${title}</th>`)}</tr></thead>
   <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind || ""} onMouseEnter=${/clip/.test(kind) ? showWhole : null}>${cell(row)}</td>`)}</tr>`)}</tbody>

@@ -57,7 +57,7 @@ export function Tokens() {
       <${Fault} error=${log.error} />
       ${log.data && (log.data.length === 0 ? html`<${Empty}>Nothing was administered yet.</${Empty}>`
         : html`<${Table} label="Log of administration" rows=${[...log.data].reverse()} keyOf=${(each) => `${each.at} ${each.operation} ${each.what}`} columns=${[
-          ["At", (each) => clock(each.at).slice(0, 19)], ["Operation", (each) => each.operation], ["What", (each) => short(each.what), "clip grow"], ["Who", (each) => each.name || each.token || each.client, "wide"],
+          ["At (UTC)", (each) => clock(each.at).slice(0, 19), "narrow"], ["Operation", (each) => each.operation, "narrow"], ["What", (each) => short(each.what), "name"], ["Who", (each) => each.name || each.token || each.client, "wide"],
           ["Result", (each) => html`<span class=${each.result === "done" || each.result === "ok" ? "" : "bad"}>${each.result}</span>`],
         ]} />`)}
     </${Panel}>

@@ -75,7 +75,7 @@ export function Topic({ names: [name] }) {
     <${Panel} title="Settings">
       <${Table} label="Settings" rows=${Object.entries(topic.settings)} keyOf=${([name]) => name} columns=${[
         ["Setting", ([name]) => html`<code>${name}</code>`],
-        ["Value", ([name, { value }]) => setting(name, value) ?? html`<span class="muted">none</span>`],
+        ["Value", ([name, { value }]) => setting(name, value) ?? html`<span class="muted">none</span>`, "name"],
         ["From", ([, { origin, place }]) => html`${origin}${place && place !== topic.topic ? html` <span class="muted">${place}</span>` : ""}`, "wide"],
         ["", ([name, { value, origin }]) => html`<span class="actions">
           ${!QUOTA.test(name) && html`<${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${name} value=${value} close=${close} done=${found.reload} />`} />`}
