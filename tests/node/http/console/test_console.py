@@ -154,6 +154,9 @@ def test_a_search_is_the_nodes(watched: Watched) -> None:
     page.get_by_label("Search topics").fill("typ")
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr")).to_contain_text("typed")
+    page = watched.open("dead")
+    page.get_by_label("Search subscriptions and topics").fill("typ")
+    expect(page.get_by_text("has that in its name")).to_be_visible()
 
 
 def test_a_long_list_comes_in_pages(watched: Watched, node: HttpNode) -> None:

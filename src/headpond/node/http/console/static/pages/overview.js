@@ -1,7 +1,7 @@
 // Overview: is the node well, how busy is it, what is furthest behind?
 
 import { useRef } from "../vendor/hooks.js";
-import { ago, bytes, count, rate, seconds, short, inPath } from "../lib/format.js";
+import { ago, bytes, count, inPath, plural, rate, seconds, short } from "../lib/format.js";
 import { usePoll, useTop } from "../lib/live.js";
 import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel, Plot, Stats, Table } from "../lib/ui.js";
 
@@ -41,7 +41,7 @@ export function Overview() {
     <${Stats} items=${[
       ["Stored", rate(node.stored_s), `${count(node.messages_stored)} since it started`],
       ["Delivered", rate(node.delivered_s), `${count(node.messages_delivered)} since it started`],
-      ["Topics", count(node.topics), `${count(node.subscriptions)} subscriptions`],
+      ["Topics", count(node.topics), plural(node.subscriptions, "subscription")],
       ["Connections", count(node.connections), `${bytes(node.unacked_bytes)} unacknowledged`],
       ["Disk free", bytes(node.disk_free_bytes), null, node.disk_full ? "bad" : ""],
       ["Processor", node.cpu == null ? "–" : `${Math.round(node.cpu * 100)} %`, `of one core; ${bytes(node.rss_bytes)} of memory`],

@@ -56,7 +56,7 @@ export function Spark() {
           ["Rows in all", (each) => count(each.rows), "num wide"], ["Staged", (each) => `${bytes(each.staged_bytes)} in ${plural(each.stages, "stage")}`, "num wide"],
           ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${short(each.writer)}`} verb="Delete the writer" tone="danger" close=${close}
             act=${async () => { await remove(`/writers/${each.writer.split("/").map(encodeURIComponent).join("/")}`); found.reload(); }}>
-            <p>The node forgets its ${count(each.batches)} batches and drops ${count(each.stages)} stages. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
+            <p>The node forgets its batches (${count(each.batches)}) and drops ${plural(each.stages, "stage")}. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
         ]} />`}
     </${Panel}>
     <${Sources} />

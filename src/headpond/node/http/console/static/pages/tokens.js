@@ -2,7 +2,7 @@
 
 import { useState } from "../vendor/hooks.js";
 import { post, remove } from "../lib/api.js";
-import { ago, clock, count, short } from "../lib/format.js";
+import { ago, clock, count, plural, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 
@@ -50,7 +50,7 @@ export function Tokens() {
           ["Connections", (each) => count(each.connections), "num wide"], ["Used", (each) => ago(each.used_at), "wide"], ["Expires", (each) => clock(each.expires_at).slice(0, 10), "wide"],
           ["", (each) => !each.revoked_at && html`<${Opens} label="Revoke" kind="small danger" make=${(close) => html`<${Dialog} title=${`Revoke ${each.name}`} verb="Revoke" tone="danger" close=${close}
             act=${async () => { await remove(`/tokens/${encodeURIComponent(each.token)}`); found.reload(); }}>
-            <p>The node refuses it from now on and ends its ${count(each.connections)} connections. It cannot be made good again.</p></${Dialog}>`} />`],
+            <p>The node refuses it from now on and ends its ${plural(each.connections, "connection")}. It cannot be made good again.</p></${Dialog}>`} />`],
         ]} />`}
     </${Panel}>
     <${Panel} title="Log of administration" note="the newest first">
