@@ -75,6 +75,25 @@ def test_the_link_takes_only_faults_that_it_can_have() -> None:
         assert (found["topic"], found["subscription"]) == ("default/default/default/payments", "accounting")
 
 
+def test_only_an_admin_of_everything_sees_and_changes_the_link() -> None:
+    with up() as running, running.client() as http:
+        running.read_until("Ctrl-C")  # from the first token on the node refuses the programs
+        root: dict[str, str] = {}
+
+        def make_token(rights: list[str], scope: str) -> dict[str, str]:
+            body = {"name": f"{rights[0]} {scope}", "rights": rights, "scopes": [scope]}
+            made = http.post("/v1/tokens", json=body, headers=root).raise_for_status().json()
+            return {"Authorization": f"Bearer {made['secret']}"}
+
+        root = make_token(["admin"], "*")
+        before = http.get("/v1/lossy-link", headers=root).raise_for_status().json()["faults"]
+        user, other = make_token(["produce", "consume"], "*"), make_token(["admin"], "acme")
+        for headers, status in (({}, 401), (user, 403), (other, 403)):
+            assert http.get("/v1/lossy-link", headers=headers).status_code == status
+            assert http.patch("/v1/lossy-link", json={"loss": 0.5}, headers=headers).status_code == status
+        assert http.get("/v1/lossy-link", headers=root).json()["faults"] == before
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_cleanly_and_leaves_no_process_no_port_and_no_folder(how: signal.Signals) -> None:
     with up() as running:

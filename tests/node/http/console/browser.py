@@ -80,6 +80,12 @@ class Watched:
             if each["impact"] in SERIOUS
         ]
 
+    def scrolled_tables(self) -> list[str]:
+        """The tables that are wider than their place."""
+        found = "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
+        names: list[str] = self.page.locator(".table").evaluate_all(found)
+        return names
+
     def close(self) -> None:
         self.page.unroute_all(behavior="ignoreErrors")  # an answer may be on its way
         self._context.close()

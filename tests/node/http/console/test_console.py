@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.fire.real_node import wait_until
 from tests.node.http.console import odd
-from tests.node.http.console.browser import Watched, chromium
+from tests.node.http.console.browser import WAIT_MS, Watched, chromium
 from tests.node.http.nodes import HttpNode
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -131,6 +131,15 @@ def test_every_page_and_dialog_shows_whatever_a_node_holds(
     watched.close()
 
 
+def test_long_names_fit_into_plots(browser: Browser, node: HttpNode) -> None:
+    watched = Watched(browser, node.http, "phone")
+    page = watched.open(f"topics/{odd.TOPIC}/delivery")
+    hop = page.locator("figcaption", has_text="Hop to s")
+    expect(hop).to_be_visible(timeout=3 * WAIT_MS)  # the node reads itself every 10 s
+    assert page.evaluate("document.documentElement.scrollWidth") <= watched.width
+    watched.close()
+
+
 def test_rates_and_the_ledger_are_live(watched: Watched) -> None:
     page = watched.open("topics/busy/delivery")
     expect(page.get_by_text("the ledger balances")).to_be_visible()
@@ -145,6 +154,9 @@ def test_a_search_is_the_nodes(watched: Watched) -> None:
     page.get_by_label("Search topics").fill("typ")
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr")).to_contain_text("typed")
+    page = watched.open("dead")
+    page.get_by_label("Search subscriptions and topics").fill("typ")
+    expect(page.get_by_text("has that in its name")).to_be_visible()
 
 
 def test_a_long_list_comes_in_pages(watched: Watched, node: HttpNode) -> None:
@@ -221,6 +233,63 @@ def test_a_message_of_markup_and_script_is_text(watched: Watched, node: HttpNode
     assert page.locator("main img, main script").count() == 0
     press(page, "Publish again…")
     assert page.get_by_role("textbox", name="Value", exact=True).input_value() == odd.EVIL
+    assert watched.faults == []
+
+
+def test_a_mistake_in_a_form_is_named_and_a_second_try_succeeds(watched: Watched) -> None:
+    page = watched.open("topics/empty/messages")
+    press(page, "Publish")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Headers").fill("room garden")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The line room garden is no header.")
+    dialog.get_by_label("Headers").fill("room: garden")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("status")).to_contain_text("stored as entry 0/")
+    expect(dialog.get_by_role("alert")).to_have_count(0)
+    page = watched.open("topics/typed/messages")
+    press(page, "Publish")
+    dialog.get_by_label("Value").fill("{amount: 7}")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The value is not JSON.")
+    dialog.get_by_role("button", name="Cancel").click()
+    page.get_by_label("Entry, time, key or filter").fill("table-4")
+    press(page, "Find")
+    expect(page.get_by_role("alert")).to_contain_text("An entry is a number, and table-4 is none.")
+    page.get_by_label("Entry, time, key or filter").fill("1,000")
+    press(page, "Find")
+    expect(page.get_by_text("There is no message from here on")).to_be_visible()
+    assert watched.faults == []
+
+
+@pytest.mark.parametrize(("value", "key"), [(None, "tea"), ({"base64": "AAEC/w=="}, {"base64": "/wAB"})])
+def test_a_message_that_is_published_again_is_the_same(
+    watched: Watched, node: HttpNode, value: dict[str, str] | None, key: str | dict[str, str]
+) -> None:
+    with node.client() as http:
+        topic = f"/v1/topics/again-{value is None}"
+        http.post("/v1/topics", json={"topic": topic.rpartition("/")[2], "state": True}).raise_for_status()
+        http.post(f"{topic}/messages", json={"value": value, "key": key}).raise_for_status()
+        page = watched.open(f"{topic.removeprefix('/v1/')}/messages")
+        press(page, "0")
+        press(page, "Publish again…", "")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Publish").click()
+        expect(dialog.get_by_role("status")).to_contain_text("stored as entry 0/1")
+        last = http.get(f"{topic}/messages?entry=1").json()["messages"][0]
+    assert (last["value"], last["key"]) == (value, key)
+    assert watched.faults == []
+
+
+def test_a_page_that_was_opened_in_the_background_asks_when_it_is_shown(watched: Watched) -> None:
+    page = watched.page
+    page.add_init_script("window.behind = true; Object.defineProperty(document, 'hidden', {get: () => behind})")
+    page.goto(f"{watched.url}/#/tokens")
+    expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
+    expect(page.get_by_text("open node")).to_have_count(0)
+    page.evaluate("behind = false; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.get_by_text("open node")).to_be_visible()
+    expect(page.get_by_text("This node has no tokens")).to_be_visible()
     assert watched.faults == []
 
 

@@ -26,7 +26,9 @@ PAGES = (
     "topics/orders/messages",
     "topics/payments/delivery",
     "delivery",
+    "dead/emails/mailer",
     "links",
+    "tokens",
 )
 
 
@@ -59,6 +61,7 @@ def test_every_page_is_without_a_fault_while_the_node_is_busy(
         page = watched.open(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= watched.width, path
         assert page.locator(".fault").count() == 0, path
+        assert watched.scrolled_tables() == [], path
         assert watched.check_access() == [], path
     assert watched.faults == []
     watched.close()
@@ -114,6 +117,14 @@ def test_an_ordinary_node_shows_no_link_and_a_source_of_spark_as_a_hop(
         expect(source).to_contain_text("Spark source")
         expect(source).to_contain_text("R 0.")
         expect(page.locator(".box", has_text="Spark sink")).to_contain_text("spark-query")
+        with (
+            headpond.sync.connect(node.url, name="spark host/7") as client,
+            client.writer("orders/spark-query") as writer,
+        ):
+            rows = pa.table({"value": [b"scone"] * 900})
+            writer.commit(5, [writer.stage("orders", rows)])
+        sink = page.locator(".lane", has_text="Spark sink").locator(".edge").first
+        expect(sink).to_have_text(re.compile(r"^[\d,]{2,}/s"))  # of messages: it is one segment
         expect(page.get_by_label("Loss")).to_have_count(0)
         page = watched.open("spark")
         row = page.get_by_role("region", name="Sources").locator("tbody tr")

@@ -106,7 +106,8 @@ function Login({ refusal }) {
 
 function Who() {
   const { data } = usePoll("/access", 60000);
-  if (!data?.guarded) return html`<span class="muted">open node</span>`;
+  if (!data) return null;
+  if (!data.guarded) return html`<span class="muted">open node</span>`;
   return html`<span class="muted">${data.name || data.token}</span>
     <button type="button" class="small" onClick=${() => { useToken(""); location.reload(); }}>Sign out</button>`;
 }

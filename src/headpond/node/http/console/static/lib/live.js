@@ -26,11 +26,13 @@ export function usePoll(path, everyMs = POLL_MS, ask = get) {
           setFound((old) => (old.path === path ? { ...old, error } : { path, data: null, error }));
         }
       }
+      clearTimeout(timer);  // of another look, which may have run beside this one
       if (!ending.signal.aborted) timer = setTimeout(look, everyMs);
     };
     again.current = look;
+    document.addEventListener("visibilitychange", look);  // a page that was opened behind another one has nothing yet
     look();
-    return () => { ending.abort(); clearTimeout(timer); };
+    return () => { ending.abort(); clearTimeout(timer); document.removeEventListener("visibilitychange", look); };
   }, [path, everyMs]);
   const current = found.path === path ? found : { data: null, error: null };
   return { ...current, reload: () => again.current() };
@@ -75,10 +77,11 @@ export const grown = (before, now, part, whole) => {
   return more > 0 ? Math.min(1, Math.max(0, (part(now) - part(before)) / more)) : null;
 };
 
+// By kind: the name of a hop, and its parts and wholes of R and UR, and the messages that arrived.
 const HOPS = {
-  topics: [(each) => each.topic, (each) => [each.segments, each.announced, each.segments, each.segments + each.duplicates]],
-  subscriptions: [(each) => `${each.topic}/${each.subscription}`, (each) => [each.reached, each.entries, each.first_copies, each.copies]],
-  links: [(each) => each.link, (each) => [each.messages, each.messages + each.lag, each.records, each.records + each.duplicates]],
+  topics: [(each) => each.topic, (each) => [each.segments, each.announced, each.segments, each.segments + each.duplicates, each.messages_in]],
+  subscriptions: [(each) => `${each.topic}/${each.subscription}`, (each) => [each.reached, each.entries, each.first_copies, each.copies, each.reached]],
+  links: [(each) => each.link, (each) => [each.messages, each.messages + each.lag, each.records, each.records + each.duplicates, each.messages]],
 };
 export const RECENT_S = 30;
 
@@ -121,7 +124,7 @@ export function useRecent(top) {
     const reading = found(`${kind} ${HOPS[kind][0](row)}`);
     if (!reading) return { r: null, ur: null, speed: null };
     const share = (part, whole) => grown(reading.before, reading.now, (each) => each[part], (each) => each[whole]);
-    return { r: share(0, 1), ur: share(2, 3), speed: Math.max(0, (reading.now[0] - reading.before[0]) / reading.seconds) };
+    return { r: share(0, 1), ur: share(2, 3), speed: Math.max(0, (reading.now[4] - reading.before[4]) / reading.seconds) };
   };
 }
 

@@ -27,7 +27,10 @@ export const Panel = ({ title, note, actions, children }) => html`<section class
 export const Stats = ({ items }) => html`<dl class="stats">${items.filter(Boolean).map(
   ([name, value, note, tone]) => html`<div key=${name}><dt>${name}</dt><dd class=${tone || ""}>${value}</dd>${note && html`<dd class="note">${note}</dd>`}</div>`)}</dl>`;
 
-export const Fault = ({ error }) => error && html`<p class="fault" role="alert"><strong>${error.message}</strong> ${error.hint}</p>`;
+// A hint has its commands between backticks.
+const withCode = (text) => (text || "").split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
+
+export const Fault = ({ error }) => error && html`<p class="fault" role="alert"><strong>${error.message}</strong><br />${withCode(error.hint)}</p>`;
 
 // What to show while there is nothing: why, and the next command to type.
 export const Empty = ({ children, command }) => html`<div class="empty"><p>${children}</p>${command && html`<${Command} text=${command} />`}</div>`;
@@ -35,6 +38,9 @@ export const Empty = ({ children, command }) => html`<div class="empty"><p>${chi
 export const Loading = () => html`<p class="muted loading">Loading…</p>`;
 
 export const Badge = ({ tone, children }) => html`<span class=${`badge ${tone || ""}`}>${children}</span>`;
+
+// Whether what a stream shows is current.
+export const Live = ({ error }) => (error ? html`<${Badge} tone="warn">not live</${Badge}>` : html`<${Badge} tone="ok">live</${Badge}>`);
 
 export function Command({ text }) {
   return html`<div class="command"><code>${text}</code><${Copy} text=${text} /></div>`;
@@ -61,7 +67,7 @@ export function Copy({ text, label = "Copy" }) {
 // What an ellipsis hides is shown by pointing at the cell.
 const showWhole = (event) => { event.currentTarget.title = event.currentTarget.textContent; };
 
-// columns: [title, cell(row), class]; class "num" aligns right, "wide" leaves the column out on a phone.
+// columns: [title, cell(row), class]; class "num" aligns right; on a phone "wide" leaves the column out, "narrow" breaks its lines.
 export const Table = ({ label, columns, rows, keyOf }) => html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
   <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind || ""}>${title}</th>`)}</tr></thead>
   <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind || ""} onMouseEnter=${/clip/.test(kind) ? showWhole : null}>${cell(row)}</td>`)}</tr>`)}</tbody>
@@ -112,6 +118,7 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
+    setError(null);
     try {
       if ((await act(new FormData(event.target))) !== false) leave();
     } catch (fault) {
@@ -143,7 +150,11 @@ const TONES = ["--accent", "--second", "--warn"];
 const DASHES = [[], [6, 3], [2, 3]];  // lines that lie on each other stay visible
 
 const hours = (at, withSeconds) => new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(withSeconds && { second: "2-digit" }) });
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];  // so close that a narrow plot has two times at least
 const times = (_, splits) => splits.map((at) => hours(at, splits.length > 1 && splits[1] - splits[0] < 60));
+// Steps of an axis of values, so large that no two lines have the same label.
+const STEPS = Array.from({ length: 20 }, (_, place) => [1, 2, 5].map((digit) => Number(`${digit}e${place - 4}`))).flat();
+const stepsOf = (format) => STEPS.filter((step) => new Set([0, step, 2 * step].map(format)).size === 3);
 const fromZero = (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.1 : 1];
 const upToOne = (_, low) => [low >= 0.9 ? 0.9 : low >= 0.5 ? 0.5 : 0, 1.005];
 
@@ -159,7 +170,7 @@ export function Plot({ title, at, series, format, shares }) {
     plot.current = new uPlot({
       width: place.current.clientWidth || 300, height: 150, padding: [8, 30, 0, 0], cursor: { y: false },
       scales: { y: { range: shares ? upToOne : fromZero } },
-      axes: [{ ...axis, size: 30, space: 70, values: times }, { ...axis, size: 58, values: (_, values) => values.map(format) }],
+      axes: [{ ...axis, size: 30, space: 60, incrs: STEPS_S, values: times }, { ...axis, size: 58, incrs: stepsOf(format), values: (_, values) => values.map(format) }],
       series: [{ value: (plot, at) => hours(at ?? plot.data[0][plot.data[0].length - 1] ?? 0, true) },
         ...series.map(([name], index) => ({ label: name, stroke: tone(TONES[index]), dash: DASHES[index], width: 1.5, points: { show: false },
           value: (plot, value, place, at) => format(at == null ? plot.data[place][plot.data[place].length - 1] : value) }))],

@@ -4,7 +4,7 @@ import { useRef, useState } from "../vendor/hooks.js";
 import { query } from "../lib/api.js";
 import { ago, count, inPath, plural, queryOf, rate, short } from "../lib/format.js";
 import { RECENT_S, usePoll, useRecent, useTop } from "../lib/live.js";
-import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel } from "../lib/ui.js";
+import { Empty, Fault, Hop, html, Live, Loading, Page, Panel } from "../lib/ui.js";
 import { linkTone } from "./links.js";
 import { LossyLink } from "./lossy_link.js";
 import { fullName, subscriptionHref } from "./subscriptions.js";
@@ -44,7 +44,7 @@ export function Delivery() {
       const bySpark = new Set((sources || []).map(fullName));
       return html`<div class="lane" key=${topic.topic}>
         <div class="from">${sinks.slice(0, SINKS_SHOWN).map((each) => html`<${Box} key=${each.writer} kind="Spark sink" title=${queryOf(each.writer)} href="#/spark" note=${`batch ${count(each.batch)}, ${ago(each.committed_at)}`} />`)}
-          ${sinks.length > SINKS_SHOWN ? html`<p class="muted">and ${count(sinks.length - SINKS_SHOWN)} Spark sinks</p>` : sinks.length === 0 && html`<${Box} kind="from" title="producers" />`}</div>
+          ${sinks.length > SINKS_SHOWN ? html`<p class="muted">and ${plural(sinks.length - SINKS_SHOWN, "Spark sink")}</p>` : sinks.length === 0 && html`<${Box} kind="from" title="producers" />`}</div>
         <${Edge} speed=${sinks.length ? recent("topics", topic).speed : topic.messages_s} ...${hop("topics", topic)} />
         <${Box} kind="topic" title=${short(topic.topic)} href=${`#/topics/${inPath(topic.topic)}/delivery`} note=${`${count(topic.stored)} stored`} />
         <div class="to">${readers.length === 0 ? html`<p class="muted">${top.subscriptions_left_out ? "no subscription among the furthest behind" : "no subscription"}</p>` : readers.map((each) => html`<div class="branch" key=${each.subscription}>
@@ -56,10 +56,10 @@ export function Delivery() {
     ${top.links.map((link) => html`<div class="lane" key=${`link ${link.link}`}><div class="from"><${Box} kind="node" title="this node" /></div>
       <${Edge} speed=${recent("links", link).speed} ...${hop("links", link)} note=${link.lag ? `${count(link.lag)} behind` : null} />
       <${Box} kind="link" title=${link.link} href="#/links" tone=${linkTone(link.state).replace("ok", "")} note=${link.state} /><div class="to"></div></div>`)}</div>
-    ${top.topics_left_out > 0 && html`<p class="muted">${count(top.topics_left_out)} topics that are less busy are left out; search for them.</p>`}`;
+    ${top.topics_left_out > 0 && html`<p class="muted">Less busy, and left out: ${plural(top.topics_left_out, "topic")}. Search finds them.</p>`}`;
   };
   const choices = [["total", "Since the start"], ["recent", `Last ${RECENT_S} s`]];
-  return html`<${Page} title="Delivery" actions=${html`<${Badge} tone="ok">live</${Badge}>`}>
+  return html`<${Page} title="Delivery" actions=${html`<${Live} error=${error} />`}>
     <p class="muted">R is the share that arrived, UR the share of arrivals that was no repeat. A line is as thick as it is busy.</p>
     ${node?.lossy_link && html`<${LossyLink} />`}
     <${Panel}><div class="bar"><input type="search" class="search" placeholder="Search topics" aria-label="Search topics" onInput=${search} />

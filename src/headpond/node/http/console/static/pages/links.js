@@ -1,7 +1,7 @@
 // Links to other nodes, and the cluster that the node is a member of.
 
 import { post, remove } from "../lib/api.js";
-import { ago, bytes, count, seconds, short } from "../lib/format.js";
+import { ago, bytes, count, plural, seconds, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
 
@@ -20,7 +20,7 @@ const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node
 
 export const Members = ({ group }) => html`<${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
   ["Member", (each) => each.member, "name"], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
-  ["Lag", (each) => `${count(each.lag)} records`, "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "name wide"],
+  ["Lag", (each) => plural(each.lag, "record"), "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "name wide"],
 ]} />`;
 
 function Cluster() {
@@ -52,7 +52,7 @@ export function Links() {
           ["Since", (each) => ago(each.since), "wide"],
           ["", (each) => html`<${Opens} label="Remove" kind="small danger" make=${(close) => html`<${Dialog} title=${`Remove ${each.peer}`} verb="Remove the link" tone="danger" close=${close}
             act=${async () => { await remove(`/peers/${encodeURIComponent(each.peer)}`); found.reload(); }}>
-            <p>The node copies nothing more over it: ${count(each.lag)} messages that one side lacks stay missing there. What was copied stays.</p></${Dialog}>`} />`],
+            <p>The node copies nothing more over it.${each.lag > 0 && ` One side lacks ${plural(each.lag, "message")} that it will not get.`} What was copied stays.</p></${Dialog}>`} />`],
         ]} />`}
     </${Panel}>
     <${Cluster} />

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { get, post, query } from "../lib/api.js";
 import { clock, count, inPath, quoted, short } from "../lib/format.js";
 import { usePoll, useStream } from "../lib/live.js";
-import { Badge, Choice, Copy, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
+import { Choice, Copy, Dialog, Empty, Fault, Field, html, Live, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 import { topicCrumbs, topicTabs } from "./topic.js";
 
 const ROWS = 50;
@@ -33,6 +33,26 @@ const hex = (bytes) => {
   return lines.join("\n");
 };
 const cut = (text) => (text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}\n… ${count(text.length - SHOWN_MAX)} more characters` : text);
+
+// The node does not see what is wrong in a form: these errors are of the page.
+const refuse = (message, hint) => { throw Object.assign(new Error(message), { hint }); };
+
+function parsedJson(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    return refuse("The value is not JSON.", error.message);
+  }
+}
+
+function parsedHeaders(text) {
+  const lines = text.split("\n").filter((line) => line.trim());
+  return Object.fromEntries(lines.map((line) => {
+    const colon = line.indexOf(":");
+    if (colon < 1) refuse(`The line ${line} is no header.`, "Write one per line, as name: text.");
+    return [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
+  }));
+}
 
 function shown(value, view) {
   if (view === "hex") return hex(bytesOf(value)) || "(empty)";
@@ -77,14 +97,14 @@ function Message({ message, topic, close, again }) {
   </${Panel}>`;
 }
 
-const asText = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
-
 function Publish({ path, typed, from, close }) {
   const [receipt, setReceipt] = useState(null);
+  const json = typed || (from && typeof from.value !== "string");  // null and bytes too
+  const sameKey = from && isBytes(from.key);
   const act = async (form) => {
+    setReceipt(null);
     const value = form.get("value");
-    const headers = Object.fromEntries(form.get("headers").split("\n").filter((line) => line.includes(":")).map((line) => [line.slice(0, line.indexOf(":")).trim(), line.slice(line.indexOf(":") + 1).trim()]));
-    const body = { value: typed || from && isBytes(from.value) ? JSON.parse(value) : value, headers };
+    const body = { value: json ? parsedJson(value) : value, headers: parsedHeaders(form.get("headers")), ...(sameKey && { key: from.key }) };
     for (const name of ["key", "id"]) if (form.get(name)) body[name] = form.get(name);
     const answer = await post(`${path}/messages`, body);
     setReceipt(answer.receipts[0]);
@@ -92,8 +112,8 @@ function Publish({ path, typed, from, close }) {
   };
   return html`<${Dialog} title="Publish a message" verb="Publish" close=${close} act=${act}>
     <p>The node stores it for every subscription of the topic; it cannot be taken back.</p>
-    <${Field} label="Value" hint=${typed ? "a JSON object of the topic’s columns" : null}><textarea name="value" rows="5" defaultValue=${asText(from?.value)}></textarea></${Field}>
-    <${Field} label="Key"><input name="key" autocomplete="off" defaultValue=${typeof from?.key === "string" ? from.key : ""} /></${Field}>
+    <${Field} label="Value" hint=${typed ? "a JSON object of the topic’s columns" : json ? "JSON: null deletes the key of a state topic, base64 is bytes" : null}><textarea name="value" rows="5" defaultValue=${json && from ? JSON.stringify(from.value) : from?.value}></textarea></${Field}>
+    ${sameKey ? html`<p>Its key is bytes, and stays the same: <code>${preview(from.key)}</code></p>` : html`<${Field} label="Key"><input name="key" autocomplete="off" defaultValue=${from?.key} /></${Field}>`}
     <${Field} label="Id" hint="the program’s own name for the message"><input name="id" autocomplete="off" /></${Field}>
     <${Field} label="Headers" hint="one per line, name: text"><textarea name="headers" rows="2" defaultValue=${Object.entries(from?.headers || {}).map((pair) => pair.join(": ")).join("\n")}></textarea></${Field}>
     ${receipt && html`<p class="ok" role="status">${receipt.outcome} as entry ${receipt.shard}/${count(receipt.entry)} (${receipt.durability})</p>`}
@@ -159,7 +179,8 @@ export function Messages({ names: [name], asked }) {
     const form = new FormData(event.target);
     const [by, text] = [form.get("by"), form.get("text").trim()];
     setFollow(false);
-    if (by === "entry") read({ entry: Number(text.replaceAll(",", "")) || 0 });
+    if (by === "entry" && !/^[\d,]+$/.test(text)) setError({ message: `An entry is a number, and ${text} is none.`, hint: "To find a key, choose key." });
+    else if (by === "entry") read({ entry: Number(text.replaceAll(",", "")) });
     else if (by === "time") read({ start: text });
     else if (by === "key") read({ start: "earliest" }, `key = '${text.replaceAll("'", "''")}'`);
     else read({ start: "earliest" }, text);
@@ -172,9 +193,9 @@ export function Messages({ names: [name], asked }) {
     ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => { opener.current.focus(); setSelected(null); }} again=${() => setAgain(selected)} />`}
     <${Panel}>
       <form class="bar" onSubmit=${submit}>
-        ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { const number = Number(event.target.value); setShard(number); readLast(number); }} /></label>`}
+        ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" required min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { if (event.target.reportValidity()) { setShard(Number(event.target.value)); readLast(Number(event.target.value)); } }} /></label>`}
         <${Choice} name="by" label="Find by" options=${["entry", "time", "key", "filter"]} />
-        <input type="search" name="text" class="search" aria-label="Entry, time, key or filter" placeholder="17 · 2026-01-31T12:00:00Z · table-4 · key = 'a'" />
+        <input type="search" name="text" class="search" required aria-label="Entry, time, key or filter" placeholder="17 · 2026-01-31T12:00:00Z · table-4 · key = 'a'" />
         <button type="submit">Find</button>
         <button type="button" onClick=${() => { setFollow(false); readLast(); }}>Newest</button>
         <button type="button" aria-pressed=${follow} onClick=${() => setFollow(!follow)}>Follow</button>
@@ -183,7 +204,7 @@ export function Messages({ names: [name], asked }) {
       ${searching && html`<p role="status">Searched up to entry ${count(searching.at)} of ${count(searching.end)}. <button type="button" class="small" onClick=${() => { work.current.abort(); setSearching(null); }}>Stop</button></p>`}
       ${found?.lost?.length > 0 && html`<p class="warn">Not readable: ${found.lost.slice(0, 5).map((each) => `${count(each.first)} to ${count(each.end - 1)} (${each.reason})`).join(", ")}</p>`}
       ${!found ? !error && html`<${Loading} />` : found.rows.length === 0
-        ? !searching && html`<${Empty} command=${found.filter ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? "No message fits." : "There is no message here. To send one:"}</${Empty}>`
+        ? !searching && html`<${Empty} command=${found.filter || found.end ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? `No message${about.data?.shards > 1 ? ` of shard ${shard}` : ""} fits.` : found.end ? `There is no message from here on: the log ends before entry ${count(found.end)}.` : "There is no message here. To send one:"}</${Empty}>`
         : html`<${Table} label="Messages" rows=${found.rows} keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
           ["Entry", (each) => html`<button type="button" class="link" onClick=${(event) => { opener.current = event.currentTarget; setSelected(each); window.scrollTo(0, 0); }}>${found.live && about.data?.shards > 1 ? `${each.shard}/` : ""}${count(each.entry)}</button>`, "num"],
           ["Key", (each) => (each.key === null ? "" : html`<code>${preview(each.key)}</code>`), "clip"],
@@ -196,7 +217,7 @@ export function Messages({ names: [name], asked }) {
         <span class="muted">${found.rows.length ? `${count(first)} to ${count(found.rows[found.rows.length - 1].entry)} of ${count(found.end)}` : ""}</span>
         <button type="button" disabled=${!found.more} onClick=${() => read({ entry: found.next }, found.filter)}>Newer</button>
       </div>`}
-      ${follow && html`<p class="muted"><${Badge} tone="ok">live</${Badge}> New messages come first; the last ${FOLLOWED_MAX} are shown.</p>`}
+      ${follow && html`<p class="muted"><${Live} error=${followError} /> New messages come first; the last ${FOLLOWED_MAX} are shown.</p>`}
     </${Panel}>
   </${Page}>`;
 }

@@ -1,15 +1,16 @@
 // Overview: is the node well, how busy is it, what is furthest behind?
 
 import { useRef } from "../vendor/hooks.js";
-import { ago, bytes, count, rate, seconds, short, inPath } from "../lib/format.js";
+import { ago, bytes, count, inPath, plural, rate, seconds, short } from "../lib/format.js";
 import { usePoll, useTop } from "../lib/live.js";
 import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel, Plot, Stats, Table } from "../lib/ui.js";
 
-const POINTS_MAX = 1000;
+const POINTS_MAX = 1000;  // of two seconds each
+const HISTORY_MS = 600000;
 
 // The hour that the node has kept, continued by what the stream says since.
 function useCurves(top) {
-  const { data } = usePoll("/history", 3600000);
+  const { data } = usePoll("/history", HISTORY_MS);
   const live = useRef({ at: [], stored: [], delivered: [], cpu: [] });
   const points = live.current;
   if (top && top.seconds && points.last !== top) {
@@ -21,7 +22,8 @@ function useCurves(top) {
     }
   }
   const past = data ? { at: data.at.map((each) => Date.parse(each) / 1000), ...data.node } : { at: [] };
-  const joined = (name, list) => [...(past[name] || past.at.map(() => null)), ...list];
+  const known = points.at.findIndex((each) => each > (past.at[past.at.length - 1] || 0));
+  const joined = (name, list) => [...(past[name] || past.at.map(() => null)), ...(known < 0 ? [] : list.slice(known))];
   return { at: joined("at", points.at), stored: joined("stored_s", points.stored), delivered: joined("delivered_s", points.delivered), cpu: joined("cpu", points.cpu) };
 }
 
@@ -33,13 +35,13 @@ export function Overview() {
   if (!top) return html`<${Page} title="Overview"><${Loading} /></${Page}>`;
   const { node } = top;
   const dead = top.subscriptions.reduce((sum, each) => sum + each.dead, 0);
-  const state = node.disk_full ? html`<${Badge} tone="bad">disk full: sends are refused</${Badge}>` : html`<${Badge} tone="ok">takes messages</${Badge}>`;
+  const state = error ? html`<${Badge} tone="warn">no answer</${Badge}>` : node.disk_full ? html`<${Badge} tone="bad">disk full: sends are refused</${Badge}>` : html`<${Badge} tone="ok">takes messages</${Badge}>`;
   return html`<${Page} title="Overview" actions=${state}>
     <${Fault} error=${error} />
     <${Stats} items=${[
       ["Stored", rate(node.stored_s), `${count(node.messages_stored)} since it started`],
       ["Delivered", rate(node.delivered_s), `${count(node.messages_delivered)} since it started`],
-      ["Topics", count(node.topics), `${count(node.subscriptions)} subscriptions`],
+      ["Topics", count(node.topics), plural(node.subscriptions, "subscription")],
       ["Connections", count(node.connections), `${bytes(node.unacked_bytes)} unacknowledged`],
       ["Disk free", bytes(node.disk_free_bytes), null, node.disk_full ? "bad" : ""],
       ["Processor", node.cpu == null ? "–" : `${Math.round(node.cpu * 100)} %`, `of one core; ${bytes(node.rss_bytes)} of memory`],
@@ -79,6 +81,6 @@ export function Overview() {
         ["Link", (each) => each.link, "name"], ["State", (each) => each.state], ["Lag", (each) => count(each.lag), "num"],
         ["Hop", (each) => html`<${Hop} r=${each.r} ur=${each.ur} />`],
       ]} /></${Panel}>`}
-    <p class="muted">Node ${node.node}, read every two seconds; the plots begin an hour ago at most${curves.at.length ? `: ${ago(new Date(curves.at[0] * 1000).toISOString())}` : ""}.</p>
+    <p class="muted">Node ${node.node}, read every two seconds. The plots show the last hour${curves.at.length ? `; the first reading was ${ago(new Date(curves.at[0] * 1000).toISOString())}` : ""}.</p>
   </${Page}>`;
 }

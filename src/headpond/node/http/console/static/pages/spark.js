@@ -51,12 +51,12 @@ export function Spark() {
         : html`<${Table} label="Writers" rows=${rows} keyOf=${(each) => each.writer} columns=${[
           ["Writer", (each) => html`${queryOf(each.writer)}${each.publishing && html` <${Badge} tone="ok">publishing</${Badge}>`}`, "name"],
           ["Topics", (each) => each.topics.map((topic) => html`<a href=${`#/topics/${inPath(topic)}/delivery`}>${short(topic)}</a> `), "name wide"],
-          ["Batch", (each) => count(each.batch), "num"], ["Committed", (each) => ago(each.committed_at), "num"], ["A batch every", (each) => seconds(every(each.writer)), "num wide"],
+          ["Batch", (each) => count(each.batch), "num wide"], ["Committed", (each) => ago(each.committed_at), "num"], ["A batch every", (each) => seconds(every(each.writer)), "num wide"],
           ["Rows", (each) => rate(speed(each)), "num"], ["Rows per batch", (each) => (each.batches ? count(each.rows / each.batches) : "–"), "num wide"],
           ["Rows in all", (each) => count(each.rows), "num wide"], ["Staged", (each) => `${bytes(each.staged_bytes)} in ${plural(each.stages, "stage")}`, "num wide"],
           ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${short(each.writer)}`} verb="Delete the writer" tone="danger" close=${close}
             act=${async () => { await remove(`/writers/${each.writer.split("/").map(encodeURIComponent).join("/")}`); found.reload(); }}>
-            <p>The node forgets its ${count(each.batches)} batches and drops ${count(each.stages)} stages. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
+            <p>The node forgets its batches (${count(each.batches)}) and drops ${plural(each.stages, "stage")}. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
         ]} />`}
     </${Panel}>
     <${Sources} />

@@ -1,7 +1,7 @@
 // A member of a cluster that is not active: which it is, how far it is behind, and where the console is.
 
 import { getRole } from "../lib/api.js";
-import { count, seconds } from "../lib/format.js";
+import { count, plural, seconds } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Fault, html, Loading, Page, Panel, Stats } from "../lib/ui.js";
 import { Members } from "./links.js";
@@ -19,7 +19,7 @@ export function Standby({ path }) {
         : html`<p class="muted">${active ? "It has no console: start it with --http HOST:PORT." : "No member is active now; this page looks again every two seconds."}</p>`}
     </${Panel}>
     ${me && html`<${Stats} items=${[
-      ["Behind by", `${count(me.lag)} records`, me.lag_s == null ? null : `for ${seconds(me.lag_s)}`],
+      ["Behind by", plural(me.lag, "record"), me.lag_s == null ? null : `for ${seconds(me.lag_s)}`],
       ["Record", count(me.seq), `${count(me.durable_seq)} synced`], ["Epoch", count(me.epoch), "active members so far"], ["Address", me.url, me.version],
     ]} />`}
     <${Panel} title="Members" note=${group.data ? `group ${group.data.group}` : null}>

@@ -1,7 +1,7 @@
 // A subscription: its backlog, what is in flight, attempts, consumers; and what a person can do about it.
 
 import { post, remove } from "../lib/api.js";
-import { ago, clock, count, inPath, rate, setting, short } from "../lib/format.js";
+import { ago, clock, count, inPath, plural, rate, setting, short } from "../lib/format.js";
 import { usePoll, useSpeed } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
 
@@ -13,25 +13,25 @@ function Actions({ path, info, reload }) {
   return html`
     ${info.paused
       ? html`<${Opens} label="Resume" kind="primary" make=${(close) => html`<${Dialog} title=${`Resume ${info.subscription}`} verb="Resume" close=${close} act=${act("resume", undefined)}>
-          <p>The node delivers again: ${count(info.unsettled)} messages wait for ${count(info.consumers.length)} consumers.</p></${Dialog}>`} />`
+          <p>The node delivers again. Unsettled: ${plural(info.unsettled, "message")}. Connected: ${plural(info.consumers.length, "consumer")}.</p></${Dialog}>`} />`
       : html`<${Opens} label="Pause" make=${(close) => html`<${Dialog} title=${`Pause ${info.subscription}`} verb="Pause" close=${close} act=${act("pause", undefined)}>
-          <p>The node delivers nothing to its ${count(info.consumers.length)} consumers until somebody resumes it. Messages are kept; what consumers hold they can still settle.</p></${Dialog}>`} />`}
+          <p>The node delivers nothing to its ${plural(info.consumers.length, "consumer")} until somebody resumes it. Messages are kept; what consumers hold they can still settle.</p></${Dialog}>`} />`}
     <${Opens} label="Seek" make=${(close) => html`<${Dialog} title=${`Seek ${info.subscription}`} verb="Seek" close=${close} act=${async (form) => {
       await post(`${path}/seek`, { to: form.get("to"), ...(form.get("shard") ? { shard: Number(form.get("shard")) } : {}) });
       reload();
     }}>
-      <p>Messages before the position count as settled and are not delivered; all messages after it are delivered, <b>again</b> if they were before. Now ${count(info.unsettled)} are unsettled and ${count(held)} are with consumers or await redelivery.</p>
+      <p>Messages before the position count as settled and are not delivered; the messages from it on are delivered, <b>again</b> if they were before. Now unsettled: ${plural(info.unsettled, "message")}, of which ${count(held)} with consumers or awaiting redelivery.</p>
       <${Field} label="Position" hint="earliest, latest, an entry, or a time such as 2026-01-31T12:00:00Z"><input name="to" required autocomplete="off" /></${Field}>
       <${Field} label="Shard" hint="empty: all shards"><input name="shard" type="number" min="0" max=${info.positions.length - 1} /></${Field}>
     </${Dialog}>`} />
-    ${info.dead > 0 && html`<${Opens} label="Redrive" make=${(close) => html`<${Dialog} title=${`Redrive ${count(info.dead)} dead messages`} verb="Redrive all" close=${close} act=${act("redrive")}>
-      <p>The node delivers all ${count(info.dead)} dead messages again, to this subscription alone, with attempts counted from 1. If their fault remains, they die again.</p></${Dialog}>`} />`}
+    ${info.dead > 0 && html`<${Opens} label="Redrive" make=${(close) => html`<${Dialog} title=${`Redrive ${plural(info.dead, "dead message")}`} verb="Redrive all" close=${close} act=${act("redrive")}>
+      <p>The node delivers ${plural(info.dead, "dead message")} again, to this subscription alone, with attempts counted from 1. A message whose fault remains dies again.</p></${Dialog}>`} />`}
     ${info.passive && html`<${Opens} label="Promote" make=${(close) => html`<${Dialog} title=${`Promote ${info.subscription}`} verb="Promote" tone="danger" close=${close} act=${act("promote", undefined)}>
       <p>The copy becomes active here. If the other node still delivers, consumers of both get the same messages.</p></${Dialog}>`} />`}
     <${Opens} label="Delete" kind="danger" make=${(close) => html`<${Dialog} title=${`Delete ${info.subscription}`} verb="Delete the subscription" tone="danger" type=${info.subscription} close=${close}
       act=${async () => { await remove(path); location.hash = "#/subscriptions"; }}>
-      <p>The node forgets its position and counts; ${count(info.unsettled)} unsettled messages are no longer kept for it. The topic keeps its messages. A consumer under this name begins a new subscription.</p>
-      ${info.consumers.length > 0 && html`<p class="bad">${count(info.consumers.length)} consumers are connected: the node refuses until they are closed.</p>`}
+      <p>The node forgets its position and counts, and no longer keeps ${plural(info.unsettled, "unsettled message")} for it. The topic keeps its messages. A consumer under this name begins a new subscription.</p>
+      ${info.consumers.length > 0 && html`<p class="bad">The node refuses while a consumer is connected; now ${plural(info.consumers.length, "consumer")}.</p>`}
     </${Dialog}>`} />`;
 }
 

@@ -2,7 +2,7 @@
 
 import { useState } from "../vendor/hooks.js";
 import { post, remove } from "../lib/api.js";
-import { ago, clock, count, short } from "../lib/format.js";
+import { ago, clock, count, plural, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
 import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 
@@ -50,14 +50,14 @@ export function Tokens() {
           ["Connections", (each) => count(each.connections), "num wide"], ["Used", (each) => ago(each.used_at), "wide"], ["Expires", (each) => clock(each.expires_at).slice(0, 10), "wide"],
           ["", (each) => !each.revoked_at && html`<${Opens} label="Revoke" kind="small danger" make=${(close) => html`<${Dialog} title=${`Revoke ${each.name}`} verb="Revoke" tone="danger" close=${close}
             act=${async () => { await remove(`/tokens/${encodeURIComponent(each.token)}`); found.reload(); }}>
-            <p>The node refuses it from now on and ends its ${count(each.connections)} connections. It cannot be made good again.</p></${Dialog}>`} />`],
+            <p>The node refuses it from now on and ends its ${plural(each.connections, "connection")}. It cannot be made good again.</p></${Dialog}>`} />`],
         ]} />`}
     </${Panel}>
     <${Panel} title="Log of administration" note="the newest first">
       <${Fault} error=${log.error} />
       ${log.data && (log.data.length === 0 ? html`<${Empty}>Nothing was administered yet.</${Empty}>`
         : html`<${Table} label="Log of administration" rows=${[...log.data].reverse()} keyOf=${(each) => `${each.at} ${each.operation} ${each.what}`} columns=${[
-          ["At", (each) => clock(each.at).slice(0, 19)], ["Operation", (each) => each.operation], ["What", (each) => short(each.what), "clip grow"], ["Who", (each) => each.name || each.token || each.client, "wide"],
+          ["At (UTC)", (each) => clock(each.at).slice(0, 19), "narrow"], ["Operation", (each) => each.operation, "narrow"], ["What", (each) => short(each.what), "name"], ["Who", (each) => each.name || each.token || each.client, "wide"],
           ["Result", (each) => html`<span class=${each.result === "done" || each.result === "ok" ? "" : "bad"}>${each.result}</span>`],
         ]} />`)}
     </${Panel}>

@@ -3,7 +3,7 @@
 import { patch, post, query, remove } from "../lib/api.js";
 import { bytes, clock, count, inPath, rate, setting, short } from "../lib/format.js";
 import { usePoll, useSpeed } from "../lib/live.js";
-import { Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table, Tabs } from "../lib/ui.js";
+import { Dialog, Empty, Fault, Field, html, Loading, Opens, Page, PAGE_ROWS, Panel, Stats, Table, Tabs } from "../lib/ui.js";
 import { useSubscriptionColumns } from "./subscriptions.js";
 import { entriesIn } from "./topics.js";
 
@@ -23,7 +23,7 @@ const SetSetting = ({ path, name, value, done, close }) => html`<${Dialog} title
   done();
 }}>
   <p>The value holds from the next write on, for this topic alone; it overrides what the places above say.</p>
-  <${Field} label="Value" hint="none removes a limit; times as 30s, 12h, 7d; sizes as 10GiB"><input name="value" required autocomplete="off" value=${value == null ? "none" : String(value)} /></${Field}>
+  <${Field} label="Value" hint="none removes a limit; times as 30s, 12h, 7d; sizes as 10GiB; a number alone is seconds or bytes"><input name="value" required autocomplete="off" value=${value == null ? "none" : String(value)} /></${Field}>
 </${Dialog}>`;
 
 const CreateSubscription = ({ path, done, close }) => html`<${Dialog} title="Create a subscription" verb="Create" close=${close} act=${async (form) => {
@@ -39,7 +39,7 @@ const CreateSubscription = ({ path, done, close }) => html`<${Dialog} title="Cre
 export function Topic({ names: [name] }) {
   const path = `/topics/${inPath(name)}`;
   const found = usePoll(path);
-  const subscriptions = usePoll(found.data ? `/subscriptions${query({ match: `${found.data.topic}/`, limit: 50 })}` : null);
+  const subscriptions = usePoll(found.data ? `/subscriptions${query({ match: `${found.data.topic}/`, limit: PAGE_ROWS + 1 })}` : null);
   const topic = found.data;
   const [speed, subscriptionColumns] = [useSpeed(topic, entriesIn), useSubscriptionColumns(subscriptions.data, false)];
   if (!topic) return html`<${Page} title=${name.replaceAll(":", "/")} crumbs=${topicCrumbs}>${found.error ? html`<${Fault} error=${found.error} />` : html`<${Loading} />`}</${Page}>`;
@@ -56,10 +56,10 @@ export function Topic({ names: [name] }) {
       ["In", rate(speed), "messages"], ["Stored", count(topic.entries)], ["Size", bytes(topic.bytes)],
       ["Shards", count(topic.shards)], ["Durability", topic.durability], ["Created", clock(topic.created_at).slice(0, 10)],
     ]} />
-    <${Panel} title="Subscriptions" actions=${html`<${Opens} label="Create" make=${(close) => html`<${CreateSubscription} path=${path} close=${close} done=${subscriptions.reload} />`} />`}>
+    <${Panel} title="Subscriptions" note=${subscriptions.data?.length > PAGE_ROWS ? `the first ${PAGE_ROWS} by name` : null} actions=${html`<${Opens} label="Create" make=${(close) => html`<${CreateSubscription} path=${path} close=${close} done=${subscriptions.reload} />`} />`}>
       <${Fault} error=${subscriptions.error} />
-      ${(subscriptions.data || []).length === 0 ? html`<${Empty} command=${`headpond consume ${short(topic.topic)} --subscription NAME`}>Nobody subscribes to it. A consumer makes a subscription:</${Empty}>`
-        : html`<${Table} label="Subscriptions" rows=${subscriptions.data} keyOf=${(each) => each.subscription} columns=${subscriptionColumns} />`}
+      ${!subscriptions.data ? !subscriptions.error && html`<${Loading} />` : subscriptions.data.length === 0 ? html`<${Empty} command=${`headpond consume ${short(topic.topic)} --subscription NAME`}>Nobody subscribes to it. A consumer makes a subscription:</${Empty}>`
+        : html`<${Table} label="Subscriptions" rows=${subscriptions.data.slice(0, PAGE_ROWS)} keyOf=${(each) => each.subscription} columns=${subscriptionColumns} />`}
     </${Panel}>
     <${Panel} title="Shards" note=${topic.shards > SHARDS_SHOWN ? `the first ${SHARDS_SHOWN} of ${topic.shards}` : null}>
       <${Table} label="Shards" rows=${topic.shard_list.slice(0, SHARDS_SHOWN)} keyOf=${(each) => each.shard} columns=${[
@@ -75,7 +75,7 @@ export function Topic({ names: [name] }) {
     <${Panel} title="Settings">
       <${Table} label="Settings" rows=${Object.entries(topic.settings)} keyOf=${([name]) => name} columns=${[
         ["Setting", ([name]) => html`<code>${name}</code>`],
-        ["Value", ([name, { value }]) => setting(name, value) ?? html`<span class="muted">none</span>`],
+        ["Value", ([name, { value }]) => setting(name, value) ?? html`<span class="muted">none</span>`, "name"],
         ["From", ([, { origin, place }]) => html`${origin}${place && place !== topic.topic ? html` <span class="muted">${place}</span>` : ""}`, "wide"],
         ["", ([name, { value, origin }]) => html`<span class="actions">
           ${!QUOTA.test(name) && html`<${Opens} label="Set" kind="small" make=${(close) => html`<${SetSetting} path=${path} name=${name} value=${value} close=${close} done=${found.reload} />`} />`}

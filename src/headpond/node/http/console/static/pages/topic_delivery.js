@@ -62,16 +62,16 @@ export function TopicDelivery({ names: [name] }) {
     <${Panel} title="Ledger: segments of producers" note="announced = stored + refused + pending + holes">
       ${ledger.producers.length === 0 ? html`<${Empty} command=${`echo hello | headpond produce ${short(ledger.topic)}`}>Nobody has sent to it. To send a line:</${Empty}>`
         : html`<${Table} label="Accounts of producers" rows=${ledger.producers.slice(0, ROWS)} keyOf=${(each) => each.producer} columns=${[
-          ["Producer", title, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], ["Announced", (each) => count(each.announced), "num"], ["Stored", (each) => count(each.stored), "num"],
+          ["Producer", title, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], ["Announced", (each) => count(each.announced), "num wide"], ["Stored", (each) => count(each.stored), "num"],
           ["Refused", (each) => html`<span title=${reasons(each.refused)}>${count(sum(each.refused))}</span>`, "num wide"], ["Pending", (each) => count(each.pending), "num"],
-          ["Holes", (each) => count(each.holes), "num wide"], ["Repeats", (each) => count(each.duplicates), "num wide"], ["Messages", (each) => count(each.messages), "num"],
+          ["Holes", (each) => count(each.holes), "num wide"], ["Repeats", (each) => count(each.duplicates), "num wide"], ["Messages", (each) => count(each.messages), "num wide"],
         ]} />`}
     </${Panel}>
     <${Panel} title="Ledger: entries of subscriptions" note="stored = settled in some way + in flight + available + unacked + dying">
       ${ledger.subscriptions.length === 0 ? html`<${Empty} command=${`headpond sub create ${short(ledger.topic)} NAME`}>It has no subscription.</${Empty}>`
         : html`<${Table} label="Accounts of subscriptions" rows=${ledger.subscriptions.slice(0, ROWS)} keyOf=${(each) => each.subscription} columns=${[
-          ["Subscription", (each) => each.subscription, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], ["Stored", (each) => count(each.stored), "num"], ["Acked", (each) => count(each.acknowledged), "num"],
-          ["Skipped", (each) => count(each.skipped), "num wide"], ["Dead", (each) => html`<span class=${each.dead ? "bad" : ""}>${count(each.dead)}</span>`, "num"],
+          ["Subscription", (each) => each.subscription, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], ["Stored", (each) => count(each.stored), "num wide"], ["Acked", (each) => count(each.acknowledged), "num"],
+          ["Skipped", (each) => count(each.skipped), "num wide"], ["Dead", (each) => html`<span class=${each.dead ? "bad" : ""}>${count(each.dead)}</span>`, "num wide"],
           ["Lost", (each) => count(each.retention + each.damaged + each.expired), "num wide"], ["Passed", (each) => count(each.passed + each.compacted + each.unknown), "num wide"],
           ["In flight", (each) => count(each.in_flight), "num wide"], ["Available", (each) => count(each.available), "num"], ["Unacked", (each) => count(each.unacked + each.dying), "num wide"],
         ]} />`}
