@@ -523,6 +523,29 @@ def test_a_replay_of_a_damaged_packed_file_knows_the_segments_that_are_whole() -
     assert marked(again)[lost.block] == marked(writer.log)[lost.block] - {lost.segment}
 
 
+@pytest.mark.parametrize("cut", [0, 10, 60, 400])
+def test_a_copy_that_ends_inside_a_packed_file_reports_its_loss_and_keeps_what_is_stored_then(cut: int) -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    *_, packed, written_to = log_files(disk)
+    end = parse_file(written_to.rpartition("/")[2])
+    assert end is not None
+    disk.remove(written_to)
+    file = disk.open(packed, writable=True)
+    file.truncate(file.size() - cut)
+    writer.log = open_log(disk, OPTIONS)
+    assert writer.log.report.new_incarnation and writer.log.entry_durable == end.first
+    before, lost = read_all(writer.log)
+    assert all(row in writer.durable for row in before) and bool(lost) == (cut > 10)  # the end is a STATUS
+    assert {each for span in lost for each in range(*span)} == set(range(len(before), end.first))
+    writer.durable = []
+    writer.put()
+    writer.commit(disk)
+    again = open_log(disk, OPTIONS)
+    assert again.report.lines() == [] and read_all(again) == (before + writer.durable, lost)
+
+
 def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() -> None:
     disk = MemoryDisk()
     writer = written(disk)

@@ -10,8 +10,8 @@ storage/recovery.py has the rule for each file. A log adds:
    file, at the end that the next STATUS or the seal names, or else behind an upper bound.
 4. Every file names the one before it, so recovery notices a missing file and reports its exact span. After a
    clean stop the seal names the last file.
-5. A compacted file replaces all files of lower generations in its span: recovery removes those that still
-   exist.
+5. A rewritten file (rewrite.py) replaces all files of lower generations in its span: recovery removes those
+   that still exist. All of it was durable before it got its name, and another file followed it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RecoveredLog:
 
 
 class Replay:
-    """Applies one file to the state. ``limit`` is the end of its entries; None for the last file."""
+    """Applies one file to the state. ``limit`` is the end of its entries; None for the file being written."""
 
     def __init__(
         self,
@@ -136,7 +136,6 @@ class Replay:
         self.place = place
         self.name = file_name(*its_id)
         self.first = its_id.first
-        self.compacted = its_id.generation > 0
         self.limit = limit
         self.bad: Bad | None = None
         """Bad bytes whose entries are still unknown."""
@@ -311,6 +310,7 @@ class Replay:
         if self.state.next_entry < self.limit:
             reason = "bytes are damaged" if self.bad else "records are missing at the end"
             self._expect(self.limit, recovery.end, reason)
+        self.state.end_offset = recovery.end
         self.file.close()
 
     def _finish_last(self) -> None:
@@ -326,7 +326,7 @@ class Replay:
             state.lose_from(self.lost_from)
         cut = not recovery.unreadable and not (recovery.tail_damaged and lost_at_end)
         state.end_offset = recovery.settle(state.next_entry, cut=cut)
-        if lost_at_end or not self.head_seen or self.compacted:
+        if lost_at_end or not self.head_seen:
             self.file.close()  # the log continues in a new file
         else:
             state.file = self.file.inner
@@ -369,10 +369,13 @@ def recover(disk: Disk, place: LogPlace, sealed: SealedFile | None = None) -> Re
     heads = [_add_file(state, disk, place, each) for each in files]
     base = _replay_start(disk, place, files)
     state.next_entry = state.marks.book.counted_from = files[base].first
+    end = _end_of(state, disk, place, files[-1]) if files[-1].generation else None
+    limits = [*(file.first for file in files[1:]), end]
     for number in range(base, len(files)):
-        limit = files[number + 1].first if number + 1 < len(files) else None
         mine = sealed if sealed is not None and sealed.name == file_name(*files[number]) else None
-        Replay(state, disk, place, files[number], limit, mine).run(trust_marks=number == base)
+        Replay(state, disk, place, files[number], limits[number], mine).run(trust_marks=number == base)
+    if end is not None:  # only a file that another one follows is rewritten, so that one is missing
+        state.lose_from(end)
     _note_expiries(state, disk, place)
     _report_missing(state, disk, place, heads)
     _lose_end(state, sealed)
