@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from headpond.storage.log.format import parse_file
 from headpond.storage.log.pack import PackJob
 from headpond.storage.log.read import StoredRecord, WalkBounds, segment_of, walk
 from headpond.storage.log.shard_log import ShardLog
-from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
+from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile, Operation
 from headpond.wire.control.links import RecordHead
 from headpond.wire.expiry import with_ttl
 from headpond.wire.frame import TRAILER, FrameType, encode
@@ -613,6 +614,24 @@ def test_a_read_that_took_its_view_before_the_swap_reads_on() -> None:
     rest = read_all(writer.log, second.next_entry)[0]
     entries = [each.header.first_entry for run in (first, second) for each in run.records]
     assert entries + [row.first_entry for row in rest] == list(range(60))
+
+
+@pytest.mark.parametrize("opened_before", range(4))
+def test_a_search_for_segments_goes_on_where_their_file_is_replaced_under_it(opened_before: int) -> None:
+    """One that is not found counts as a repeat whatever it contains."""
+    disk = MemoryDisk()
+    writer = written(disk)
+    log, row = writer.log, writer.durable[5]
+    opens, open_file = count(), disk.open
+
+    def open_late(path: str, *, writable: bool = False) -> MemoryFile:
+        if next(opens) == opened_before:
+            pack_all(log, disk)
+        return open_file(path, writable=writable)
+
+    disk.open = open_late  # type: ignore[method-assign]
+    found = log.find_segments([(row.block, row.segment)])
+    assert found == {(row.block, row.segment): (row.segment * 7, row.first_entry, row.count)}
 
 
 def test_a_packed_record_has_the_facts_of_every_segment() -> None:
