@@ -547,6 +547,21 @@ def test_a_copy_that_ends_inside_a_packed_file_reports_its_loss_and_keeps_what_i
     assert again.report.lines() == [] and read_all(again) == (before + writer.durable, lost)
 
 
+def test_an_opening_reads_only_the_heads_of_packed_files() -> None:
+    disk = MemoryDisk()
+    options = LogOptions(rotate_bytes=60_000)
+    pack_all(written(disk, rounds=2_500, options=options).log, disk)
+    *packed, written_to = log_files(disk)
+    assert len(packed) > 2
+    disk.operations.clear()
+    open_log(disk, options)
+    read = Counter[str | int]()
+    for operation, path, *rest in disk.operations:
+        if operation == "read":
+            read[path] += int(rest[1])
+    assert all(read[path] < 15_000 < len(disk.contents(path)) for path in packed)
+
+
 def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() -> None:
     disk = MemoryDisk()
     writer = written(disk)

@@ -398,15 +398,17 @@ def _files(state: RecoveredLog, disk: Disk, place: LogPlace) -> list[FileId]:
             disk.remove(f"{place.folder}/{name}")
     kept: list[FileId] = []
     needless: list[str] = []
-    spans: list[tuple[int, int]] = []
+    rewritten = RangeSet()
+    """The entries of rewritten files."""
     for each in sorted(found, key=lambda file: file.generation, reverse=True):
-        if any(start <= each.first < end for start, end in spans):
+        if each.first in rewritten:
             needless.append(place.path(*each))
             continue
         kept.append(each)
         if each.generation:
-            spans.append((each.first, _end_of(state, disk, place, each)))
-    needless += [place.index_path(*each) for each in indexes if each not in kept]
+            rewritten.add(each.first, _end_of(state, disk, place, each))
+    counting = frozenset(kept)
+    needless += [place.index_path(*each) for each in indexes if each not in counting]
     if needless:
         disk.sync_folder(place.folder)  # the files that replace them are durable first
     for path in needless:
