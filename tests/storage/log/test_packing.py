@@ -251,6 +251,18 @@ def test_messages_with_a_time_to_live_stay_apart() -> None:
     assert read_all(writer.log) == (writer.durable, [])
 
 
+def test_a_file_of_messages_with_a_time_to_live_is_not_written_again() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    body = encode_plain(rows_to_batch([b"v"], None, None, [with_ttl(None, 5.0)], [5]))
+    for _ in range(80):
+        writer.store(BLOCKS[0], 1, body)
+        writer.commit(disk)
+    disk.operations.clear()
+    assert pack_all(writer.log, disk) == Counter()
+    assert not any(operation == "create" for operation, *_ in disk.operations)
+
+
 def test_a_run_ends_where_the_columns_change() -> None:
     disk = MemoryDisk()
     writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
