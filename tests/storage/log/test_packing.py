@@ -563,7 +563,7 @@ def test_an_opening_reads_only_the_heads_of_packed_files() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=60_000)
     pack_all(written(disk, rounds=2_500, options=options).log, disk)
-    *packed, written_to = log_files(disk)
+    packed = log_files(disk)[:-1]
     assert len(packed) > 2
     disk.operations.clear()
     open_log(disk, options)
