@@ -559,6 +559,23 @@ def test_a_copy_that_ends_inside_a_packed_file_reports_its_loss_and_keeps_what_i
     assert again.report.lines() == [] and read_all(again) == (before + writer.durable, lost)
 
 
+def test_wherever_a_packed_file_was_cut_what_is_stored_then_survives() -> None:
+    whole = MemoryDisk()
+    pack_all(written(whole).log, whole)
+    *_, packed, written_to = log_files(whole)
+    whole.remove(written_to)
+    size = len(whole.contents(packed))
+    for left in (*range(0, size, 41), size):
+        disk = whole.copy()
+        disk.open(packed, writable=True).truncate(left)
+        writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+        assert writer.log.report.new_incarnation
+        before, lost = read_all(writer.log)
+        writer.put()
+        writer.commit(disk)
+        assert read_all(open_log(disk, OPTIONS)) == (before + writer.durable, lost)
+
+
 def test_an_opening_reads_only_the_heads_of_packed_files() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=60_000)

@@ -121,7 +121,7 @@ class RecoveredLog:
 
 
 class Replay:
-    """Applies one file to the state. ``limit`` is the end of its entries; None for the file being written."""
+    """Applies one file to the state. ``limit`` is the end of its entries; None for a last file that notes none."""
 
     def __init__(
         self,
@@ -136,6 +136,7 @@ class Replay:
         self.place = place
         self.name = file_name(*its_id)
         self.first = its_id.first
+        self.rewritten = its_id.generation > 0
         self.limit = limit
         self.bad: Bad | None = None
         """Bad bytes whose entries are still unknown."""
@@ -316,7 +317,7 @@ class Replay:
     def _finish_last(self) -> None:
         """Cuts off a torn tail and makes the rest durable. Damage at the end stays where it is."""
         state, recovery = self.state, self.recovery
-        if recovery.unreadable or recovery.tail_damaged:
+        if recovery.unreadable or recovery.tail_damaged or self.rewritten:
             self._lose_tail(recovery.tail or Bad(0, recovery.file.size()))
         elif recovery.tail is not None:
             span, reason = (state.next_entry,) * 2, "a torn write, never recorded as synced, is cut off"
@@ -336,7 +337,7 @@ class Replay:
         state, reason = self.state, "bytes are damaged"
         if self.sealed is not None:
             end_entry = max(self.sealed.next, state.next_entry)
-        elif self.recovery.tail_is_status and not self.recovery.unreadable:
+        elif self.recovery.tail_is_status and not (self.recovery.unreadable or self.rewritten):
             end_entry = state.next_entry
         else:
             end_entry = state.next_entry + max(tail.end - tail.offset, 1)
@@ -369,7 +370,7 @@ def recover(disk: Disk, place: LogPlace, sealed: SealedFile | None = None) -> Re
     heads = [_add_file(state, disk, place, each) for each in files]
     base = _replay_start(disk, place, files)
     state.next_entry = state.marks.book.counted_from = files[base].first
-    end = _end_of(state, disk, place, files[-1]) if files[-1].generation else None
+    end = _noted_end(disk, place, files[-1])
     limits = [*(file.first for file in files[1:]), end]
     for number in range(base, len(files)):
         mine = sealed if sealed is not None and sealed.name == file_name(*files[number]) else None
@@ -426,6 +427,15 @@ def _end_of(state: RecoveredLog, disk: Disk, place: LogPlace, its_id: FileId) ->
             end, taken_out = noted.end, EntrySet.decode(noted.bitmap)
     state.compacted.include(taken_out)
     return end
+
+
+def _noted_end(disk: Disk, place: LogPlace, its_id: FileId) -> int | None:
+    """The end of a rewritten file, from its head; None for another file, or if that is damaged."""
+    if not its_id.generation:
+        return None
+    with open_salvaged(disk, place.path(*its_id)) as file:
+        noted = load_compacted(file, its_id.first, place.shard)
+    return None if noted is None else noted.end
 
 
 def _add_file(state: RecoveredLog, disk: Disk, place: LogPlace, its_id: FileId) -> FileHead | None:
