@@ -263,6 +263,18 @@ def test_a_file_of_messages_with_a_time_to_live_is_not_written_again() -> None:
     assert not any(operation == "create" for operation, *_ in disk.operations)
 
 
+def test_a_refusal_without_a_reason_ends_a_run() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(80):
+        if number % 20 == 10:
+            writer.store(BLOCKS[0], 0, b"")
+        writer.put()
+        writer.commit(disk)
+    assert pack_all(writer.log, disk)["files_packed"] > 1
+    assert read_all(writer.log) == (readable(writer.durable), [])
+
+
 def test_a_run_ends_where_the_columns_change() -> None:
     disk = MemoryDisk()
     writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))

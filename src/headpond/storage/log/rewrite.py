@@ -247,12 +247,8 @@ class Rewrite:
         header, _, body, _ = placed
         small = header.count and may_join(body)
         rows, size = self._run_rows + header.count, self._run_bytes + len(body)
-        fits = rows <= PACK_ROWS_MAX and size <= PACK_BYTES_MAX and self._same_columns(body)
-        if (
-            not small
-            or not fits
-            or (header.block not in self._run_blocks and len(self._run_blocks) == PACK_BLOCKS_MAX)
-        ):
+        fits = small and rows <= PACK_ROWS_MAX and size <= PACK_BYTES_MAX and self._same_columns(body)
+        if not fits or (header.block not in self._run_blocks and len(self._run_blocks) == PACK_BLOCKS_MAX):
             self._end_run()
         if not small:
             self._write_record(*placed[:3])
