@@ -121,7 +121,7 @@ class RecoveredLog:
 
 
 class Replay:
-    """Applies one file to the state. ``limit`` is the end of its entries; None for a last file that notes none."""
+    """Applies one file to the state. ``limit`` is the end of its entries; None: the last file notes none."""
 
     def __init__(
         self,
