@@ -92,8 +92,14 @@ def read_frame(file: DiskFile, offset: int, body_bytes_max: int = FILE_BODY_BYTE
     return Found(offset, frame, OVERHEAD_BYTES + len(frame.body))
 
 
-def scan(file: DiskFile, *, shard: int | None = None, accept: Accept | None = None) -> Iterator[Found | Bad]:
-    """Every frame of a file, and the bad ranges between and behind them.
+def scan(
+    file: DiskFile,
+    *,
+    shard: int | None = None,
+    accept: Accept | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[Found | Bad]:
+    """Every frame of a file, and the bad ranges between and behind them. It reads ``chunk_bytes`` at a time.
 
     ``shard`` and ``accept`` narrow what counts as a frame of this file when the scan has to search; a frame
     directly behind a valid one is not checked against them. The search behind a bad place runs when the
@@ -103,7 +109,7 @@ def scan(file: DiskFile, *, shard: int | None = None, accept: Accept | None = No
     last: int | None = None
     at = 0
     while at < end:
-        for offset, raw in frames_from(file, at, end):
+        for offset, raw in frames_from(file, at, end, chunk_bytes):
             type_, its_shard, segment, _ = HEADER.unpack_from(raw)
             crc = int.from_bytes(raw[-4:], "little")
             at = offset + len(raw)

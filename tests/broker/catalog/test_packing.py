@@ -10,8 +10,8 @@ import pytest
 from headpond.broker.settings import LogSettings
 from headpond.storage.log.read import segment_of
 from headpond.storage.memory_disk import Operation
-from headpond.wire.control.catalog import DeleteTopic
-from headpond.wire.control.codec import Request
+from headpond.wire.control.catalog import CreateTopic, DeleteTopic, TopicInfo
+from headpond.wire.control.codec import Request, read_result
 from headpond.wire.control.consuming import Deliver, Settle
 from headpond.wire.control.reading import Fetched, FetchEntries
 from headpond.wire.frame import Frame
@@ -168,6 +168,22 @@ def test_a_file_that_the_disk_failed_to_pack_is_packed_a_minute_later(operation:
     assert topic is not None
     assert files_packed(world) == len(topic.shards[0].log.closed_files()) > 1
     assert world.read("again") == expected(world)
+
+
+def test_a_file_that_fails_again_and_again_does_not_keep_other_topics_from_being_packed() -> None:
+    world = world_of(packed=False)
+    failing = folder_of(world)
+    world.uuid = read_result(world.client.request(CreateTopic("u")), TopicInfo).uuid
+    world.segments, world.block = [], b"another producer"
+    for number in range(100):
+        world.store(row(number))
+    world.restart()
+    world.disk.fail_next("create", errno.EIO, 1000, failing)
+    for _ in range(3):
+        world.shell.wait(60_000_000)
+        wait(world)
+    packed = [name for name in world.disk.paths() if name.endswith(".00000001.log")]
+    assert packed and not any(name.startswith(failing) for name in packed)
 
 
 def test_nothing_is_packed_while_the_disk_is_full() -> None:

@@ -37,7 +37,7 @@ from headpond.wire.control.links import (
 from headpond.wire.control.operation import OperationOf
 from headpond.wire.control.reading import FetchEntries
 from headpond.wire.plain.packed import PlacedSegment, pack
-from headpond.wire.record import RecordHeader
+from headpond.wire.record import RecordHeader, encode_stub
 from headpond.wire.typed.record import encode_typed_record
 from headpond.wire.typed.schema import encode_schema
 from tests.broker.ingest.typed_sender import SCHEMA, messages
@@ -194,6 +194,18 @@ def test_a_packed_record_is_not_taken_from_a_source() -> None:
     assert packed is not None
     send(b, uuid, 0, 7, 8, packed[1])
     done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 8)))
+    assert (done["records"], done["unreadable"]) == (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["packed", "stub"])
+def test_a_record_is_not_taken_as_the_reason_of_a_refusal(kind: str) -> None:
+    """The node would take segments from it that nobody sent, or numbers for admitted that were not."""
+    b = MemoryNode("b")
+    uuid, rows = feed(b), segment_frame([b"x"])[11:-4]
+    packed = pack([PlacedSegment(RecordHeader(0, 1, Y, 0, 7), 0, rows, 0)])
+    assert packed is not None
+    send(b, uuid, 0, 7, 0, packed[1] if kind == "packed" else encode_stub([(7, 1), (7, 1)]))
+    done = b.admin.request(AdmitRecords(uuid, 0, "a", SourcePosition(U, 1)))
     assert (done["records"], done["unreadable"]) == (0, 1)
 
 

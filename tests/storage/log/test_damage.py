@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import NamedTuple
 
@@ -170,6 +171,22 @@ def test_marks_that_rotted_are_found_again_from_the_file_before() -> None:
         assert log.report.files_read == depth + 1
         assert log.holds(whole.incarnation, whole.entry_durable) and not log.report.new_incarnation
         assert read_all(log) == (readable(rows), [])
+
+
+def test_every_segment_is_found_whichever_heads_rotted() -> None:
+    """One that is not found counts as a repeat whatever it contains."""
+    disk = MemoryDisk()
+    writer = filled(disk, rounds=30, options=TINY)
+    heads = [place for place in places(disk, writer.durable) if place.type == FrameType.MARKS]
+    assert len(heads) > 4
+    for rotten in itertools.chain(itertools.combinations(heads, 1), itertools.combinations(heads, 2)):
+        twin = disk.copy()
+        for place in rotten:
+            twin.flip(place.path, place.offset + 60)
+        log = open_log(twin, TINY)
+        for row in writer.durable:
+            found = log.find_segments([(row.block, row.segment)])[row.block, row.segment]
+            assert found == (row.segment * 7, row.first_entry, row.count)
 
 
 def test_a_last_file_in_which_nothing_can_be_read_is_kept_and_its_entries_are_not_used_again() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from headpond.storage.log.format import parse_file
 from headpond.storage.log.pack import PackJob
 from headpond.storage.log.read import StoredRecord, WalkBounds, segment_of, walk
 from headpond.storage.log.shard_log import ShardLog
-from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
+from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile, Operation
 from headpond.wire.control.links import RecordHead
 from headpond.wire.expiry import with_ttl
 from headpond.wire.frame import TRAILER, FrameType, encode
@@ -248,6 +249,30 @@ def test_messages_with_a_time_to_live_stay_apart() -> None:
         first <= entry < end for first, end in spans for entry in range(0, 80, 20)
     )
     assert read_all(writer.log) == (writer.durable, [])
+
+
+def test_a_file_of_messages_with_a_time_to_live_is_not_written_again() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    body = encode_plain(rows_to_batch([b"v"], None, None, [with_ttl(None, 5.0)], [5]))
+    for _ in range(80):
+        writer.store(BLOCKS[0], 1, body)
+        writer.commit(disk)
+    disk.operations.clear()
+    assert pack_all(writer.log, disk) == Counter()
+    assert not any(operation == "create" for operation, *_ in disk.operations)
+
+
+def test_a_refusal_without_a_reason_ends_a_run() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(80):
+        if number % 20 == 10:
+            writer.store(BLOCKS[0], 0, b"")
+        writer.put()
+        writer.commit(disk)
+    assert pack_all(writer.log, disk)["files_packed"] > 1
+    assert read_all(writer.log) == (readable(writer.durable), [])
 
 
 def test_a_run_ends_where_the_columns_change() -> None:
@@ -523,6 +548,61 @@ def test_a_replay_of_a_damaged_packed_file_knows_the_segments_that_are_whole() -
     assert marked(again)[lost.block] == marked(writer.log)[lost.block] - {lost.segment}
 
 
+@pytest.mark.parametrize("cut", [0, 10, 60, 400])
+def test_a_copy_that_ends_inside_a_packed_file_reports_its_loss_and_keeps_what_is_stored_then(cut: int) -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    pack_all(writer.log, disk)
+    *_, packed, written_to = log_files(disk)
+    end = parse_file(written_to.rpartition("/")[2])
+    assert end is not None
+    disk.remove(written_to)
+    file = disk.open(packed, writable=True)
+    file.truncate(file.size() - cut)
+    writer.log = open_log(disk, OPTIONS)
+    assert writer.log.report.new_incarnation and writer.log.entry_durable == end.first
+    before, lost = read_all(writer.log)
+    assert all(row in writer.durable for row in before) and bool(lost) == (cut > 10)  # the end is a STATUS
+    assert {each for span in lost for each in range(*span)} == set(range(len(before), end.first))
+    writer.durable = []
+    writer.put()
+    writer.commit(disk)
+    again = open_log(disk, OPTIONS)
+    assert again.report.lines() == [] and read_all(again) == (before + writer.durable, lost)
+
+
+def test_wherever_a_packed_file_was_cut_what_is_stored_then_survives() -> None:
+    whole = MemoryDisk()
+    pack_all(written(whole).log, whole)
+    *_, packed, written_to = log_files(whole)
+    whole.remove(written_to)
+    size = len(whole.contents(packed))
+    for left in (*range(0, size, 41), size):
+        disk = whole.copy()
+        disk.open(packed, writable=True).truncate(left)
+        writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+        assert writer.log.report.new_incarnation
+        before, lost = read_all(writer.log)
+        writer.put()
+        writer.commit(disk)
+        assert read_all(open_log(disk, OPTIONS)) == (before + writer.durable, lost)
+
+
+def test_an_opening_reads_only_the_heads_of_packed_files() -> None:
+    disk = MemoryDisk()
+    options = LogOptions(rotate_bytes=60_000)
+    pack_all(written(disk, rounds=2_500, options=options).log, disk)
+    packed = log_files(disk)[:-1]
+    assert len(packed) > 2
+    disk.operations.clear()
+    open_log(disk, options)
+    read = Counter[str | int]()
+    for operation, path, *rest in disk.operations:
+        if operation == "read":
+            read[path] += int(rest[1])
+    assert all(read[path] < 15_000 < len(disk.contents(path)) for path in packed)
+
+
 def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() -> None:
     disk = MemoryDisk()
     writer = written(disk)
@@ -590,6 +670,24 @@ def test_a_read_that_took_its_view_before_the_swap_reads_on() -> None:
     rest = read_all(writer.log, second.next_entry)[0]
     entries = [each.header.first_entry for run in (first, second) for each in run.records]
     assert entries + [row.first_entry for row in rest] == list(range(60))
+
+
+@pytest.mark.parametrize("opened_before", range(4))
+def test_a_search_for_segments_goes_on_where_their_file_is_replaced_under_it(opened_before: int) -> None:
+    """One that is not found counts as a repeat whatever it contains."""
+    disk = MemoryDisk()
+    writer = written(disk)
+    log, row = writer.log, writer.durable[5]
+    opens, open_file = count(), disk.open
+
+    def open_late(path: str, *, writable: bool = False) -> MemoryFile:
+        if next(opens) == opened_before:
+            pack_all(log, disk)
+        return open_file(path, writable=writable)
+
+    disk.open = open_late  # type: ignore[method-assign]
+    found = log.find_segments([(row.block, row.segment)])
+    assert found == {(row.block, row.segment): (row.segment * 7, row.first_entry, row.count)}
 
 
 def test_a_packed_record_has_the_facts_of_every_segment() -> None:

@@ -82,6 +82,7 @@ class Packing:
         if job.failed:
             job.log.packed_to = job.closed.file.first
             self._rests_us = self._clock_us() + AGAIN_US
+            self._waiting.rotate(-1)  # the fault may be this file's alone
         self._begin_next()
 
     def _exists(self, topic: Topic) -> bool:

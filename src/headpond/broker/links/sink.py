@@ -57,8 +57,9 @@ from headpond.wire.control.links import (
     OpenFeed,
     RecordHead,
 )
+from headpond.wire.plain.packed import is_packed
 from headpond.wire.plain.segment import decode_plain
-from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader
+from headpond.wire.record import RECORD_HEADER_BYTES, RecordHeader, is_stub
 from headpond.wire.typed.record import check_messages, version_of
 from headpond.wire.typed.schema import decode_schema
 
@@ -343,6 +344,8 @@ def _check_rows(topic: Topic, header: RecordHeader, body: bytes) -> None:
     if not header.count:  # a refused segment: the body is the reason
         if len(body) > REFUSAL_BYTES_MAX:
             raise BadSegment(f"the reason of a refused segment has {len(body):,} bytes")
+        if is_packed(body) or is_stub(body):  # recovery would take other segments from it
+            raise BadSegment("the reason of a refused segment is a record")
         return
     if topic.schemas is None:
         rows = decode_plain(body).num_rows

@@ -45,6 +45,8 @@ SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 EXPIRY_SUFFIX = ".expires"
 VERSION = 1
+HEAD_BYTES = 4096
+"""What is read of a file for its head, which is longer where it holds many marks."""
 NO_BLOCK = bytes(BLOCK_BYTES)
 
 _STEM = re.compile(r"([0-9]{20})(?:\.(?!0{8})([0-9]{8}))?")
@@ -184,7 +186,7 @@ def peek_head(file: DiskFile, first: int) -> FileHead | None:
 
 def load_marks(file: DiskFile, first: int, shard: int) -> MarksBody | None:
     """The MARKS frame of a file, checked; None if it is damaged."""
-    for item in scan(file, shard=shard):
+    for item in scan(file, shard=shard, chunk_bytes=HEAD_BYTES):
         if isinstance(item, Bad):
             continue
         if item.frame.type == FrameType.MARKS:
@@ -275,7 +277,7 @@ def decode_event(body: bytes) -> Event | None:
 
 def load_compacted(file: DiskFile, first: int, shard: int) -> Compacted | None:
     """The event that names the removed entries of a compacted file; None if it is damaged."""
-    for item in scan(file, shard=shard):
+    for item in scan(file, shard=shard, chunk_bytes=HEAD_BYTES):
         if isinstance(item, Bad) or item.frame.type in (FrameType.TITLE, FrameType.MARKS):
             continue
         event = decode_event(item.frame.body) if item.frame.type == FrameType.RECORD else None

@@ -15,11 +15,10 @@ from headpond.storage.disk import Disk, open_salvaged
 from headpond.storage.frame_file import frames_from
 from headpond.storage.log.batch import MEAN_BYTES_MAX
 from headpond.storage.log.read import ClosedFile
-from headpond.storage.log.rewrite import Rewrite
+from headpond.storage.log.rewrite import Rewrite, may_join
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.long_work import ShardPlace
 from headpond.wire.frame import HEADER_BYTES, TRAILER, FrameType
-from headpond.wire.plain.packed import can_pack
 from headpond.wire.record import RECORD_HEADER_BYTES
 
 PROBE_BYTES = 256 * 1024
@@ -96,7 +95,7 @@ class PackJob:
         with open_salvaged(disk, self.log.place.path(*self.closed.file.id)) as file:
             for _, raw in frames_from(file, 0, file.size(), chunk_bytes=PROBE_BYTES):
                 read += len(raw)
-                if raw[0] == FrameType.SEGMENT and can_pack(raw[_LEAD_BYTES : -TRAILER.size]):
+                if raw[0] == FrameType.SEGMENT and may_join(raw[_LEAD_BYTES : -TRAILER.size]):
                     small, small_bytes = small + 1, small_bytes + len(raw)
                 if read >= PROBE_BYTES:
                     break

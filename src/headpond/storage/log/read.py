@@ -40,7 +40,7 @@ from headpond.wire.record import (
 INDEXES_MAX = 32
 HINTS_MAX = 512
 REPLACED_MAX = 4096
-"""How many compacted files the reader remembers: a reader that misses one has to take a newer view."""
+"""How many replaced files the reader remembers: a reader that misses one has to take a newer view."""
 READ_BYTES_MIN = 64 * 1024
 _LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 _SEGMENT = int(FrameType.SEGMENT)
@@ -276,7 +276,7 @@ class ClosedFile(NamedTuple):
 
 
 class Replaced(Exception):
-    """A file was compacted since the reader took its view: it has to take a newer one."""
+    """A file was rewritten since the reader took its view: it has to take a newer one."""
 
 
 class StoredFile(NamedTuple):
@@ -344,7 +344,7 @@ class LogReader:
         self._built: frozenset[FileId] = frozenset()
         """Files whose index this reader built from the file itself."""
         self._replaced: tuple[FileId, ...] = ()
-        """Files that compaction has replaced."""
+        """Files that were rewritten."""
 
     def read(self, view: View, entry: int, bytes_max: int, *, packed: bool = False) -> ReadResult:
         """``packed``: packed records come as they are, and not the original ones in their place."""
@@ -403,7 +403,6 @@ class LogReader:
         try:
             file = self.open_file(view.files[number])
         except FileNotFoundError:
-            self.check_replaced(view.files[number])
             return None
         with file:
             part = take(file)
@@ -529,7 +528,6 @@ class LogReader:
             try:
                 file = self.open_file(view.files[number])
             except FileNotFoundError:
-                self.check_replaced(view.files[number])
                 continue
             with file:
                 points, end_offset = self.points_of(view, number, file)
@@ -547,16 +545,11 @@ class LogReader:
         self._hints = {}
 
     def replaced(self, files: Iterable[FileId]) -> None:
-        """Compaction has replaced these files; a reader that misses one gets ``Replaced``."""
+        """These files were rewritten; a reader that misses one gets ``Replaced``."""
         gone = tuple(files)
         self._replaced = (*self._replaced, *gone)[-REPLACED_MAX:]
         for first, _ in gone:
             self.forget(first)
-
-    def check_replaced(self, file: FileView) -> None:
-        """Raises ``Replaced`` if compaction has replaced a file that a reader did not find."""
-        if file.id in self._replaced:
-            raise Replaced
 
     def _hint(self, entry: int, file: FileId, offset: int) -> None:
         """Remembers the offset at which a reader will continue."""
@@ -587,4 +580,10 @@ class LogReader:
             lost.append((max(start, at), end))
 
     def open_file(self, file: FileView) -> SalvagedFile:
-        return open_salvaged(self._disk, self._place.path(*file.id))
+        """Raises ``Replaced`` or ``FileNotFoundError`` if it is gone."""
+        try:
+            return open_salvaged(self._disk, self._place.path(*file.id))
+        except FileNotFoundError:
+            if file.id in self._replaced:
+                raise Replaced from None
+            raise

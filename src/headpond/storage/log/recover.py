@@ -10,8 +10,8 @@ storage/recovery.py has the rule for each file. A log adds:
    file, at the end that the next STATUS or the seal names, or else behind an upper bound.
 4. Every file names the one before it, so recovery notices a missing file and reports its exact span. After a
    clean stop the seal names the last file.
-5. A compacted file replaces all files of lower generations in its span: recovery removes those that still
-   exist.
+5. A rewritten file (rewrite.py) replaces all files of lower generations in its span: recovery removes those
+   that still exist. All of it was durable before it got its name, and another file followed it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RecoveredLog:
 
 
 class Replay:
-    """Applies one file to the state. ``limit`` is the end of its entries; None for the last file."""
+    """Applies one file to the state. ``limit`` is the end of its entries; None: the last file notes none."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Replay:
         self.place = place
         self.name = file_name(*its_id)
         self.first = its_id.first
-        self.compacted = its_id.generation > 0
+        self.rewritten = its_id.generation > 0
         self.limit = limit
         self.bad: Bad | None = None
         """Bad bytes whose entries are still unknown."""
@@ -311,12 +311,13 @@ class Replay:
         if self.state.next_entry < self.limit:
             reason = "bytes are damaged" if self.bad else "records are missing at the end"
             self._expect(self.limit, recovery.end, reason)
+        self.state.end_offset = recovery.end
         self.file.close()
 
     def _finish_last(self) -> None:
         """Cuts off a torn tail and makes the rest durable. Damage at the end stays where it is."""
         state, recovery = self.state, self.recovery
-        if recovery.unreadable or recovery.tail_damaged:
+        if recovery.unreadable or recovery.tail_damaged or self.rewritten:
             self._lose_tail(recovery.tail or Bad(0, recovery.file.size()))
         elif recovery.tail is not None:
             span, reason = (state.next_entry,) * 2, "a torn write, never recorded as synced, is cut off"
@@ -326,7 +327,7 @@ class Replay:
             state.lose_from(self.lost_from)
         cut = not recovery.unreadable and not (recovery.tail_damaged and lost_at_end)
         state.end_offset = recovery.settle(state.next_entry, cut=cut)
-        if lost_at_end or not self.head_seen or self.compacted:
+        if lost_at_end or not self.head_seen:
             self.file.close()  # the log continues in a new file
         else:
             state.file = self.file.inner
@@ -336,7 +337,7 @@ class Replay:
         state, reason = self.state, "bytes are damaged"
         if self.sealed is not None:
             end_entry = max(self.sealed.next, state.next_entry)
-        elif self.recovery.tail_is_status and not self.recovery.unreadable:
+        elif self.recovery.tail_is_status and not (self.recovery.unreadable or self.rewritten):
             end_entry = state.next_entry
         else:
             end_entry = state.next_entry + max(tail.end - tail.offset, 1)
@@ -369,10 +370,13 @@ def recover(disk: Disk, place: LogPlace, sealed: SealedFile | None = None) -> Re
     heads = [_add_file(state, disk, place, each) for each in files]
     base = _replay_start(disk, place, files)
     state.next_entry = state.marks.book.counted_from = files[base].first
+    end = _noted_end(disk, place, files[-1])
+    limits = [*(file.first for file in files[1:]), end]
     for number in range(base, len(files)):
-        limit = files[number + 1].first if number + 1 < len(files) else None
         mine = sealed if sealed is not None and sealed.name == file_name(*files[number]) else None
-        Replay(state, disk, place, files[number], limit, mine).run(trust_marks=number == base)
+        Replay(state, disk, place, files[number], limits[number], mine).run(trust_marks=number == base)
+    if end is not None:  # only a file that another one follows is rewritten, so that one is missing
+        state.lose_from(end)
     _note_expiries(state, disk, place)
     _report_missing(state, disk, place, heads)
     _lose_end(state, sealed)
@@ -395,15 +399,17 @@ def _files(state: RecoveredLog, disk: Disk, place: LogPlace) -> list[FileId]:
             disk.remove(f"{place.folder}/{name}")
     kept: list[FileId] = []
     needless: list[str] = []
-    spans: list[tuple[int, int]] = []
+    rewritten = RangeSet()
+    """The entries of rewritten files."""
     for each in sorted(found, key=lambda file: file.generation, reverse=True):
-        if any(start <= each.first < end for start, end in spans):
+        if each.first in rewritten:
             needless.append(place.path(*each))
             continue
         kept.append(each)
         if each.generation:
-            spans.append((each.first, _end_of(state, disk, place, each)))
-    needless += [place.index_path(*each) for each in indexes if each not in kept]
+            rewritten.add(each.first, _end_of(state, disk, place, each))
+    counting = frozenset(kept)
+    needless += [place.index_path(*each) for each in indexes if each not in counting]
     if needless:
         disk.sync_folder(place.folder)  # the files that replace them are durable first
     for path in needless:
@@ -421,6 +427,15 @@ def _end_of(state: RecoveredLog, disk: Disk, place: LogPlace, its_id: FileId) ->
             end, taken_out = noted.end, EntrySet.decode(noted.bitmap)
     state.compacted.include(taken_out)
     return end
+
+
+def _noted_end(disk: Disk, place: LogPlace, its_id: FileId) -> int | None:
+    """The end of a rewritten file, from its head; None for another file, or if that is damaged."""
+    if not its_id.generation:
+        return None
+    with open_salvaged(disk, place.path(*its_id)) as file:
+        noted = load_compacted(file, its_id.first, place.shard)
+    return None if noted is None else noted.end
 
 
 def _add_file(state: RecoveredLog, disk: Disk, place: LogPlace, its_id: FileId) -> FileHead | None:

@@ -245,14 +245,10 @@ class Rewrite:
     def _put(self, placed: PlacedSegment) -> None:
         """Writes a record, or extends the run before it."""
         header, _, body, _ = placed
-        small = header.count and can_pack(body) and not may_expire(body, None)
+        small = header.count and may_join(body)
         rows, size = self._run_rows + header.count, self._run_bytes + len(body)
-        fits = rows <= PACK_ROWS_MAX and size <= PACK_BYTES_MAX and self._same_columns(body)
-        if (
-            not small
-            or not fits
-            or (header.block not in self._run_blocks and len(self._run_blocks) == PACK_BLOCKS_MAX)
-        ):
+        fits = small and rows <= PACK_ROWS_MAX and size <= PACK_BYTES_MAX and self._same_columns(body)
+        if not fits or (header.block not in self._run_blocks and len(self._run_blocks) == PACK_BLOCKS_MAX):
             self._end_run()
         if not small:
             self._write_record(*placed[:3])
@@ -354,6 +350,11 @@ def _without(body: bytes, first: int, taken_out: EntrySet, schemas: SchemaVersio
         return encode_plain(left, UNFOLDED_BYTES_MAX)
     version = version_of(body)
     return encode_typed_record(fill_messages(left, schemas.messages(version)), version)
+
+
+def may_join(body: bytes) -> bool:
+    """Whether a stored segment may be part of a run. One with a time to live expires by its own time."""
+    return can_pack(body) and not may_expire(body, None)
 
 
 def find_compacted(file: DiskFile, first: int, place: LogPlace) -> tuple[int, EntrySet]:

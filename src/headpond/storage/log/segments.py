@@ -78,11 +78,14 @@ class SegmentFinder:
                 high = middle
             else:
                 low = middle + 1
-        for number in range(low - 1, -1, -1):
+        for number in range(low - 1, -1, -1):  # more than one if heads are damaged
+            before = self._marked_before(view.files[number], block, segment)
+            if before:
+                continue
             found = self._segments_of(view, number, block).get(segment)
-            if found is not None or self._marked_before(view.files[number], block, segment) is not None:
+            if found is not None or before is False:
                 return found
-        return None  # some heads are damaged: it could have been in any file
+        return None
 
     def _marked_before(self, file: FileView, block: bytes, segment: int) -> bool | None:
         """Whether a segment was admitted before a file began; None if its head is damaged."""

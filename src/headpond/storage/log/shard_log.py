@@ -280,7 +280,12 @@ class ShardLog:
 
         It may run in another thread, in one at a time.
         """
-        return {key: self._finder.find(self._view, *key) for key in wanted}
+        found: dict[tuple[bytes, int], Stored | None] = {}
+        for key in wanted:
+            while key not in found:
+                with suppress(Replaced):
+                    found[key] = self._finder.find(self._view, *key)
+        return found
 
     def find_time(self, stored_at_us: int) -> int:
         """The first durable entry stored at or after a time; ``entry_durable`` if there is none."""
