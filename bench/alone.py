@@ -139,7 +139,7 @@ def of(way: str, folder: Path) -> Iterator[Figure]:
 
 
 def measure(folder: Path, limits: Limits, seconds: float) -> list[Figure]:
-    figures = []
+    figures: list[Figure] = []
     for way in ("blocking", "awaited"):
         with tempfile.TemporaryDirectory(dir=folder) as place:
             figures += of(way, Path(place))
