@@ -237,6 +237,24 @@ def test_the_bucket_of_a_real_cluster_is_made_by_the_first_member_and_shared(nat
     asyncio.run(scenario())
 
 
+def test_of_writers_at_once_one_wins_and_the_others_are_refused(nats: NatsCluster) -> None:
+    """The servers answer with another code while a write of the same subject is under way."""
+
+    async def scenario() -> None:
+        journal = await JetStream.connect(nats.url, "main", "b")
+        try:
+            for _ in range(5):
+                revision, _ = await journal.read_map()
+                writes = [journal.write_map(b"%d" % number, revision) for number in range(8)]
+                outcomes = await asyncio.gather(*writes, return_exceptions=True)
+                assert sum(isinstance(each, int) for each in outcomes) == 1
+                assert sum(isinstance(each, Refused) for each in outcomes) == 7
+        finally:
+            await journal.close()
+
+    asyncio.run(scenario())
+
+
 def test_one_server_is_enough_for_the_map_and_a_restart_keeps_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with NatsCluster(tmp_path, size=1) as one:

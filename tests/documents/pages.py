@@ -30,6 +30,7 @@ from typer.testing import CliRunner
 
 import headpond
 from headpond.cli.app import app
+from headpond.otel import HeadpondInstrumentor
 from tests.cluster.nats import free_ports
 from tests.documents.blocks import Block, blocks, printed
 from tests.fire.real_node import RealNode
@@ -191,6 +192,7 @@ def _programs() -> Iterator[_Programs]:
     finally:
         for client in [each for each in programs.names.values() if isinstance(each, headpond.Client)]:
             loop.run_until_complete(client.close())
+        HeadpondInstrumentor().uninstrument()  # the page about tracing turns it on
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 

@@ -18,8 +18,14 @@ from headpond.wire.frame import FrameType
 from headpond.wire.record import RecordHeader, decode_record_header
 from tests.fire.real_node import RealNode
 
-CONFIG = "[log]\nrotate_bytes = 16384\npreallocate_bytes = 4096\nindex_every_bytes = 1024\n"
-"""A short topic has several files."""
+CONFIG = """
+[log]
+rotate_bytes = 16384
+preallocate_bytes = 4096
+index_every_bytes = 1024
+pack_segments_min = 1000000
+"""
+"""A short topic has several files, and they keep their names: nothing is packed."""
 TOPIC = "kept"
 ROWS = 5
 """Of each segment."""

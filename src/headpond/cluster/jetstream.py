@@ -456,9 +456,9 @@ class JetStream:
         header = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
         message = await self._request(MAP_SUBJECT, text, CHANGE_S_MAX, header)
         answer = _decode_acknowledgement(message.data)
-        if answer.error is not None and answer.error.err_code == Refused.WRONG_LAST:
-            raise Refused(answer.error.err_code, answer.error.description)
         if answer.error is not None:
+            if answer.error.err_code in (Refused.WRONG_LAST, Refused.WRONG_LAST_BESIDE_ANOTHER):
+                raise Refused(answer.error.err_code, answer.error.description)
             raise Unreachable(answer.error.description)
         self._client.send(MAP_NEWS, "", "NATS/1.0\r\n\r\n", b"")
         return answer.seq

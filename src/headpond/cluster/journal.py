@@ -29,6 +29,8 @@ class Refused(Exception):
     """The stream is full."""
     WRONG_LAST = 10071
     """The stream's end is not where the record expected it; also behind a record that was refused as FULL."""
+    WRONG_LAST_BESIDE_ANOTHER = 10164
+    """The same for one subject, while the servers store another record of it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{text} ({code})")
