@@ -19,10 +19,8 @@ from headpond.sync.background import LEND_S, Background, Mirror, ScopeTwin, bloc
 from headpond.wire.expiry import with_ttl
 
 
-class Promise(AsyncPromise):
+class Promise(AsyncPromise, eq=False, gc=False):
     """What ``post`` returns: ``result()`` waits for the receipt, or raises the refusal."""
-
-    __slots__ = ()
 
     @checked
     def result(self, timeout: float | None = None) -> Receipt:

@@ -82,6 +82,10 @@ class Batcher:
         self._bytes_max = 0
         self._row_bytes_max = 0
         self._open: dict[int | None, RowParcel] = {}
+        self._plain: RowParcel | None = None
+        """The open parcel that a row without key, id and headers joins, if its value is just bytes."""
+        self._plain_max = 0
+        """How large that parcel may be before such a row, without the bytes of its value."""
         self._make_promise = self.promise  # of the instance, which is faster to read than of the class
 
     def begin(
@@ -103,38 +107,46 @@ class Batcher:
         self._state = state
         self._bytes_max = bytes_max
         self._row_bytes_max = row_bytes_max
+        self._plain, self._plain_max = None, min(bytes_max, row_bytes_max) - ROW_BYTES
 
     def add(self, value: Any, key: Any, id: str | None, headers: Mapping[str, str] | None) -> Promise:
         """Puts one row behind the others of its shard."""
-        if value is None:
-            size = ROW_BYTES
-        elif self.typed is not None:
-            value, size = self.typed.check(value)
-            size += ROW_BYTES
-        else:
-            if type(value) is not bytes:
-                value = _as_bytes(value, "value is bytes", VALUE_HINT)
-            size = ROW_BYTES + len(value)
-        if value is None or self._state:
-            self._check_state(value, key)
-        shard = self._sharder.turn
         bare = key is None and id is None and headers is None
-        if not bare:
-            if key is not None:
-                key = _as_key(key)
-                shard = self._sharder.of_key(key)
-            if headers is not None:
-                headers = _as_headers(headers)
-            size += _extra_bytes(key, id, headers)
-        if size > self._row_bytes_max:
-            raise SegmentTooLarge(
-                f"the message takes {size:,} bytes, all counted; at most {self._row_bytes_max:,} are allowed"
-            )
-        parcel = self._open.get(shard)
-        if parcel is None or parcel.size + size > self._bytes_max:
-            if parcel is not None:
-                self._seal(shard)
-            parcel = self._open[shard] = RowParcel(self._topic, shard)
+        parcel = self._plain
+        if bare and parcel is not None and type(value) is bytes and parcel.size + len(value) <= self._plain_max:
+            size = ROW_BYTES + len(value)
+        else:
+            if value is None:
+                size = ROW_BYTES
+            elif self.typed is not None:
+                value, size = self.typed.check(value)
+                size += ROW_BYTES
+            else:
+                if type(value) is not bytes:
+                    value = _as_bytes(value, "value is bytes", VALUE_HINT)
+                size = ROW_BYTES + len(value)
+            if value is None or self._state:
+                self._check_state(value, key)
+            shard = self._sharder.turn
+            if not bare:
+                if key is not None:
+                    key = _as_key(key)
+                    shard = self._sharder.of_key(key)
+                if headers is not None:
+                    headers = _as_headers(headers)
+                size += _extra_bytes(key, id, headers)
+            if size > self._row_bytes_max:
+                raise SegmentTooLarge(
+                    f"the message takes {size:,} bytes, all counted; "
+                    f"at most {self._row_bytes_max:,} are allowed"
+                )
+            parcel = self._open.get(shard)
+            if parcel is None or parcel.size + size > self._bytes_max:
+                if parcel is not None:
+                    self._seal(shard)
+                parcel = self._open[shard] = RowParcel(self._topic, shard)
+            if bare and self.typed is None and not self._state and shard == self._sharder.turn:
+                self._plain = parcel
         row = parcel.rows
         parcel.values.append(value)
         parcel.sent_at_us.append(_now_ns() // 1000)
@@ -150,7 +162,7 @@ class Batcher:
         self.rows += 1
         self.bytes += size
         if row + 1 >= self._rows_max:
-            self._seal(shard)
+            self._seal(parcel.shard)
         return self._make_promise(parcel, row)
 
     def _check_state(self, value: Any, key: bytes | str | None) -> None:
@@ -178,6 +190,7 @@ class Batcher:
 
     def _seal(self, shard: int | None) -> None:
         self.sealed.append(self._open.pop(shard))
+        self._plain = None
         if shard == self._sharder.turn:
             self._sharder.next_turn()
 

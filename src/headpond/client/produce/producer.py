@@ -243,19 +243,6 @@ class Producer(AsyncScope, Generic[SentT]):
         Raises ``BufferFull`` when ``memory_max`` is reached; ``post_when_room`` waits instead.
         ``ttl`` is for how many seconds after it was stored the message is worth delivering.
         """
-        promise = self._take(value, key, id, headers, ttl)
-        if not self._scheduled:
-            self._schedule()
-        return promise
-
-    def _take(
-        self,
-        value: SentT | None,
-        key: bytes | str | None,
-        id: str | None,
-        headers: Mapping[str, str] | None,
-        ttl: float | None,
-    ) -> Promise:
         if self.stopped is not None:
             raise self.stopped.again()
         batcher = self.batcher
@@ -266,6 +253,8 @@ class Producer(AsyncScope, Generic[SentT]):
         promise = batcher.add(value, key, id, headers)
         if batcher.sealed:
             self.ship_sealed()
+        if not self._scheduled:
+            self._schedule()
         return promise
 
     def _schedule(self) -> None:
@@ -305,12 +294,15 @@ class Producer(AsyncScope, Generic[SentT]):
         if not self.has_room:
             await self.wait_room()
         self._links[0].check_loop()
-        lone = self.is_lone
-        promise = self._take(value, key, id, headers, ttl)
-        if lone:
-            self.tick()
-        elif not self._scheduled:
-            self._schedule()
+        if not self.is_lone:
+            return await self.post(value, key=key, id=id, headers=headers, ttl=ttl)
+        self._scheduled = True  # here and now
+        try:
+            promise = self.post(value, key=key, id=id, headers=headers, ttl=ttl)
+        except BaseException:
+            self._scheduled = False
+            raise
+        self.tick()
         return await promise
 
     @property

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
+
 from headpond.client.arguments import checked
 from headpond.model.errors import BadRequest, Closed, HeadpondError
 from headpond.model.identity import Identity
@@ -260,14 +262,15 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class Promise:
-    """What ``post`` returns: ``await`` it for the receipt, or raise what refused the message."""
+class Promise(Struct, eq=False, gc=False):
+    """What ``post`` returns: ``await`` it for the receipt, or raise what refused the message.
 
-    __slots__ = ("_parcel", "_row")
+    There is one per message. So it is a struct, which costs no call of Python, and the garbage collector does
+    not look at it: no parcel refers to a promise.
+    """
 
-    def __init__(self, parcel: Parcel, row: int) -> None:
-        self._parcel = parcel
-        self._row = row
+    _parcel: Parcel
+    _row: int
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         parcel, row = self._parcel, self._row
