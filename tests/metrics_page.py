@@ -80,8 +80,8 @@ A Prometheus histogram has only the bounds of buckets: a quantile is exact to it
 
 ## Which metrics are there?
 
-Every metric exists from the start of the node, and a row of a topic, subscription or link as long as
-its object. Metrics that end in `_total` only grow; most begin at 0 with each run of the node. The
+Every metric exists from the start of the node; a row of a topic, subscription or link exists while
+its object does. Metrics that end in `_total` only grow; most begin at 0 with each run of the node. The
 page has the 1,000 busiest topics and the 1,000 subscriptions that are furthest behind;
 `headpond_topics_left_out` counts the other topics.
 

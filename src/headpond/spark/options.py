@@ -200,11 +200,15 @@ STREAM_OPTIONS = (
         "none",
         "entries in one batch, shared by the shards in proportion to their backlogs",
     ),
-    Option("minEntriesPerTrigger", "1", "a batch waits for this number of entries; not with `Trigger.AvailableNow`"),
+    Option(
+        "minEntriesPerTrigger", "1", "a batch waits for this number of entries; not with `Trigger.AvailableNow`"
+    ),
     Option(
         "maxTriggerDelay", "`15m`", "with `minEntriesPerTrigger`: an entry waits no longer than this for others"
     ),
-    Option("maxBytesPerTrigger", "none", "bytes in one batch; an entry counts as the average entry of its shard"),
+    Option(
+        "maxBytesPerTrigger", "none", "bytes in one batch; an entry counts as the average entry of its shard"
+    ),
 )
 READING_OPTIONS = (
     Option("minPartitions", "1", f"the least number of tasks, up to {PARTITIONS_MAX:,}"),

@@ -225,7 +225,7 @@ def up(
 ) -> None:
     """Run a cluster on this machine until Ctrl-C, to try it: three nats-servers, and nodes.
 
-    The command restarts a process that ends after a second: kill one (kill -9) to see the effect on clients.
+    The command starts an ended process again after a second: kill one (kill -9) to see the effect on clients.
     Prints `ready URL` on stdout when the cluster accepts connections, then the processes.
     """
     with ExitStack() as stack:
