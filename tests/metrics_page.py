@@ -34,8 +34,8 @@ START = f"""\
 
 {GENERATED}
 
-A node with `--http` serves `/metrics` for Prometheus, from its start and without further settings.
-In the clone of this repository,
+A node with `--http` serves `/metrics` for Prometheus, without further settings. In a clone of this
+repository,
 
 <!-- not run: needs Docker -->
 
@@ -44,15 +44,16 @@ docker compose --file deploy/compose.yaml --profile monitoring up --detach
 ```
 
 starts a node, Prometheus with the alerts below, and Grafana with a dashboard at
-http://127.0.0.1:3000. For your own, take `deploy/prometheus/alerts.yml`, import
+http://127.0.0.1:3000. For your own Prometheus and Grafana, use `deploy/prometheus/alerts.yml`, import
 `deploy/grafana/dashboards/headpond.json`, and add the node to the job `headpond`, as
-`deploy/prometheus/prometheus.yml` does. With tokens Prometheus needs one of an admin of everything.
+`deploy/prometheus/prometheus.yml` does. If the node has tokens, Prometheus needs one of an admin of
+everything.
 
 ## What do I watch?
 
 | question | metric |
 |---|---|
-| Does the node serve? | `up`, `headpond_node_disk_full`; `/readyz` says it to a load balancer |
+| Does the node serve? | `up`, `headpond_node_disk_full`; `/readyz` for a load balancer |
 | Do consumers keep up? | `headpond_subscription_oldest_age_seconds`: the age of the oldest message that is not settled. `headpond_subscription_lag` counts the messages |
 | How long does a message take? | `headpond_publish_seconds`, `headpond_delivery_seconds`, `headpond_end_to_end_seconds` |
 | Is the disk fast, and large enough? | `headpond_sync_seconds`, `headpond_node_disk_free_bytes` |
@@ -62,40 +63,40 @@ http://127.0.0.1:3000. For your own, take `deploy/prometheus/alerts.yml`, import
 
 ## What do the durations mean?
 
-They are histograms of the whole node, not of each topic, which would make 84 series of each one.
+They are histograms of the whole node. Histograms of each topic would be 84 series per topic.
 
 - **sync**: one write and its sync, which every acknowledgement waits for. Many logs share one.
 - **publish**: from the arrival of a whole segment to its acknowledgement. A segment counts once,
-  however many messages it has. The way of the bytes over the network is not in it.
+  with any number of messages. The time on the network is not included.
 - **delivery**: from the arrival of a segment to its first delivery to a consumer, for each
-  subscription. It includes the time in which no consumer was there or had room.
+  subscription. It includes the time in which no consumer was connected or had room.
 - **end to end**: from the `sent_at` of a message to its acknowledgement by a consumer, for a sample:
   at most 20 messages a second, and one of a consumer at a time. **It compares two clocks.** If the
-  producer's clock is 2 s behind the node's, it is 2 s too long; if it is ahead, 2 s too short, and
-  what would be negative counts as 0. Compare it only where clocks are synchronized. A message that
-  was sent over HTTP with an `Idempotency-Key` has no `sent_at`; its way begins with its arrival.
+  producer's clock is 2 s behind the node's, the time is 2 s too long; if it is ahead, 2 s too short,
+  and a negative time counts as 0. Use it only where clocks are synchronized. A message that was sent
+  over HTTP with an `Idempotency-Key` has no `sent_at`; its time begins with its arrival.
 
-A histogram of Prometheus knows bounds only: a quantile is right within its bucket.
+A Prometheus histogram has only the bounds of buckets: a quantile is exact to its bucket.
 
 ## Which metrics are there?
 
-Every metric is there from the start of the node; a row of a topic, subscription or link is there
-while that exists. What ends in `_total` only grows; most begins at 0 with each run of the node. The
-page has the 1,000 busiest topics and the 1,000 subscriptions that are furthest
-behind; `headpond_topics_left_out` says how many topics it left out.
+Every metric exists from the start of the node; a row of a topic, subscription or link exists while
+its object does. Metrics that end in `_total` only grow; most begin at 0 with each run of the node. The
+page has the 1,000 busiest topics and the 1,000 subscriptions that are furthest behind;
+`headpond_topics_left_out` counts the other topics.
 
 """
 CLUSTER = """
-A member of a [cluster](cluster.md) has these too, also as a standby. Without an answer of the
-stream, `headpond_cluster_lag` and `headpond_cluster_stream_…` are missing. A process that is no
-longer active replaces itself, so its counters begin at 0 again.
+A member of a [cluster](cluster.md) has these too, also as a standby. While the stream does not
+answer, `headpond_cluster_lag` and `headpond_cluster_stream_…` are missing. A process that is no
+longer active replaces itself, so its counters restart at 0.
 
 """
 ALARMS = """
 ## Which alerts are there?
 
-`deploy/prometheus/alerts.yml` has them. The limits are a beginning: change them to the delays that
-your programs may have.
+They are in `deploy/prometheus/alerts.yml`. Change their limits to the delays that your programs may
+have.
 
 """
 

@@ -37,7 +37,7 @@ class App(PublicNames):
 
     Without ``url`` it connects like ``headpond.connect``; ``options`` are further ones of that function.
     Closing takes no further messages and lets the handlers that run finish, within ``drain_timeout`` seconds;
-    then it brings the settlements to the node's disk. Messages of handlers that did not finish come again.
+    then it brings the settlements to the node's disk. Messages of other handlers are redelivered.
     """
 
     @checked
@@ -158,7 +158,7 @@ class App(PublicNames):
             task.cancel()
         await all_done
         if left:
-            log.warning("%d handlers did not finish; their messages come again", len(left))
+            log.warning("%d handlers did not finish; their messages will be redelivered", len(left))
 
     async def run(self) -> None:
         """Runs until SIGTERM, SIGINT or ``stop()``, then drains; a second signal does not wait for handlers.

@@ -15,7 +15,7 @@ class Verdict(Exception):
 
 
 class Retry(Verdict):
-    """The message comes again, after ``delay`` seconds or after the subscription's backoff."""
+    """The node redelivers the message after ``delay`` seconds, or after the subscription's backoff."""
 
     def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
         super().__init__(reason)

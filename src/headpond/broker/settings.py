@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What clients can make a node hold. The limits are twice what one tenant may have (access.md#quotas)."""
+    """What clients can make a node hold: twice the default quotas of one tenant (access.md#quotas)."""
 
     connections: Positive = 20_000
     """Connections at a time. Beyond it the node closes the oldest one that has not greeted, else the newest."""
@@ -190,7 +190,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_format: Literal["text", "json"] = "text"
     """The log on stderr: text, or one JSON object per line; `--log-format`. With `--json` it is `json`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important lines that the log has; `--log-level`."""
+    """The lowest level of the lines in the log; `--log-level`."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
     """Worker threads for writes, syncs and reads."""
     journal_compact_bytes: ByteCount = 8 * MIB

@@ -111,7 +111,7 @@ class Admin:
     async def compact_topic(self, topic: str, *, timeout: float = COMPACT_TIMEOUT_S) -> TopicCompaction:
         """Removes superseded messages from a state topic's files now; returns when that is done.
 
-        The node also does it by itself, as ``compact_share`` says. Messages that a subscription has not
+        The node also does this automatically, by ``compact_share``. Messages that a subscription has not
         settled stay.
         """
         return await self._ask(catalog.CompactTopic(_full(topic)), timeout_s=timeout)
@@ -380,7 +380,7 @@ class Admin:
         """Makes the passive copy of another node's subscription active here; an active one stays active.
 
         From then on its link does not change it. Messages that the other node may have delivered and that were
-        not settled come again, with an ``attempt`` above 1.
+        not settled are redelivered, with an ``attempt`` above 1.
         """
         return await self._ask(PromoteSubscription(_full(topic), subscription))
 
@@ -558,7 +558,7 @@ class Admin:
     # --- the node -----------------------------------------------------------------------------------
 
     async def top(self, pattern: str = "", *, limit: int = 50) -> TopInfo:
-        """How busy the node is and how far subscriptions are behind; two readings make rates."""
+        """How busy the node is and how far subscriptions are behind; two readings give rates."""
         return await self._ask(ShowTop(pattern, limit))
 
     async def show_node(self) -> Mapping[str, Any]:

@@ -151,7 +151,7 @@ class Client(AsyncScope):
 
     @property
     def reconnects(self) -> int:
-        """How often the client reconnected: what it knew of the node before may no longer hold."""
+        """How often the client reconnected; its knowledge of the node before that may be out of date."""
         return 0 if self._link is None else self._link.reconnects
 
     @overload
@@ -319,9 +319,8 @@ def connect(
     (``headpond context``), else headpond://127.0.0.1:7411.
 
     Use it as ``async with headpond.connect(url) as client``. The client tries several addresses in order, and
-    reconnects after a loss for as long as it is open. With ``wait=False`` a node that is away now is treated
-    like one that was lost: producers spill until it is up. A request that is not answered within
-    ``request_timeout`` seconds, also because the node is away, raises ``TimedOut``.
+    reconnects after a loss while it is open. With ``wait=False`` it also starts without a node: producers spill
+    until a node answers. A request without an answer within ``request_timeout`` seconds raises ``TimedOut``.
 
     ``headponds://`` is the same with TLS: ``ca`` names a file of authorities to trust instead of the system's,
     ``cert`` and ``key`` the client's certificate, for a node that asks for one; HEADPOND_CA, HEADPOND_CERT and

@@ -62,8 +62,8 @@ class BadValue(BadRequest):
     """A value is not of the type that the producer or consumer was opened with, or does not decode as one."""
 
     default_hint = (
-        "Compare the type given as value= with what is sent; `consumer.dead_letter(error.raw)` puts a message "
-        "that cannot be read aside."
+        "Compare the values with the type given as value=; `consumer.dead_letter(error.raw)` dead-letters a "
+        "message that cannot be decoded."
     )
     raw: Any = None
     """The message that cannot be read, with its bytes."""
@@ -105,7 +105,10 @@ class LimitReached(HeadpondError):
     """The node reached one of its limits: connections, topics, consumers or bytes in memory."""
 
     code = "limit"
-    default_hint = "Close what is not needed, or raise the limit named in the message in the node's settings."
+    default_hint = (
+        "Close unneeded connections or consumers, or raise the limit that the message names in the node's "
+        "settings."
+    )
     retryable = True
 
 
@@ -114,7 +117,7 @@ class QuotaReached(HeadpondError):
 
     code = "quota"
     default_hint = (
-        "Delete what is not needed, or ask an admin to raise the setting named in the message: `tenant set`."
+        "Delete unneeded data, or ask an admin to raise the setting named in the message: `tenant set`."
     )
     retryable = True
 
@@ -133,9 +136,9 @@ class Unavailable(HeadpondError):
 
 
 class ConnectionLost(HeadpondError):
-    """The connection ended before the answer arrived; the node may or may not have done what was asked."""
+    """The connection ended before the answer arrived; the node may have carried out the request."""
 
-    default_hint = "The client reconnects by itself; ask again."
+    default_hint = "The client reconnects automatically; send the request again."
     retryable = True
 
 
@@ -153,7 +156,7 @@ class NotActive(NodeStopping):
     """The node is a standby of its group: another one is active."""
 
     code = "not-active"
-    default_hint = "Give the client the addresses of all members; it finds the active one by itself."
+    default_hint = "Give the client the addresses of all members; it finds the active one."
 
 
 class TlsFailed(HeadpondError):
@@ -213,7 +216,7 @@ class UnknownFrame(BadFrame):
 class BadSegment(HeadpondError):
     """A segment is not a valid Arrow record batch of its topic's columns."""
 
-    default_hint = "Build segments with the client library, or see docs/protocol.md for the two segment forms."
+    default_hint = "Build segments with the client library, or see docs/protocol.md for the forms of segments."
 
 
 class SegmentTooLarge(HeadpondError):
@@ -340,9 +343,9 @@ class PlaceExists(HeadpondError):
 
 
 class NotEmpty(HeadpondError):
-    """A tenant, product or component cannot be deleted because it still holds something."""
+    """A tenant, product or component cannot be deleted because it is not empty."""
 
-    default_hint = "Delete what it holds first, or say --recursive to delete it with everything below it."
+    default_hint = "Delete its contents first, or pass --recursive to delete it with everything below it."
 
 
 class BadSetting(HeadpondError):
@@ -480,7 +483,7 @@ class RefillFull(HeadpondError):
     """The refill has reached its limit in bytes; it wrote nothing of the segment and deleted nothing."""
 
     default_hint = (
-        "Bring the destination back, raise the refill's limit, or see `headpond refill list` for what it holds."
+        "Bring the destination back, or raise the refill's limit; `headpond refill list` shows its contents."
     )
     retryable = True
 
@@ -497,7 +500,7 @@ class RefillInUse(HeadpondError):
 class UnknownSegment(HeadpondError):
     """A refill file does not hold the segment, or can no longer read it."""
 
-    default_hint = "Run `headpond refill show FILE`: it lists what the file holds and what is damaged."
+    default_hint = "Run `headpond refill show FILE`: it lists the contents of the file and the damage."
 
 
 class UnknownShard(HeadpondError):
@@ -534,7 +537,7 @@ class SubscriptionBusy(HeadpondError):
 class SubscriptionMoved(HeadpondError):
     """The position of a subscription was changed (`headpond sub seek`); its consumers restart from there."""
 
-    default_hint = "The client subscribes again by itself."
+    default_hint = "The client subscribes again automatically."
     retryable = True
 
 
@@ -549,7 +552,9 @@ class SubscriptionPassive(HeadpondError):
 class LeaseLost(HeadpondError):
     """A resilient consumer was silent for longer than its lease, and another consumer took its place."""
 
-    default_hint = "The client subscribes again by itself and waits for its turn; do not block its event loop."
+    default_hint = (
+        "The client subscribes again automatically and waits for its turn; do not block its event loop."
+    )
     retryable = True
 
 
@@ -560,11 +565,11 @@ class NotHeld(HeadpondError):
 
 
 class NotAcrossNodes(HeadpondError):
-    """A consumer with copies was asked for something that only one node can provide, or one operation for
+    """An operation that only one node can carry out was asked of several: of a consumer with copies, or for
     topics on several groups of a cluster.
 
-    A resilient order is the order of one node's log. Each node decides by itself which of several consumers
-    gets a message, so another consumer may get its copy. An entry is a position in one node's log.
+    A resilient order is the order of one node's log. Each node chooses separately which consumer gets a
+    message, so another consumer may get its copy. An entry is a position in one node's log.
     """
 
     default_hint = (
@@ -588,7 +593,7 @@ class EntriesMissing(HeadpondError):
     """The entries to read no longer exist: retention deleted them, or they are damaged."""
 
     default_hint = (
-        "Read on with onGap = report (a row for each missing range) or skip, or let the topic keep more."
+        "Read on with onGap = report (a row for each missing range) or skip, or keep messages for longer."
     )
 
 
@@ -703,7 +708,7 @@ class PeerMismatch(HeadpondError):
 
 
 class PeerBarred(HeadpondError):
-    """A linked topic was deleted on this node, so no link creates it there again by itself."""
+    """A linked topic was deleted on this node, so links do not create it there again."""
 
     default_hint = "`headpond topic create NAME` on the node where it was deleted lets it follow again."
 
@@ -727,7 +732,7 @@ class WrongMediaType(HeadpondError):
     """The HTTP route does not accept the body's media type, or cannot answer in the one requested."""
 
     code = "media-type"
-    default_hint = "docs/http.md lists what each route takes (Content-Type) and gives (Accept)."
+    default_hint = "docs/http.md lists the types that each route takes (Content-Type) and returns (Accept)."
 
 
 class BodyTooLarge(HeadpondError):
@@ -756,7 +761,7 @@ class Insecure(HeadpondError):
 
     default_hint = (
         "Make a first token with `headpond token bootstrap` and give --tls-cert and --tls-key; or listen on "
-        "127.0.0.1, or say --insecure if the network itself is safe."
+        "127.0.0.1, or pass --insecure if the network itself is safe."
     )
 
 
@@ -803,7 +808,7 @@ class WrongGroup(HeadpondError):
     """The topics of that tenant are on another group of the cluster; the message names its addresses."""
 
     default_hint = (
-        "Clients and `headpond` follow by themselves. Other programs connect to the addresses in the message."
+        "Clients and `headpond` follow automatically. Other programs connect to the addresses in the message."
     )
     group: str = ""
     successor: str = ""

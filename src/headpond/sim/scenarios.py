@@ -230,8 +230,9 @@ SCENARIOS = {
     for scenario in (
         Scenario(
             "power-cut",
-            "A node acknowledges before it syncs. A power cut takes acknowledged messages, entries are used "
-            "again, consumers are ahead of the log (nats-server#7564, #5412, #6600, Jepsen on NATS, Andy X).",
+            "A node acknowledges before it syncs. A power cut removes acknowledged messages, the node reuses "
+            "entries, and consumers are ahead of the log (nats-server#7564, #5412, #6600, Jepsen on NATS, "
+            "Andy X).",
             lambda plan, chance: _with(
                 plan,
                 {"cut power": 20, "cut power at a point": 20},
@@ -241,7 +242,7 @@ SCENARIOS = {
         ),
         Scenario(
             "torn-write",
-            "A power cut tears a write: its end is there without its beginning, or the node continues behind "
+            "A power cut tears a write: its end is there without its beginning, or the node continues after "
             "it, and later messages cannot be read (apache/artemis#2748).",
             lambda plan, chance: _with(
                 plan,
@@ -256,7 +257,7 @@ SCENARIOS = {
         Scenario(
             "bit-rot",
             "A flipped bit costs other messages, or goes unnoticed at the end of a file; a revoked token is "
-            "good again (Jepsen on NATS 2.12.1, the first attacks on Headpond).",
+            "valid again (Jepsen on NATS 2.12.1, early tests of Headpond).",
             lambda plan, chance: _with(
                 plan,
                 {"damage": 30, "damage after a stop": 60, "restart node": 6},
@@ -268,7 +269,7 @@ SCENARIOS = {
         Scenario(
             "failed-write",
             "A node marks a message as stored, its write fails, and the retry counts as a duplicate; a node "
-            "whose disk was full does not continue (pulsar#5218, the first attacks on Headpond).",
+            "does not continue after its disk was full (pulsar#5218, early tests of Headpond).",
             lambda plan, chance: _with(
                 plan,
                 {"sync fails": 30, "write fails": 30, "disk full": 10, "restart node": 6},
@@ -278,7 +279,7 @@ SCENARIOS = {
         ),
         Scenario(
             "failed-sync",
-            "After a failed sync a system shows bytes that are on no disk; a node that starts again takes them "
+            "After a failed sync a system shows bytes that are on no disk; after a restart a node takes them "
             "for stored, and a power cut removes them (beanstalkd#477, camunda#14866).",
             lambda plan, chance: _with(
                 plan,
@@ -290,7 +291,7 @@ SCENARIOS = {
         ),
         Scenario(
             "snapshots",
-            "A crash while a node replaces a file costs it what both files had, such as the state of a "
+            "A crash while a node replaces a file loses the content of both files, such as the state of a "
             "consumer (nats-server#6333, #7691).",
             lambda plan, chance: _with(
                 plan,
@@ -302,19 +303,19 @@ SCENARIOS = {
         ),
         Scenario(
             "long-idle",
-            "Deduplication forgets after a time, a restart or an idle hour; repeats are stored, or new "
-            "messages dropped (nats-server#7302, #5142, librdkafka#4953, aiokafka#1017, redpanda#22670).",
+            "Deduplication forgets after a time, a restart or an idle hour; the node stores repeats, or drops "
+            "new messages (nats-server#7302, #5142, librdkafka#4953, aiokafka#1017, redpanda#22670).",
             _long_idle,
         ),
         Scenario(
             "restarted-sender",
-            "A sender that starts again uses its numbers again, and the receiver drops new messages without a "
-            "word (Ockam, fuurin, librdkafka#3584).",
+            "A restarted sender reuses its numbers, and the receiver silently drops new messages (Ockam, "
+            "fuurin, librdkafka#3584).",
             _resume,
         ),
         Scenario(
             "refill",
-            "A client queue on disk loses messages: it takes them without a sync, or removes them before the "
+            "A client queue on disk loses messages: it accepts them without a sync, or removes them before the "
             "node has confirmed them (Prom++; asked for in librdkafka#31).",
             lambda plan, chance: _with(
                 plan,
@@ -333,8 +334,8 @@ SCENARIOS = {
         ),
         Scenario(
             "bad-connection",
-            "A confirmation that is lost, slow or repeated blocks the sender for good, or makes the node store "
-            "twice (Prom++, Ockam, pulsar#6273, rstream#227).",
+            "A confirmation that is lost, slow or repeated blocks the sender permanently, or makes the node "
+            "store a message twice (Prom++, Ockam, pulsar#6273, rstream#227).",
             _bad_connection,
         ),
         Scenario(
@@ -344,8 +345,8 @@ SCENARIOS = {
         ),
         Scenario(
             "refusals",
-            "A refused message comes again at once and uses up its attempts; its delay replaces the deadline; "
-            "a restart forgets the delay (newchat#346, kannon#427, the first attacks on Headpond).",
+            "A refused message is redelivered at once and uses up its attempts; its delay replaces the "
+            "deadline; a restart forgets the delay (newchat#346, kannon#427, early tests of Headpond).",
             _refusals,
         ),
         Scenario(
@@ -364,7 +365,7 @@ SCENARIOS = {
         ),
         Scenario(
             "dead-letters",
-            "A message that reached its attempts is dropped, or kept twice (nats-io/jetstream#425).",
+            "A message with its last attempt is dropped, or kept twice (nats-io/jetstream#425).",
             lambda plan, chance: _with(
                 plan,
                 {"kill node at a point": 40, "cut power at a point": 40},
@@ -376,8 +377,8 @@ SCENARIOS = {
         ),
         Scenario(
             "attempts",
-            "A node that starts again has forgotten deliveries, and a message that a consumer got comes as if "
-            "for the first time (nats-server#1748, #4049).",
+            "A restarted node has forgotten deliveries, and marks a redelivery as the first delivery (nats-"
+            "server#1748, #4049).",
             lambda plan, chance: _with(
                 plan,
                 {"kill node": 40, "kill client": 30},
@@ -404,21 +405,21 @@ SCENARIOS = {
         ),
         Scenario(
             "acks-out-of-order",
-            "The last acknowledgement moves the position over messages that were not settled, and only the end "
-            "of every consumer brings them back (Andy X).",
+            "The last acknowledgement moves the position past unsettled messages, and they are redelivered "
+            "only after every consumer has ended (Andy X).",
             lambda plan, chance: _with(
                 plan, {"kill client": 20, "restart node": 6}, subscription={"hold": 5, "consumers": 3}
             ),
         ),
         Scenario(
             "compacted-gap",
-            "Entries that are gone from the log block a subscription or a reader (Andy X).",
+            "Entries that were removed from the log block a subscription or a reader (Andy X).",
             _compacted,
         ),
         Scenario(
             "joining",
-            "Messages of a key change their order or have two consumers while consumers come and go (the first "
-            "attacks on Headpond).",
+            "Messages of a key change their order or have two consumers while consumers join and leave (early "
+            "tests of Headpond).",
             lambda plan, chance: _with(
                 plan,
                 weather=Weather(delay_s=0.2),
@@ -436,7 +437,7 @@ SCENARIOS = {
         Scenario(
             "stepping-back",
             "A consumer that stepped back after refusals becomes active again and waits for a message that "
-            "another one settled (the first attacks on Headpond).",
+            "another one settled (early tests of Headpond).",
             lambda plan, chance: _with(
                 plan,
                 subscription={"kind": "failover", "mode": "resilient", "refuse": 0.3, "stay": 10},
@@ -445,8 +446,8 @@ SCENARIOS = {
         ),
         Scenario(
             "reconnect",
-            "After a lost connection a consumer hands out messages that another one has settled (the first "
-            "attacks on Headpond).",
+            "After a lost connection a consumer delivers messages that another one has settled (early tests of "
+            "Headpond).",
             lambda plan, chance: _with(
                 plan,
                 {"reset connection": 60},
@@ -463,8 +464,8 @@ SCENARIOS = {
         ),
         Scenario(
             "old-backup",
-            "An old copy of a node's folder is restored under live clients, and their settlements hit other "
-            "messages (the first attacks on Headpond).",
+            "An old copy of a node's folder is restored under live clients, and their settlements affect other "
+            "messages (early tests of Headpond).",
             lambda plan, chance: _with(
                 plan,
                 {"old backup of the only node": 40},
@@ -479,8 +480,8 @@ SCENARIOS = {
         ),
         Scenario(
             "leases",
-            "A process that was stopped wakes up and works beside its successor, or keeps its lease for good "
-            "(the first attacks on Headpond).",
+            "A process that was stopped continues beside its successor, or keeps its lease forever (early "
+            "tests of Headpond).",
             _leases,
         ),
         Scenario(
@@ -491,8 +492,8 @@ SCENARIOS = {
         ),
         Scenario(
             "links",
-            "A message that should come over a second path is dropped: a link continues behind one whose write "
-            "failed (fuurin, the simulation of Headpond).",
+            "A message that should arrive over a second path is dropped: a link continues after one whose "
+            "write failed (fuurin, the simulation of Headpond).",
             _links,
         ),
         Scenario(
@@ -509,14 +510,14 @@ SCENARIOS = {
         ),
         Scenario(
             "batches",
-            "A sink writes a batch twice or in part, or takes other rows for a repeat (apache/spark#25618, the "
-            "first attacks on Headpond).",
+            "A sink writes a batch twice or in part, or treats other rows as a repeat (apache/spark#25618, "
+            "early tests of Headpond).",
             _batches,
         ),
         Scenario(
             "cluster",
-            "A group of three members over a stream: one that was replaced answers or writes, a takeover loses "
-            "or repeats messages, members differ (Jepsen on NATS 2.12.1, the prototype of Headpond's cluster).",
+            "A group of three members over a stream: a replaced member answers or writes, a takeover loses or "
+            "repeats messages, members differ (Jepsen on NATS 2.12.1, the prototype of Headpond's cluster).",
             lambda plan, chance: draw(plan.seed, cluster=True),
         ),
     )

@@ -175,8 +175,8 @@ TOPIC_OPTIONS = (
     Option(
         "topicPattern",
         "",
-        "a regular expression that matches the whole name of a topic, as short as it is written. "
-        "At most 1,024 topics match",
+        "a regular expression for the whole name of a topic, in its short form (`orders`, not "
+        "`default/default/default/orders`). At most 1,024 topics match",
     ),
     Option("assign", "", 'some shards of topics: `{"orders": [0, 2]}`; the others are not read'),
     Option(
@@ -188,7 +188,7 @@ TOPIC_OPTIONS = (
     Option(
         "startBeyondEnd",
         "`latest`",
-        "if nothing was stored at or after the time of `start`: `latest` begins with what comes next, "
+        "if nothing was stored at or after the time of `start`: `latest` begins with the next entry, "
         "`error` refuses to start",
     ),
 )
@@ -200,18 +200,22 @@ STREAM_OPTIONS = (
         "none",
         "entries in one batch, shared by the shards in proportion to their backlogs",
     ),
-    Option("minEntriesPerTrigger", "1", "a batch waits for so many entries; not with `Trigger.AvailableNow`"),
+    Option(
+        "minEntriesPerTrigger", "1", "a batch waits for this number of entries; not with `Trigger.AvailableNow`"
+    ),
     Option(
         "maxTriggerDelay", "`15m`", "with `minEntriesPerTrigger`: an entry waits no longer than this for others"
     ),
-    Option("maxBytesPerTrigger", "none", "bytes in one batch; an entry counts with the average of its shard"),
+    Option(
+        "maxBytesPerTrigger", "none", "bytes in one batch; an entry counts as the average entry of its shard"
+    ),
 )
 READING_OPTIONS = (
-    Option("minPartitions", "1", f"at least so many tasks, up to {PARTITIONS_MAX:,}"),
-    Option("taskPerShard", "`false`", "`true`: each shard has its own task, however little there is to read"),
+    Option("minPartitions", "1", f"the least number of tasks, up to {PARTITIONS_MAX:,}"),
+    Option("taskPerShard", "`false`", "`true`: each shard has its own task, also with little to read"),
     Option("onGap", "`fail`", "`fail`, `report` or `skip` [missing entries](#what-is-missing)"),
     Option("columns", "all", "the columns to read, separated by commas; the node does not send the others"),
-    Option("filter", "none", "the [rows that are wanted](#filters); the node does not send the others"),
+    Option("filter", "none", "the [rows to read](#filters); the node does not send the others"),
 )
 SOURCE_OPTIONS = (*CONNECTION_OPTIONS, *TOPIC_OPTIONS, *READING_OPTIONS, *BATCH_OPTIONS, *STREAM_OPTIONS)
 

@@ -125,7 +125,7 @@ class Consumer(ScopeTwin[AsyncConsumer[Any]], Generic[ValueT]):
     # --- settling -----------------------------------------------------------------------------------
 
     def ack(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
-        """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers."""
+        """Acknowledges: the node does not redeliver it. ``rows`` of a batch: a boolean mask, or row numbers."""
         consumer, core = self._twin, self._twin.core
         if core.stopped is not None:
             raise core.stopped.again()

@@ -20,7 +20,7 @@ from headpond.wire.expiry import with_ttl
 
 
 class Promise(AsyncPromise, eq=False, gc=False):
-    """What ``post`` returns: ``result()`` waits for the receipt, or raises the refusal."""
+    """The result of ``post``: ``result()`` waits for the receipt, or raises the refusal."""
 
     @checked
     def result(self, timeout: float | None = None) -> Receipt:
@@ -40,7 +40,7 @@ class Promise(AsyncPromise, eq=False, gc=False):
     def confirmed(  # type: ignore[override]  # the same, blocking
         self, by: int | str = "all", timeout: float | None = None
     ) -> Receipt:
-        """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``."""
+        """Waits until that many destinations have stored it: a number, ``one``, ``quorum`` or ``all``."""
         parcel = self._parcel
         parcel.claim(self._row)
         deadline = None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)

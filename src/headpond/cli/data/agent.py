@@ -57,8 +57,8 @@ def agent(
 ) -> None:
     """Deliver the refill files of this disk whenever their producers do not run; prints a line per file.
 
-    Runs until SIGTERM or Ctrl-C; what is not delivered then stays on this disk. Files of replaced producers and
-    files so old that they may be stored twice are left to `headpond refill send`.
+    Runs until SIGTERM or Ctrl-C; undelivered files stay on this disk. It does not send files of replaced
+    producers, nor files so old that they may be stored twice: use `headpond refill send`.
     """
     tokens = token or Contexts().tokens()
     root = refill_root(state)

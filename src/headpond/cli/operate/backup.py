@@ -46,7 +46,7 @@ def backup(node: Node, folder: Annotated[Path, argument("DIR", DIR_HELP)]) -> No
     """Copy the data of a running node to a new folder in DIR; files of the last backup are linked, not copied.
 
     The backup has everything that the node acknowledged before the command began. Run it on the node's machine,
-    as the node's user. The node pauses writes for the moment in which it links its files.
+    as the node's user. The node pauses writes while it links its files.
     """
 
     async def copy(admin: Admin) -> Copied:

@@ -225,7 +225,7 @@ def up(
 ) -> None:
     """Run a cluster on this machine until Ctrl-C, to try it: three nats-servers, and nodes.
 
-    A process that ends is started again after a second: kill one (kill -9), and see what its clients notice.
+    The command starts an ended process again after a second: kill one (kill -9) to see the effect on clients.
     Prints `ready URL` on stdout when the cluster accepts connections, then the processes.
     """
     with ExitStack() as stack:
@@ -280,7 +280,7 @@ def reseed(
     """Make the folder of a stopped member the content of its group, after the stream lost records.
 
     Use it when no member becomes active because the stream does not fit their folders. The other members drop
-    their content and copy this member's. Asked without --yes, it first says at which record the folder is:
+    their content and copy this member's. Without --yes, the command first names the last record of the folder:
     compare the folders of all members, and choose the one with the highest record.
     """
     from headpond.cluster.apply import load_position

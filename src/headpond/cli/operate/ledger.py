@@ -43,7 +43,7 @@ def ledger(
 ) -> None:
     """Account for every segment and entry of a topic, with R and UR of both hops.
 
-    R is the share of messages that arrived, UR the share of arrivals that were no repeats. Exits with 1 if an
+    R is the share of messages that arrived, UR the share of arrivals that are not repeats. Exits with 1 if an
     account does not balance.
     """
     info = node.ask(

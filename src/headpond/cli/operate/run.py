@@ -36,7 +36,7 @@ def run_app(
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
 ) -> None:
-    """Run the handlers of a program until SIGTERM or Ctrl-C, then let those that run finish."""
+    """Run the handlers of a program until SIGTERM or Ctrl-C, then wait for running handlers."""
     if reload:
         raise SystemExit(_run_and_watch([sys.executable, "-m", "headpond", *_without_reload(sys.argv[1:])]))
     start_log(log_format, log_level, as_json=node.as_json)

@@ -62,7 +62,7 @@ def run(
     """Run seeds, and check every promise; exit with 1 if one is broken.
 
     A seed decides everything: who takes part, what they do, which faults happen when. The same seed gives the
-    same run. Of the first seed that fails, the command looks for a smaller run that fails in the same way.
+    same run. After the first failure the command looks for a smaller run that fails in the same way.
     From 1,000 seeds on, it also kills a process at every point at which the faults have killed none.
     """
     for name, given in (("--trace", trace), ("--kill-at", kill_at)):
@@ -121,7 +121,7 @@ def _print_trace(plan: Plan) -> None:
 
 @command(sim_app)
 def scenarios(output: Output) -> None:
-    """List the scenarios: known bugs of messaging systems, with the conditions in which each shows itself."""
+    """List the scenarios: known bugs of messaging systems, with the conditions under which each occurs."""
     from headpond.sim.scenarios import SCENARIOS
 
     found = [{"scenario": each.name, "about": each.about} for each in SCENARIOS.values()]

@@ -32,7 +32,7 @@ def add(
     cert: Annotated[Path | None, option("--cert", "FILE", CERT_HELP)] = None,
     key: Annotated[Path | None, option("--key", "FILE", "The key of the client certificate.")] = None,
 ) -> None:
-    """Add or replace a context. The first one is used from then on; HEADPOND_CONTEXT selects another."""
+    """Add or replace a context. The first one becomes the one in use; HEADPOND_CONTEXT selects another."""
     parse_addresses(url)
     if token == "-":
         token = read_token()

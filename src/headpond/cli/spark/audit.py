@@ -39,7 +39,7 @@ _WINDOW = "{:<24}  {:>10}  {:>10}  {:>10}  {:>10}  {:>8}  {:>8}"
 JobMaster = Annotated[str, option("--master", "MASTER", "The Spark master that runs it.")]
 LEDGER_HELP = "Instead of SENT: the segments that producers announced, from that topic's ledger."
 BY_HELP = "What names a message: identity, id, or an expression of SQL."
-SENT_BY_HELP = "The same in SENT, where it has another form there."
+SENT_BY_HELP = "The same for SENT, if it differs there."
 RECEIVED_TOKEN_HELP = "The access token of that node."
 
 
@@ -63,7 +63,7 @@ def audit(
         str, option("--late", "TIME", "With --follow: how long to wait for a message.")
     ] = "1 minute",
     every: Annotated[
-        str, option("--every", "TIME", "With --follow: the interval between looks.")
+        str, option("--every", "TIME", "With --follow: the interval between reads.")
     ] = "5 seconds",
     out: Annotated[Path | None, option("--out", "DIR", "Where to write all results, with a picture.")] = None,
     overwrite: Annotated[bool, flag("--overwrite", "Replace the files in --out.")] = False,
@@ -71,7 +71,7 @@ def audit(
 ) -> None:
     """Compare the messages sent with those received.
 
-    Exits with 1 if a message is missing, else with 3 if one came more than once or was never sent.
+    Exits with 1 if a message is missing, else with 3 if one arrived more than once or was never sent.
     """
     where = {
         "url": node.url,

@@ -17,7 +17,7 @@ FILE_BYTES = 256 * 1024 * 1024
 BatchEntries = Annotated[int, option("--batch-entries", "N", "Entries of a shard per batch.", min=1)]
 Archive = Annotated[str, argument("DIR", "The archive's folder.")]
 EVERY_HELP = "With --follow: the interval between batches."
-BATCH_BYTES_HELP = "The bytes to read at a time, about."
+BATCH_BYTES_HELP = "About how many bytes to read at a time."
 
 
 def _report(
@@ -45,7 +45,7 @@ def archive(
 ) -> None:
     """Add the messages of a topic to its archive.
 
-    Run again, it adds the new ones. The next run completes one that was killed.
+    A later run adds new messages, and completes a run that was killed.
     """
     from headpond.spark.jobs.archive import archive as run_archive
     from headpond.spark.jobs.archive import compact as run_compact
@@ -75,7 +75,7 @@ def compact(
     output: Output,
     folder: Archive,
     target_bytes: Annotated[
-        int, option("--target-bytes", "N", "The size of a file, about.", min=1)
+        int, option("--target-bytes", "N", "About how large the files become.", min=1)
     ] = FILE_BYTES,
     master: JobMaster = "local[*]",
 ) -> None:
@@ -105,7 +105,7 @@ def replay(
     source: Annotated[str, argument("SOURCE", SOURCE_HELP)],
     target: Annotated[str, argument("TARGET", "The topic to write to.")],
     start: Annotated[str | None, option("--start", "P", START_HELP)] = None,
-    end: Annotated[str | None, option("--end", "P", "Where to end in a topic, likewise.")] = None,
+    end: Annotated[str | None, option("--end", "P", "Where to end in a topic: an entry, a time.")] = None,
     where: Annotated[str | None, option("--where", "SQL", WHERE_HELP)] = None,
     batch_entries: BatchEntries = 500_000,
     to_url: Annotated[str | None, option("--to-url", "URL", TO_URL_HELP)] = None,
@@ -114,7 +114,7 @@ def replay(
 ) -> None:
     """Write the messages of a source to a topic.
 
-    Run again, after a kill or on a topic that grew, it writes only the rest.
+    A later run, after a kill or on a topic that grew, writes only the rest.
     """
     from headpond.spark.jobs.replay import replay as run_replay
 
@@ -141,7 +141,7 @@ def replay(
 def reshard(
     node: Node,
     source: TopicArgument,
-    target: Annotated[str, argument("NEW", "The new topic; created if it is not there.")],
+    target: Annotated[str, argument("NEW", "The new topic; created if it does not exist.")],
     shards: Annotated[int, option("--shards", "N", "Its shards, a power of two.", min=1)],
     batch_entries: BatchEntries = 500_000,
     master: JobMaster = "local[*]",

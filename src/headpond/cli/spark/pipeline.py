@@ -35,7 +35,7 @@ Update = Callable[["PipelineRun", dict[str, "BatchSample | None"]], None]
 
 File = Annotated[Path, argument("FILE.toml", "A pipeline's file.")]
 Master = Annotated[str | None, option("--master", "MASTER", "The Spark master; default: the file's.")]
-ONCE_HELP = "Process the rows that are there, then end, whatever the trigger."
+ONCE_HELP = "Process the present rows, then end; overrides the trigger."
 
 
 @command()

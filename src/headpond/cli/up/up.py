@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LISTEN_HELP = "The address of the node; port 0 picks a free port."
 HTTP_HELP = "The address of the console; port 0 picks a free port."
 SPARK_HELP = "Also run a streaming query, so that the page about Spark has something to show."
-CLUSTER_HELP = "Run a cluster in place of the node: three nodes and three nats-servers, to kill one."
+CLUSTER_HELP = "Run a cluster instead of one node: three nodes and three nats-servers."
 LISTEN = "127.0.0.1:7411"
 COPIED = ("orders", "menu")
 """The topics that the second node gets."""
@@ -53,14 +53,14 @@ def up(
     spark: Annotated[bool, flag("--spark", SPARK_HELP)] = False,
     cluster: Annotated[bool, flag("--cluster", CLUSTER_HELP)] = False,
 ) -> None:
-    """Run a node with a console, and programs that keep it busy, until Ctrl-C, to look at it.
+    """Run a node with a console and programs that keep it busy, to look at it, until Ctrl-C.
 
     Prints the address of the console first. One producer and its consumer reach the node over a lossy link:
-    the page Delivery of the console sets how much the link loses, repeats and delays. Everything is in a
-    temporary folder, and is removed at the end.
+    the page Delivery of the console sets how much the link loses, repeats and delays. All data is in
+    a temporary folder, which the command removes at the end.
 
     With --cluster, kill the active node (kill -9): another one takes over, and the console continues at the
-    same address. The lossy link then stays as it is.
+    same address. The lossy link of a cluster is fixed.
     """
     from headpond.broker.settings import Settings
     from headpond.node.process import check_secure, run

@@ -99,7 +99,7 @@ class Consumer(AsyncScope, Generic[ValueT]):
         await self.core.open()
 
     async def close(self) -> None:
-        """Brings settlements to the node's disk, within ``close_timeout``; unsettled messages are released.
+        """Brings settlements to the node's disk, within ``close_timeout``, and releases unsettled messages.
 
         Settlements that did not get there are raised: as ``TimedOut``, or as the error that ended the
         subscription. Of several nodes, those that are away get nothing, which is logged.
@@ -144,7 +144,7 @@ class Consumer(AsyncScope, Generic[ValueT]):
 
     @property
     def lost(self) -> list[LostSpan]:
-        """Entries that will not come: damaged at the node, or not readable here.
+        """Entries that will not be delivered: damaged at the node, or not readable here.
 
         The node settles damaged ones. Those that this client could not read (the reason says so) are not
         settled: they are in flight until this consumer closes, then go to the next one, which may be able to
@@ -159,7 +159,7 @@ class Consumer(AsyncScope, Generic[ValueT]):
 
     @property
     def copies(self) -> int:
-        """Messages that came and were not handed out, since another node had brought them."""
+        """Messages that the client held back, because another node had delivered them."""
         return self.core.copies
 
     @property
@@ -319,7 +319,7 @@ class Consumer(AsyncScope, Generic[ValueT]):
     # --- settling: recorded at once, and on the node's disk when `flush` returns --------------------
 
     async def ack(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
-        """Done: the message does not come again. ``rows`` of a batch: a boolean mask, or row numbers.
+        """Acknowledges: the node does not redeliver it. ``rows`` of a batch: a boolean mask, or row numbers.
 
         Returns when the client has recorded it; ``flush()`` when it is on the node's disk.
         """
@@ -346,26 +346,26 @@ class Consumer(AsyncScope, Generic[ValueT]):
 
     @checked
     async def ack_range(self, shard: int, first: int, last: int) -> None:
-        """Done: the entries ``first`` to ``last``, both included, of a shard."""
+        """Acknowledges the entries ``first`` to ``last``, both included, of a shard."""
         self._check_open()
         self.core.settle_range(shard, first, last, skip=False)
 
     @checked
     async def ack_upto(self, message: Message[Any]) -> None:
-        """Done: this message and all before it on its shard; not in shared and key_shared subscriptions."""
+        """Acknowledges a message and all before it on its shard; not in shared and key_shared subscriptions."""
         self._check_open()
         entries = self._entries(message, None)
         if entries.spans:
             self.core.ack_upto(entries)
 
     async def skip(self, what: Message[Any] | Batch, *, rows: Any = None) -> None:
-        """Not wanted: settled like an acknowledgement, and counted apart."""
+        """Settles messages as not wanted: like an acknowledgement, and counted separately."""
         self._check_open()
         self.core.settle(self._entries(what, rows), skip=True)
 
     @checked
     async def skip_range(self, shard: int, first: int, last: int) -> None:
-        """Not wanted: the entries ``first`` to ``last``, both included, of a shard."""
+        """Skips the entries ``first`` to ``last``, both included, of a shard."""
         self._check_open()
         self.core.settle_range(shard, first, last, skip=True)
 
@@ -373,7 +373,7 @@ class Consumer(AsyncScope, Generic[ValueT]):
     async def nack(
         self, what: Message[Any] | Batch, delay: float | None = None, *, reason: str = "", rows: Any = None
     ) -> None:
-        """Failed: it comes again after ``delay`` seconds, or after the subscription's backoff.
+        """Refuses: the node redelivers it after ``delay`` seconds, or after the subscription's backoff.
 
         In a resilient subscription nothing else comes before it. The node lists ``reason`` with the message
         until it is settled, and puts it into its dead letter; 512 characters at most.
@@ -385,13 +385,13 @@ class Consumer(AsyncScope, Generic[ValueT]):
 
     @checked
     async def dead_letter(self, what: Message[Any] | Batch, *, reason: str = "", rows: Any = None) -> None:
-        """Failed for good: the node copies it to the dead-letter topic, with ``reason``, and settles it."""
+        """Refuses finally: the node copies it to the dead-letter topic, with ``reason``, and settles it."""
         self._check_open()
         self.core.refuse(self._entries(what, rows), Nack(0.0, fit_reason(reason), dead=True))
 
     @checked
     async def extend(self, what: Message[Any] | Batch, seconds: float | None = None) -> None:
-        """More time: moves the deadline of messages in hand to ``seconds`` from now (None: the policy's)."""
+        """Moves the deadline of held messages to ``seconds`` from now (None: the policy's)."""
         self._check_open()
         if seconds is not None and not 0 <= seconds <= DELAY_MAX_S:
             raise BadRequest(f"an extension by {seconds} s; it must be between 0 and {DELAY_MAX_S:.0f}")

@@ -189,7 +189,7 @@ class Producer(AsyncScope, Generic[SentT]):
 
     @property
     def block(self) -> bytes:
-        """The 16 bytes that name the present run; a new block begins now and then."""
+        """The 16 bytes that name the present block of segments."""
         return b"" if self._open_run is None else self._open_run.keeper.current.block
 
     @property
@@ -241,7 +241,7 @@ class Producer(AsyncScope, Generic[SentT]):
         """Takes a message and returns at once; ``await`` the promise for its receipt. None deletes a key.
 
         Raises ``BufferFull`` when ``memory_max`` is reached; ``post_when_room`` waits instead.
-        ``ttl`` is for how many seconds after it was stored the message is worth delivering.
+        With ``ttl`` the node delivers the message only within that many seconds after it stored it.
         """
         if self.stopped is not None:
             raise self.stopped.again()
@@ -348,7 +348,7 @@ class Producer(AsyncScope, Generic[SentT]):
         return BatchReceipt.of(sent)
 
     async def flush(self) -> None:
-        """Returns when the fate of everything posted before is known. Raises failures that nobody awaited."""
+        """Returns when every earlier message has its outcome. Raises failures that nobody awaited."""
         if self.stopped is not None:
             raise self.stopped.again()
         await self._drain()
@@ -392,7 +392,7 @@ class Producer(AsyncScope, Generic[SentT]):
 
     @property
     def unreachable(self) -> list[str]:
-        """Destinations that cannot be sent to now: away, or refusing."""
+        """Destinations that take no messages now: unreachable, or refusing."""
         return [each.name for each in self._run.destinations if not each.ready]
 
     async def reached(self) -> None:

@@ -263,7 +263,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class Promise(Struct, eq=False, gc=False):
-    """What ``post`` returns: ``await`` it for the receipt, or raise what refused the message.
+    """The result of ``post``: ``await`` returns the receipt, or raises the refusal of the message.
 
     There is one per message. So it is a struct, which costs no call of Python, and the garbage collector does
     not look at it: no parcel refers to a promise.
@@ -286,7 +286,7 @@ class Promise(Struct, eq=False, gc=False):
 
     @checked
     async def confirmed(self, by: int | str = "all") -> Receipt:
-        """Waits until so many destinations have stored it: a number, ``one``, ``quorum`` or ``all``.
+        """Waits until that many destinations have stored it: a number, ``one``, ``quorum`` or ``all``.
 
         ``await promise`` also returns when it is *spilled*, because it is safe then; this waits until it was
         delivered. Raises the refusal once too few destinations are left, and ``Closed`` if it is still spilled
@@ -299,11 +299,11 @@ class Promise(Struct, eq=False, gc=False):
         return parcel.receipt_so_far(self._row)
 
     def done(self) -> bool:
-        """Whether the message's fate is known, so that awaiting it does not wait."""
+        """Whether the outcome is known, so that ``await`` returns at once."""
         return self._parcel.fate is not None
 
     def on_settled(self, act: Callable[[Receipt], object]) -> None:
-        """Calls ``act`` once with the receipt, when the fate is known; ``flush`` still raises a failure.
+        """Calls ``act`` once with the receipt, when the outcome is known; ``flush`` still raises a failure.
 
         In the blocking twin the thread of the loop calls it.
         """
@@ -323,7 +323,7 @@ class Promise(Struct, eq=False, gc=False):
         look()
 
     def receipt(self) -> Receipt | None:
-        """The receipt if the fate is known, without raising; None before."""
+        """The receipt, or None before the outcome is known; never raises."""
         if self._parcel.fate is None:
             return None
         self._parcel.claim(self._row)

@@ -119,7 +119,7 @@ HTTP = {
 }
 HTTP_COUNTERS = {
     "refused": "Requests refused because there were too many.",
-    "hung_up": "Clients that went away before their answer.",
+    "hung_up": "Clients that disconnected before their answer.",
 }
 TIMINGS = {
     "sync": "A write and its sync, of one file or of a round of many; in a cluster until the stream has it.",

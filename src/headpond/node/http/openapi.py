@@ -51,7 +51,7 @@ MESSAGE = Schema(
         "sent_at": Schema(
             type=OpenAPIType.STRING, description="ISO 8601; left out: when the node got it first."
         ),
-        "ttl": Schema(type=OpenAPIType.NUMBER, minimum=0, description="Seconds that it is worth delivering."),
+        "ttl": Schema(type=OpenAPIType.NUMBER, minimum=0, description="Seconds in which it may be delivered."),
     },
     additional_properties=False,
 )
