@@ -10,7 +10,10 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
+import headpond
+
 ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTED = (headpond.Client, headpond.Producer, headpond.Consumer, headpond.Writer)
 PAGES = {"README.md": "overview.md"}
 """Other names, since docs/README.md is the first page of the site."""
 OUTSIDE = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "examples")
@@ -19,7 +22,9 @@ LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=\"?((?:h
 
 
 def on_config(config: Any) -> Any:
-    """Puts every decision in the navigation."""
+    """Puts every decision in the navigation, and leaves internal names out of the reference."""
+    internal = "|".join(sorted(set.union(*(set(each.internal) for each in DOCUMENTED))))
+    config.plugins["mkdocstrings"].config.handlers["python"]["options"]["filters"].append(f"!^({internal})$")
     decisions = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     names = ["decisions/README.md", *(f"decisions/{path.name}" for path in decisions)]
     config.nav = [{"Decisions": names} if item == {"Decisions": "decisions/"} else item for item in config.nav]

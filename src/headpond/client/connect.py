@@ -50,6 +50,8 @@ Tokens = str | Mapping[str, str] | None
 class Client(AsyncScope):
     """A connection to a service, kept up until it is closed. ``connect`` makes one."""
 
+    internal = AsyncScope.internal | {"add", "add_consumer", "add_producer", "link", "links", "tracing"}
+
     def __init__(
         self,
         url: str | Sequence[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from headpond.model.errors import HeadpondError
 
@@ -12,14 +12,21 @@ log = logging.getLogger("headpond.client")
 
 
 class PublicNames:
-    """Completion offers no private names."""
+    """Completion and the reference (docs/api.md) offer the names that programs use."""
+
+    internal: ClassVar[frozenset[str]] = frozenset({"internal"})
+    """Names that other parts of the client use, and programs do not."""
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.startswith("_") or name.startswith("__")]
+        hidden = self.internal
+        names = (name for name in super().__dir__() if name not in hidden)
+        return [name for name in names if not name.startswith("_") or name.startswith("__")]
 
 
 class AsyncScope(PublicNames):
     """Opens on the way in and closes on the way out; an error of the body hides one of closing."""
+
+    internal = PublicNames.internal | {"open", "shown"}
 
     @property
     def shown(self) -> str:

@@ -268,6 +268,8 @@ class OpenedStage:
 class Writer(AsyncScope):
     """Stages rows and commits batches of them. ``client.writer(name)`` makes one."""
 
+    internal = AsyncScope.internal | {"on_ack", "on_down", "on_error", "on_up", "on_writable"}
+
     def __init__(
         self,
         link: Link,

@@ -121,6 +121,7 @@ class Consumer(ScopeTwin[AsyncConsumer[Any]], Generic[ValueT]):
     lost: Mirror[list[LostSpan]] = mirrored(AsyncConsumer.lost)
     nodes: Mirror[list[NodeState]] = mirrored(AsyncConsumer.nodes)
     copies: Mirror[int] = mirrored(AsyncConsumer.copies)
+    dropped: Mirror[int] = mirrored(AsyncConsumer.dropped)
 
     # --- settling -----------------------------------------------------------------------------------
 

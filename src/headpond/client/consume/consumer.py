@@ -35,6 +35,11 @@ TOGETHER_BYTES = 8 * 1024 * 1024
 class Consumer(AsyncScope, Generic[ValueT]):
     """Reads one subscription. Open it with ``async with client.consumer(topic, subscription) as consumer``."""
 
+    internal = AsyncScope.internal | {
+        *("ahead_bytes", "core", "drops", "life", "repeats", "stopped", "strict"),
+        *("keep_unread", "next_batches", "put_back", "record", "send_settlements"),
+    }
+
     def __init__(
         self,
         links: Sequence[Link],
@@ -169,7 +174,7 @@ class Consumer(AsyncScope, Generic[ValueT]):
 
     @property
     def dropped(self) -> int:
-        """Settlements dropped for that, and earlier messages that the program settled since."""
+        """How many settlements the client dropped, because their messages are of an incarnation that ended."""
         return self.core.dropped
 
     @property

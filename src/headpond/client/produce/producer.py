@@ -113,6 +113,11 @@ class RoomQueue:
 class Producer(AsyncScope, Generic[SentT]):
     """Sends messages to one topic. Open it with ``async with client.producer(topic) as producer``."""
 
+    internal = AsyncScope.internal | {
+        *("batcher", "connection", "is_lone", "linger_s", "reached", "ship_sealed", "stopped", "tick"),
+        *("check_room", "has_room", "is_pressed", "memory_bytes", "on_answered", "on_topic", "wait_room"),
+    }
+
     def __init__(
         self,
         links: Sequence[Link],
