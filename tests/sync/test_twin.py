@@ -39,14 +39,18 @@ def test_the_twin_has_every_public_member_of_the_async_class(kind: type, twin: t
 
 def test_completion_offers_what_a_program_uses() -> None:
     async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            async with client.producer("orders") as producer, client.consumer("orders", "s") as consumer:
-                await producer.send(b"tea")
-                for each in (client, producer, consumer, client.writer("nightly")):
-                    names, known = set(dir(each)), set(object.__dir__(each))
-                    assert each.internal <= known and not names & each.internal
-                    assert {"close", "__class__"} <= names
-                assert {"send", "topic"} <= set(dir(producer)) and {"ack", "dropped"} <= set(dir(consumer))
+        async with (
+            testing.node() as node,
+            node.connect() as client,
+            client.producer("orders") as producer,
+            client.consumer("orders", "s") as consumer,
+        ):
+            await producer.send(b"tea")
+            for each in (client, producer, consumer, client.writer("nightly")):
+                names, known = set(dir(each)), set(object.__dir__(each))
+                assert each.internal <= known and not names & each.internal
+                assert {"close", "__class__"} <= names
+            assert {"send", "topic"} <= set(dir(producer)) and {"ack", "dropped"} <= set(dir(consumer))
 
     asyncio.run(scenario())
 
