@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from headpond.client.produce.refill_send import send_slot
 from headpond.model.errors import HeadpondError, SubscriptionNotFound
@@ -28,15 +30,26 @@ class Stuck(Exception):
     """Something that should have happened after healing did not."""
 
 
-async def wait_until(what: str, left: Callable[[], object], seconds: float = LIVENESS_S) -> None:
-    """Returns when nothing is left; ``left`` may be a coroutine function."""
+async def wait_until(
+    what: str,
+    left: Callable[[], object],
+    seconds: float = LIVENESS_S,
+    amount: Callable[[Any], float] = lambda left: 0,
+) -> None:
+    """Returns when nothing is left; ``left`` may be a coroutine function.
+
+    The time begins again whenever the ``amount`` of what is left is smaller than ever: a busy machine is slow.
+    """
     over_s = asyncio.get_running_loop().time() + seconds
     last: object = "no answer"
+    least = math.inf
     while True:
         try:
             last = left()
             if isinstance(last, Coroutine):
                 last = await asyncio.wait_for(last, seconds)
+            if last and amount(last) < least:
+                least, over_s = amount(last), asyncio.get_running_loop().time() + seconds
         except (HeadpondError, OSError, TimeoutError) as error:
             last = error
         if not last:
@@ -78,7 +91,7 @@ async def finish(troupe: Troupe) -> None:
             await alike(troupe, topic)
     if troupe.part.spark is not None:
         await _wait_for_spark(troupe, *troupe.part.spark)
-    await wait_until("everything settled", lambda: _unsettled(troupe))
+    await wait_until("everything settled", lambda: _unsettled(troupe), amount=_count)
     for taker in takers:
         taker.end()
     await wait_until("takers ended", lambda: [taker.name for taker in takers if taker.up])
@@ -116,15 +129,20 @@ async def _wait_for_spark(troupe: Troupe, source: str, sink: str) -> None:
     troupe.driver.kill()
 
 
-async def _unsettled(troupe: Troupe) -> list[str]:
+async def _unsettled(troupe: Troupe) -> list[tuple[str, list[SubscriptionInfo | None]]]:
+    """The takers that are not done, and their subscriptions."""
     left = []
     for taker in troupe.part.takers:
         nodes = taker.nodes[1:] if taker.reads == "moves" else taker.nodes
         infos = [await _subscription(troupe.nodes[name], taker) for name in nodes]
         open_ = [info for info in infos if info is None or info.unsettled]
         if len(open_) > (1 if taker.reads == "any" else 0):
-            left.append(f"{taker.name} at {nodes}: {open_}")
+            left.append((f"{taker.name} at {nodes}", open_))
     return left
+
+
+def _count(left: list[tuple[str, list[SubscriptionInfo | None]]]) -> int:
+    return sum(info.unsettled for _, infos in left for info in infos if info is not None)
 
 
 async def _subscription(node: Node | Group, taker: Taker) -> SubscriptionInfo | None:
