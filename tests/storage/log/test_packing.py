@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -202,6 +203,22 @@ def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> Non
     assert pack_all(writer.log, disk) == Counter()
     assert {path: disk.contents(path) for path in log_files(disk)} == before
     assert writer.log.next_unpacked() is None
+
+
+def test_a_head_that_is_longer_than_the_probe_does_not_keep_a_file_from_being_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    assert min(head_bytes(disk, path) for path in log_files(disk)) > 100
+    monkeypatch.setattr("headpond.storage.log.pack.PROBE_BYTES", 100)
+    monkeypatch.setattr(writer.log, "place", replace(writer.log.place, pack_segments_min=2))
+    assert pack_all(writer.log, disk)["files_packed"] == len(log_files(disk)) - 1
+
+
+def head_bytes(disk: MemoryDisk, path: str) -> int:
+    items = (item for item in scan(disk.open(path)) if isinstance(item, Found))
+    return next(item.offset for item in items if item.frame.type not in (FrameType.TITLE, FrameType.MARKS))
 
 
 @pytest.mark.parametrize("reopened", [False, True])

@@ -94,8 +94,10 @@ class PackJob:
         small = small_bytes = read = 0
         with open_salvaged(disk, self.log.place.path(*self.closed.file.id)) as file:
             for _, raw in frames_from(file, 0, file.size(), chunk_bytes=PROBE_BYTES):
+                if raw[0] != FrameType.SEGMENT:
+                    continue  # the head alone may be longer than the probe
                 read += len(raw)
-                if raw[0] == FrameType.SEGMENT and may_join(raw[_LEAD_BYTES : -TRAILER.size]):
+                if may_join(raw[_LEAD_BYTES : -TRAILER.size]):
                     small, small_bytes = small + 1, small_bytes + len(raw)
                 if read >= PROBE_BYTES:
                     break
