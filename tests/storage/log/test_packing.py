@@ -22,7 +22,7 @@ from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile, Operation
 from headpond.wire.control.links import RecordHead
 from headpond.wire.expiry import with_ttl
-from headpond.wire.frame import TRAILER, FrameType, encode
+from headpond.wire.frame import OVERHEAD_BYTES, TRAILER, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.plain.segment import encode_plain
@@ -493,6 +493,38 @@ def test_a_lost_sector_costs_neither_what_is_before_it_nor_what_is_behind() -> N
     assert len(rows) == 400 - (lost[0][1] - lost[0][0])
 
 
+def lose_the_last_sector(disk: MemoryDisk, path: str, *, cut: bool) -> None:
+    """The end of the last record and the STATUS behind it are gone, or zeros."""
+    file = disk.open(path, writable=True)
+    if cut:
+        file.truncate(file.size() - 512)
+    else:
+        file.write_at(file.size() - 512, [bytes(512)])
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("rows_each", [1, 3])
+def test_a_lost_sector_at_the_end_of_a_packed_file_costs_only_what_was_in_it(rows_each: int, cut: bool) -> None:
+    options = LogOptions(rotate_bytes=40_000, index_every_bytes=4_000)
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for _ in range(400):
+        writer.put(rows=rows_each)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    path, _, first, end = packed_spans(disk)[0]
+    lose_the_last_sector(disk, path, cut=cut)
+    rows, lost = read_all(writer.log)
+    assert len(lost) == 1 and lost[0][1] == end and 0 < end - lost[0][0] < 30 < (end - first) // 2
+    assert rows == [row for row in writer.durable if not lost[0][0] <= row.first_entry < end]
+    rot_marks(disk, log_files(disk)[1])
+    again = open_log(disk, options)
+    assert read_all(again) == (rows, lost) and list(again.damaged) == lost
+    gone = {(row.block, row.segment) for row in writer.durable if row not in rows}
+    before = {(block, number) for block, numbers in marked(writer.log).items() for number in numbers}
+    assert before - {(block, number) for block, numbers in marked(again).items() for number in numbers} == gone
+
+
 def test_two_damaged_neighbours_both_give_back_what_is_whole() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=450_000, index_every_bytes=100_000)
@@ -530,11 +562,35 @@ def test_a_copy_of_a_packed_record_in_a_damaged_message_is_never_served() -> Non
     items = [item for item in scan(disk.open(path)) if isinstance(item, Found)]
     place = next(item for item in items if item.frame.type == FrameType.SEGMENT)
     size_to_the_copy = RECORD_HEADER_BYTES + 100 - TRAILER.size
-    rot = len(place.frame.body) ^ size_to_the_copy
+    rot_size(disk, path, place, size_to_the_copy)
+    assert read_all(writer.log) == (writer.durable[1:], [(0, 1)])
+
+
+def rot_size(disk: MemoryDisk, path: str, item: Found, size: int) -> None:
+    rot = len(item.frame.body) ^ size
     for bit in range(32):
         if rot >> bit & 1:
-            disk.flip(path, place.offset + 7 + bit // 8, bit % 8)
-    assert read_all(writer.log) == (writer.durable[1:], [(0, 1)])
+            disk.flip(path, item.offset + 7 + bit // 8, bit % 8)
+
+
+def test_nor_is_a_copy_in_a_message_of_a_damaged_packed_record() -> None:
+    disk = MemoryDisk()
+    pack_all(written(disk).log, disk)
+    path, offset, *_ = packed_spans(disk)[0]
+    copy = bytearray(disk.open(path).read_at(offset, read_frame(disk.open(path), offset).size))
+    copy[-1] ^= 1
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(5))
+    for value in [b"value"] * 9 + [bytes(copy)] + [b"value"] * 40:
+        writer.store(BLOCKS[0], 1, encode_plain(rows_to_batch([value], None, None, None, [5])))
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    path, offset, first, end = packed_spans(disk)[0]
+    place = disk.contents(path).index(copy)
+    item = read_frame(disk.open(path), offset)
+    assert first == 0 and offset < place < item.end
+    rot_size(disk, path, item, place - offset - OVERHEAD_BYTES)
+    assert read_all(writer.log) == (writer.durable[end:], [(first, end)])
 
 
 def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
