@@ -607,6 +607,22 @@ def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
         assert found == (row.segment * 7, row.first_entry, row.count)
 
 
+def test_the_end_of_a_block_keeps_its_place_among_packed_segments() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(80):
+        if number % 20 == 10:
+            writer.log.append_end(BLOCKS[0], writer.clock_us)
+        writer.put()
+        writer.commit(disk)
+    assert pack_all(writer.log, disk)["files_packed"] > 1
+    before = marked(writer.log)
+    rot_marks(disk, log_files(disk)[-1])
+    again = open_log(disk, OPTIONS)
+    assert marked(again) == before and not list(again.damaged)
+    assert read_all(again) == (writer.durable, [])
+
+
 def test_a_replay_of_a_damaged_packed_file_knows_the_segments_that_are_whole() -> None:
     disk = MemoryDisk()
     writer = written(disk)
@@ -760,6 +776,19 @@ def test_a_search_for_segments_goes_on_where_their_file_is_replaced_under_it(ope
     disk.open = open_late  # type: ignore[method-assign]
     found = log.find_segments([(row.block, row.segment)])
     assert found == {(row.block, row.segment): (row.segment * 7, row.first_entry, row.count)}
+
+
+def test_a_search_that_read_the_beginning_of_a_file_finds_its_rest_where_it_was_packed_since() -> None:
+    disk = MemoryDisk()
+    writer = written(disk, rounds=10)
+    log, row = writer.log, writer.durable[-1]
+    assert log.find_segments([(row.block, row.segment)])[row.block, row.segment] is not None
+    for _ in range(30):
+        writer.put()
+        writer.commit(disk)
+    assert pack_all(log, disk)["files_packed"] > 0
+    found = log.find_segments([(row.block, row.segment) for row in writer.durable])
+    assert None not in found.values()
 
 
 def test_a_packed_record_has_the_facts_of_every_segment() -> None:
