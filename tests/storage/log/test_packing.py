@@ -706,6 +706,22 @@ def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() ->
     assert not again.compacted and read_all(again) == (writer.durable, [])
 
 
+@pytest.mark.parametrize(
+    "rotten",
+    [FrameType.TITLE, FrameType.MARKS, FrameType.RECORD, FrameType.SEGMENT, FrameType.STATUS],
+    ids=lambda each: each.name,
+)
+def test_a_file_with_a_damaged_frame_of_any_type_stays_as_it_is(rotten: FrameType) -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    path = log_files(disk)[0]
+    items = [item for item in scan(disk.open(path)) if isinstance(item, Found)]
+    disk.flip(path, next(item.end for item in items if item.frame.type == rotten) - 6)
+    before = disk.contents(path)
+    assert pack_all(writer.log, disk)["packs_unsound"] == 1
+    assert disk.contents(path) == before
+
+
 def test_a_damaged_file_is_not_packed() -> None:
     disk = MemoryDisk()
     writer = written(disk)
