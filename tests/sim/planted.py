@@ -279,6 +279,21 @@ STORAGE = [
         ("lost", "unsettled", "batches", "damage"),
     ),
     PlantedFault(
+        "A damaged packed record gives back segments that fail their checksum",
+        "wire/plain/packed.py",
+        "                    if crc32c(each.framed(shard)[: -frame.TRAILER.size]) == crc:",
+        "                    if each.segment:",
+        ("recovered",),
+        ("damage|damage after a stop",),
+    ),
+    PlantedFault(
+        "A read that stops inside a packed record continues behind it",
+        "storage/log/read.py",
+        "            if room <= 0:\n                return room, stop",
+        "            if room <= 0:\n                return room, end",
+        ("lost", "unsettled", "batches", "liveness"),
+    ),
+    PlantedFault(
         "The snapshot of a journal lacks its first record",
         "storage/journal.py",
         "        for body in snapshot:\n",

@@ -89,7 +89,8 @@ class Recovery:
         accept: Callable[[int, Frame], bool] | None = None,
         sealed_bytes: int = 0,
     ) -> None:
-        """``sealed_bytes`` is the length of the file at a clean stop; 0 if unknown."""
+        """``sealed_bytes``: what was durable for certain, the length at a clean stop or of a file that was
+        whole before it got its name; 0 if unknown."""
         self.file = file
         self.end = 0
         """The end of the last frame that counts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -21,7 +22,7 @@ from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.memory_disk import Keep, MemoryDisk, MemoryFile, Operation
 from headpond.wire.control.links import RecordHead
 from headpond.wire.expiry import with_ttl
-from headpond.wire.frame import TRAILER, FrameType, encode
+from headpond.wire.frame import OVERHEAD_BYTES, TRAILER, FrameType, encode
 from headpond.wire.plain.columns import rows_to_batch
 from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.plain.segment import encode_plain
@@ -202,6 +203,22 @@ def test_a_file_of_large_segments_is_left_alone_and_not_looked_at_again() -> Non
     assert pack_all(writer.log, disk) == Counter()
     assert {path: disk.contents(path) for path in log_files(disk)} == before
     assert writer.log.next_unpacked() is None
+
+
+def test_a_head_that_is_longer_than_the_probe_does_not_keep_a_file_from_being_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    assert min(head_bytes(disk, path) for path in log_files(disk)) > 100
+    monkeypatch.setattr("headpond.storage.log.pack.PROBE_BYTES", 100)
+    monkeypatch.setattr(writer.log, "place", replace(writer.log.place, pack_segments_min=2))
+    assert pack_all(writer.log, disk)["files_packed"] == len(log_files(disk)) - 1
+
+
+def head_bytes(disk: MemoryDisk, path: str) -> int:
+    items = (item for item in scan(disk.open(path)) if isinstance(item, Found))
+    return next(item.offset for item in items if item.frame.type not in (FrameType.TITLE, FrameType.MARKS))
 
 
 @pytest.mark.parametrize("reopened", [False, True])
@@ -431,9 +448,8 @@ def test_one_flipped_bit_costs_the_segments_that_it_belongs_to_and_no_others() -
         assert readable_of(log) == rows
         assert {entry for start, stop in log.damaged for entry in range(start, stop)} == gone
         dear += len(gone) > 2
-    segments = end - first
     heads = 7 + 8 + 8 + 8  # of the frame, the first entry, and of the two forms
-    assert 0 < dear <= heads + 16 * len(BLOCKS) + 2 * segments + 2 * 4  # blocks, counts, first and last offset
+    assert 0 < dear <= heads + 16 * len(BLOCKS) + 2 * 4  # blocks, first and last offset
 
 
 def test_a_packed_record_that_contradicts_itself_is_lost_and_reported() -> None:
@@ -477,6 +493,38 @@ def test_a_lost_sector_costs_neither_what_is_before_it_nor_what_is_behind() -> N
     assert len(rows) == 400 - (lost[0][1] - lost[0][0])
 
 
+def lose_the_last_sector(disk: MemoryDisk, path: str, *, cut: bool) -> None:
+    """The end of the last record and the STATUS behind it are gone, or zeros."""
+    file = disk.open(path, writable=True)
+    if cut:
+        file.truncate(file.size() - 512)
+    else:
+        file.write_at(file.size() - 512, [bytes(512)])
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("rows_each", [1, 3])
+def test_a_lost_sector_at_the_end_of_a_packed_file_costs_only_what_was_in_it(rows_each: int, cut: bool) -> None:
+    options = LogOptions(rotate_bytes=40_000, index_every_bytes=4_000)
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for _ in range(400):
+        writer.put(rows=rows_each)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    path, _, first, end = packed_spans(disk)[0]
+    lose_the_last_sector(disk, path, cut=cut)
+    rows, lost = read_all(writer.log)
+    assert len(lost) == 1 and lost[0][1] == end and 0 < end - lost[0][0] < 30 < (end - first) // 2
+    assert rows == [row for row in writer.durable if not lost[0][0] <= row.first_entry < end]
+    rot_marks(disk, log_files(disk)[1])
+    again = open_log(disk, options)
+    assert read_all(again) == (rows, lost) and list(again.damaged) == lost
+    gone = {(row.block, row.segment) for row in writer.durable if row not in rows}
+    before = {(block, number) for block, numbers in marked(writer.log).items() for number in numbers}
+    assert before - {(block, number) for block, numbers in marked(again).items() for number in numbers} == gone
+
+
 def test_two_damaged_neighbours_both_give_back_what_is_whole() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=450_000, index_every_bytes=100_000)
@@ -514,11 +562,35 @@ def test_a_copy_of_a_packed_record_in_a_damaged_message_is_never_served() -> Non
     items = [item for item in scan(disk.open(path)) if isinstance(item, Found)]
     place = next(item for item in items if item.frame.type == FrameType.SEGMENT)
     size_to_the_copy = RECORD_HEADER_BYTES + 100 - TRAILER.size
-    rot = len(place.frame.body) ^ size_to_the_copy
+    rot_size(disk, path, place, size_to_the_copy)
+    assert read_all(writer.log) == (writer.durable[1:], [(0, 1)])
+
+
+def rot_size(disk: MemoryDisk, path: str, item: Found, size: int) -> None:
+    rot = len(item.frame.body) ^ size
     for bit in range(32):
         if rot >> bit & 1:
-            disk.flip(path, place.offset + 7 + bit // 8, bit % 8)
-    assert read_all(writer.log) == (writer.durable[1:], [(0, 1)])
+            disk.flip(path, item.offset + 7 + bit // 8, bit % 8)
+
+
+def test_nor_is_a_copy_in_a_message_of_a_damaged_packed_record() -> None:
+    disk = MemoryDisk()
+    pack_all(written(disk).log, disk)
+    path, offset, *_ = packed_spans(disk)[0]
+    copy = bytearray(disk.open(path).read_at(offset, read_frame(disk.open(path), offset).size))
+    copy[-1] ^= 1
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(5))
+    for value in [b"value"] * 9 + [bytes(copy)] + [b"value"] * 40:
+        writer.store(BLOCKS[0], 1, encode_plain(rows_to_batch([value], None, None, None, [5])))
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    path, offset, first, end = packed_spans(disk)[0]
+    place = disk.contents(path).index(copy)
+    item = read_frame(disk.open(path), offset)
+    assert first == 0 and offset < place < item.end
+    rot_size(disk, path, item, place - offset - OVERHEAD_BYTES)
+    assert read_all(writer.log) == (writer.durable[end:], [(first, end)])
 
 
 def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
@@ -533,6 +605,22 @@ def test_a_packed_file_is_replayed_where_the_marks_behind_it_rotted() -> None:
     for row in writer.durable:
         found = again.find_segments([(row.block, row.segment)])[row.block, row.segment]
         assert found == (row.segment * 7, row.first_entry, row.count)
+
+
+def test_the_end_of_a_block_keeps_its_place_among_packed_segments() -> None:
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, OPTIONS), random.Random(4))
+    for number in range(80):
+        if number % 20 == 10:
+            writer.log.append_end(BLOCKS[0], writer.clock_us)
+        writer.put()
+        writer.commit(disk)
+    assert pack_all(writer.log, disk)["files_packed"] > 1
+    before = marked(writer.log)
+    rot_marks(disk, log_files(disk)[-1])
+    again = open_log(disk, OPTIONS)
+    assert marked(again) == before and not list(again.damaged)
+    assert read_all(again) == (writer.durable, [])
 
 
 def test_a_replay_of_a_damaged_packed_file_knows_the_segments_that_are_whole() -> None:
@@ -618,6 +706,22 @@ def test_rot_in_the_event_of_a_packed_file_takes_no_row_for_a_compacted_one() ->
     assert not again.compacted and read_all(again) == (writer.durable, [])
 
 
+@pytest.mark.parametrize(
+    "rotten",
+    [FrameType.TITLE, FrameType.MARKS, FrameType.RECORD, FrameType.SEGMENT, FrameType.STATUS],
+    ids=lambda each: each.name,
+)
+def test_a_file_with_a_damaged_frame_of_any_type_stays_as_it_is(rotten: FrameType) -> None:
+    disk = MemoryDisk()
+    writer = written(disk)
+    path = log_files(disk)[0]
+    items = [item for item in scan(disk.open(path)) if isinstance(item, Found)]
+    disk.flip(path, next(item.end for item in items if item.frame.type == rotten) - 6)
+    before = disk.contents(path)
+    assert pack_all(writer.log, disk)["packs_unsound"] == 1
+    assert disk.contents(path) == before
+
+
 def test_a_damaged_file_is_not_packed() -> None:
     disk = MemoryDisk()
     writer = written(disk)
@@ -688,6 +792,19 @@ def test_a_search_for_segments_goes_on_where_their_file_is_replaced_under_it(ope
     disk.open = open_late  # type: ignore[method-assign]
     found = log.find_segments([(row.block, row.segment)])
     assert found == {(row.block, row.segment): (row.segment * 7, row.first_entry, row.count)}
+
+
+def test_a_search_that_read_the_beginning_of_a_file_finds_its_rest_where_it_was_packed_since() -> None:
+    disk = MemoryDisk()
+    writer = written(disk, rounds=10)
+    log, row = writer.log, writer.durable[-1]
+    assert log.find_segments([(row.block, row.segment)])[row.block, row.segment] is not None
+    for _ in range(30):
+        writer.put()
+        writer.commit(disk)
+    assert pack_all(log, disk)["files_packed"] > 0
+    found = log.find_segments([(row.block, row.segment) for row in writer.durable])
+    assert None not in found.values()
 
 
 def test_a_packed_record_has_the_facts_of_every_segment() -> None:

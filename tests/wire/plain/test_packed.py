@@ -10,15 +10,18 @@ import pyarrow as pa
 import pytest
 
 from headpond.model.errors import BadSegment, SchemaMismatch
+from headpond.wire.frame import FrameType, encode
 from headpond.wire.plain.columns import PLAIN_SCHEMA, SENT_AT_US_UNKNOWN, fill_times, rows_to_batch
 from headpond.wire.plain.packed import (
     PACK_ROWS_MAX,
+    PACKED_BYTES_MAX,
     PlacedSegment,
     can_pack,
     decode_packed,
     facts_of,
     is_packed,
     pack,
+    salvage,
     unpack,
     with_columns,
 )
@@ -138,6 +141,39 @@ def test_whatever_its_numbers_say_it_never_unfolds_to_more_than_it_holds(seed: i
         assert size <= len(segment) + header.count * 64
         with suppress(BadSegment, SchemaMismatch):
             decode_packed(bytes(altered), fill=True)
+
+
+def framed_run(seed: int) -> list[PlacedSegment]:
+    """A run with the checksums that its frames in shard 3 have."""
+    found = []
+    for each in run_of(seed):
+        whole = encode(FrameType.SEGMENT, each.header.encode() + each.segment, shard=3, segment=each.number)
+        found.append(each._replace(crc=int.from_bytes(whole[-4:], "little")))
+        assert found[-1].framed(3) == whole
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_number_of_rows_costs_no_segment(seed: int) -> None:
+    run = framed_run(seed)
+    packed = pack(run)
+    assert packed is not None
+    header, segment = packed
+    assert list(salvage(header.first_entry, segment, 3)) == run
+    counts_at = facts_of(segment).rows_at - 2 * 2 * len(run)
+    for at in range(counts_at, counts_at + 2 * len(run)):
+        altered = bytearray(segment)
+        altered[at] ^= 1 << random.Random(at).randrange(8)
+        assert list(salvage(header.first_entry, bytes(altered), 3)) == run
+    assert not list(salvage(header.first_entry, segment, 4))
+    assert not list(salvage(header.first_entry + 1, segment, 3))
+
+
+def test_a_record_that_is_longer_than_any_packed_one_is_refused() -> None:
+    packed = pack(single([b"v"] * 10))
+    assert packed is not None
+    with pytest.raises(BadSegment, match="bytes"):
+        facts_of(packed[1] + bytes(PACKED_BYTES_MAX))
 
 
 def test_overlapping_rows_are_refused() -> None:

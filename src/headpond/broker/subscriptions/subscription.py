@@ -798,13 +798,17 @@ def _needed(records: list[StoredRecord], spans: list[Span], shard: int) -> list[
         return records
     found: list[StoredRecord] = []
     for record in holding(records, spans):
-        first, end = record.header.first_entry, record.header.end_entry
-        meant = sum(min(stop, end) - max(start, first) for start, stop in spans if start < end and stop > first)
-        if 2 * meant < end - first and record.packed:
+        if record.packed and 2 * _meant(record, spans) < record.header.count:
             found += holding(record.originals(shard, spans[0][0], spans[-1][1]), spans)
         else:
             found.append(record)
     return found
+
+
+def _meant(record: StoredRecord, spans: list[Span]) -> int:
+    """How many entries of a record are in the spans."""
+    first, end = record.header.first_entry, record.header.end_entry
+    return sum(min(stop, end) - max(start, first) for start, stop in spans if start < end and stop > first)
 
 
 def _remember(by_instance: dict[bytes, Item], instance: bytes, item: Item) -> None:

@@ -12,17 +12,16 @@ from contextlib import suppress
 
 from headpond.model.entry_set import EntrySet
 from headpond.storage.disk import Disk, open_salvaged
-from headpond.storage.frame_file import frames_from
+from headpond.storage.frame_file import Bad, scan
 from headpond.storage.log.batch import MEAN_BYTES_MAX
 from headpond.storage.log.read import ClosedFile
 from headpond.storage.log.rewrite import Rewrite, may_join
 from headpond.storage.log.shard_log import ShardLog
 from headpond.storage.long_work import ShardPlace
-from headpond.wire.frame import HEADER_BYTES, TRAILER, FrameType
+from headpond.wire.frame import FrameType
 from headpond.wire.record import RECORD_HEADER_BYTES
 
 PROBE_BYTES = 256 * 1024
-_LEAD_BYTES = HEADER_BYTES + RECORD_HEADER_BYTES
 
 
 class PackJob:
@@ -93,10 +92,15 @@ class PackJob:
     def _probe(self, disk: Disk) -> None:
         small = small_bytes = read = 0
         with open_salvaged(disk, self.log.place.path(*self.closed.file.id)) as file:
-            for _, raw in frames_from(file, 0, file.size(), chunk_bytes=PROBE_BYTES):
-                read += len(raw)
-                if raw[0] == FrameType.SEGMENT and may_join(raw[_LEAD_BYTES : -TRAILER.size]):
-                    small, small_bytes = small + 1, small_bytes + len(raw)
+            for item in scan(file, shard=self.log.place.shard, chunk_bytes=PROBE_BYTES):
+                if isinstance(item, Bad):
+                    self._worth = True  # the rewrite finds the damage, and it is counted
+                    return
+                if item.frame.type != FrameType.SEGMENT:
+                    continue  # the head alone may be longer than the probe
+                read += item.size
+                if may_join(item.frame.body[RECORD_HEADER_BYTES:]):
+                    small, small_bytes = small + 1, small_bytes + item.size
                 if read >= PROBE_BYTES:
                     break
         enough = small >= self.log.place.pack_segments_min

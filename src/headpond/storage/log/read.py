@@ -27,7 +27,14 @@ from headpond.storage.log.format import FileId, LogPlace, expiry_name, file_name
 from headpond.storage.log.index import FileIndex, Point, load_index, place_of, place_of_time
 from headpond.storage.recovery import stands_here
 from headpond.wire.frame import HEADER_BYTES, OVERHEAD_BYTES, TRAILER, Frame, FrameType
-from headpond.wire.plain.packed import FORM_PACKED, blocks_of, is_packed, salvage, unpack
+from headpond.wire.plain.packed import (
+    FORM_PACKED,
+    PACKED_BYTES_MAX,
+    blocks_of,
+    is_packed,
+    salvage,
+    unpack,
+)
 from headpond.wire.record import (
     FORM_STUB,
     FRAMED_RECORD,
@@ -104,16 +111,16 @@ def salvaged(file: DiskFile, start: int, end: int, shard: int) -> Iterator[Frame
     while end - start >= _RECORD_BYTES_MIN:
         head = file.read_at(start, _LEAD_BYTES + 4)
         _, _, _, size, first, _ = _LEAD.unpack_from(head)
-        total = OVERHEAD_BYTES + size
-        if total > end - start or not is_packed(head[_LEAD_BYTES:]):
+        size -= RECORD_HEADER_BYTES
+        if not 0 < size <= PACKED_BYTES_MAX or not is_packed(head[_LEAD_BYTES:]):
             return
-        body = file.read_at(start + _LEAD_BYTES, total - _LEAD_BYTES - TRAILER.size)
-        found = list(salvage(first, body, shard))
+        segment = file.read_at(start + _LEAD_BYTES, size).ljust(size, b"\0")  # the end of the file may be gone
+        found = list(salvage(first, segment, shard))
         if not found:  # and so nothing proves that the next frame begins where this one claims to end
             return
         for each in found:
             yield FramedRecord(start, start, each.header, each.number, each.framed(shard))
-        start += total
+        start += _LEAD_BYTES + size + TRAILER.size
 
 
 def hop(file: DiskFile, bounds: WalkBounds, entry: int, chunk_bytes: int) -> WalkBounds:
@@ -184,6 +191,8 @@ def build_index(file: DiskFile, first: int, limit: int, shard: int, every_bytes:
 
     for item in scan(file, shard=shard, accept=accept):
         if isinstance(item, Bad):
+            for each in salvaged(file, item.offset, item.end, shard):
+                end_entry, end_offset = each.header.end_entry, size  # or less, if a frame follows
             continue
         if item.frame.type == FrameType.SEGMENT and len(item.frame.body) >= RECORD_HEADER_BYTES:
             header = decode_record_header(item.frame.body)

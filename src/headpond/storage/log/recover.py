@@ -153,7 +153,9 @@ class Replay:
         self.file = open_salvaged(disk, place.path(*its_id), writable=limit is None)
         self.sealed = sealed
         """The entry of this file in the seal of a clean stop."""
-        sealed_bytes = 0 if sealed is None else sealed.bytes
+        sealed_bytes = self.file.size() if self.rewritten else 0  # it was whole before it got its name
+        if sealed is not None:
+            sealed_bytes = sealed.bytes
         self.recovery = Recovery(self.file, shard=place.shard, accept=self._accept, sealed_bytes=sealed_bytes)
 
     def run(self, *, trust_marks: bool) -> None:
@@ -181,10 +183,7 @@ class Replay:
 
     def _take(self, item: Found | Bad, *, trust_marks: bool) -> None:
         if isinstance(item, Bad):
-            self.bad = Bad(self.bad.offset if self.bad else item.offset, item.end)
-            for each in salvaged(self.file, item.offset, item.end, self.place.shard):
-                frame = frame_of(_SEGMENT, each.raw[HEADER_BYTES : -TRAILER.size], segment=each.segment)
-                self._take_record(Found(each.offset, frame, 0))
+            self._take_bad(item)
             return
         type_, body = item.frame.type, item.frame.body
         if self.first_write_ended:
@@ -204,6 +203,13 @@ class Replay:
         elif type_ == FrameType.MARKS and trust_marks and not self.head_seen:
             self._take_marks(body)
             self.state.head_bytes = item.end
+
+    def _take_bad(self, bad: Bad) -> None:
+        """Counts what is whole in a damaged packed record."""
+        self.bad = Bad(self.bad.offset if self.bad else bad.offset, bad.end)
+        for each in salvaged(self.file, bad.offset, bad.end, self.place.shard):
+            frame = frame_of(_SEGMENT, each.raw[HEADER_BYTES : -TRAILER.size], segment=each.segment)
+            self._take_record(Found(each.offset, frame, 0))
 
     def _take_record(self, item: Found) -> None:
         header = decode_record_header(item.frame.body)
@@ -307,11 +313,13 @@ class Replay:
     def _finish_closed(self) -> None:
         assert self.limit is not None
         recovery = self.recovery
-        self.bad = recovery.tail or self.bad
+        damaged = bool(recovery.tail or self.bad)
+        if recovery.tail is not None:
+            self._take_bad(recovery.tail)
         if self.state.next_entry < self.limit:
-            reason = "bytes are damaged" if self.bad else "records are missing at the end"
+            reason = "bytes are damaged" if damaged else "records are missing at the end"
             self._expect(self.limit, recovery.end, reason)
-        self.state.end_offset = recovery.end
+        self.state.end_offset = recovery.tail.end if recovery.tail is not None else recovery.end
         self.file.close()
 
     def _finish_last(self) -> None:

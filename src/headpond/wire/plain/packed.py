@@ -26,7 +26,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -46,6 +46,8 @@ from headpond.wire.record import FRAMED_RECORD, RECORD_HEADER_BYTES, RecordHeade
 FORM_PACKED: Final = 8
 PACK_BYTES_MAX: Final = 224 * 1024
 """The segments of a run: two packed records fit into one read for a consumer (512 KiB)."""
+PACKED_BYTES_MAX: Final = 2 * PACK_BYTES_MAX
+"""No packed record is longer: its list is, at the most, another 52 KiB."""
 PACK_ROWS_MAX: Final = 2048
 PACK_BLOCKS_MAX: Final = 200
 """The blocks of a run: the names of their producers go into one answer (broker/reading/fetch.py)."""
@@ -177,8 +179,8 @@ def blocks_of(segment: bytes | memoryview) -> list[bytes]:
 
 def _rows_at(segment: bytes | memoryview) -> int:
     """Where the rows begin."""
-    if len(segment) < _FIXED.size:
-        raise BadSegment(f"a packed record of {len(segment)} bytes is too short")
+    if not _FIXED.size <= len(segment) <= PACKED_BYTES_MAX:
+        raise BadSegment(f"a packed record of {len(segment):,} bytes")
     form, columns, magic, segments, blocks = _FIXED.unpack_from(segment)
     rows_at: int = _FIXED.size + BLOCK_BYTES * blocks + _FACT_BYTES * segments
     known = form == FORM_PACKED and magic == _MAGIC and columns < len(COLUMNS)
@@ -265,13 +267,18 @@ def salvage(first_entry: int, segment: bytes, shard: int) -> Iterator[PlacedSegm
     with suppress(BadSegment):  # nothing shows where its parts are
         facts = _facts_of(segment)
         rows = _BareRows(segment, facts)
-        firsts = list(accumulate(facts.counts, initial=first_entry))
-        for head, number, crc in _heads(facts, firsts, slice(len(facts.counts))):
-            at = head.first_entry - first_entry
-            with suppress(BadSegment, IndexError, struct.error):
-                each = PlacedSegment(head, number, rows.cut(at, at + head.count), crc)
-                if crc32c(each.framed(shard)[: -frame.TRAILER.size]) == crc:
-                    yield each
+        ends = list(accumulate(facts.counts, initial=0))
+        more = facts.rows - ends[-1]  # not 0 if a number of rows is damaged: what is behind it has moved
+        heads = _heads(facts, ends, slice(len(facts.counts)))
+        for (head, number, crc), (start, end) in zip(heads, pairwise(ends), strict=True):
+            places = dict.fromkeys(((start, end), (start + more, end + more), (start, end + more)))
+            for low, high in (place for place in places if 0 <= place[0] < place[1] <= facts.rows):
+                its_head = head._replace(first_entry=first_entry + low, count=high - low)
+                with suppress(BadSegment, struct.error):
+                    each = PlacedSegment(its_head, number, rows.cut(low, high), crc)
+                    if crc32c(each.framed(shard)[: -frame.TRAILER.size]) == crc:
+                        yield each
+                        break
 
 
 class _BareRows:
