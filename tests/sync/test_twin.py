@@ -34,7 +34,7 @@ PLUMBING = {
 """Members that a program does not call: they join the parts of the client."""
 OTHER_RESULT = {"unacked", "skipped", "dead_letters", "browse", "batches", "read"}
 """Async iterators, as a list or as an iterator."""
-FEWER_NAMED = {"create_subscription", "browse", "fetch", "read", "consumer"}
+FEWER_NAMED = {"create_subscription", "browse", "fetch", "read"}
 """The twin passes some keywords on, or does not offer them."""
 
 
