@@ -15,7 +15,7 @@ from headpond.client.consume.packed_origins import PackedOrigins, counts_of, sto
 from headpond.model.bounds import Span
 from headpond.model.errors import BadFrame, BadRequest, BadSegment
 from headpond.model.message import Message, Origin
-from headpond.model.ranges import RangeSet
+from headpond.model.ranges import RangeSet, runs
 from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
@@ -333,14 +333,3 @@ def _micros(column: pa.Array) -> list[int]:
     """A timestamp column as whole numbers, without a Python object of Arrow's for each."""
     start = column.offset
     return memoryview(column.buffers()[1]).cast("q")[start : start + len(column)].tolist()
-
-
-def runs(entries: Iterable[int]) -> list[Span]:
-    """Ascending entries as ranges."""
-    runs: list[Span] = []
-    for entry in entries:
-        if runs and runs[-1][1] == entry:
-            runs[-1] = (runs[-1][0], entry + 1)
-        else:
-            runs.append((entry, entry + 1))
-    return runs
