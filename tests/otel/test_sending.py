@@ -64,20 +64,17 @@ def test_a_span_of_each_send_ends_with_its_receipt_and_the_message_carries_its_c
     assert failure(span) == (None, None)
 
 
-def test_each_posted_message_has_its_own_span_and_only_that_of_an_answered_one_has_ended(
+async def test_each_posted_message_has_its_own_span_and_only_that_of_an_answered_one_has_ended(
     spans: FinishedSpans,
 ) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
-            promises = [producer.post(b"%d" % number) for number in range(3)]
-            assert spans.named(SEND) == []
-            for promise in promises:
-                await promise
-            assert len(spans.named(SEND)) == 3
-            messages = await stored(client)
-            assert [carried(message.headers) for message in messages] == list(map(own, spans.named(SEND)))
-
-    asyncio.run(scenario())
+    async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
+        promises = [producer.post(b"%d" % number) for number in range(3)]
+        assert spans.named(SEND) == []
+        for promise in promises:
+            await promise
+        assert len(spans.named(SEND)) == 3
+        messages = await stored(client)
+        assert [carried(message.headers) for message in messages] == list(map(own, spans.named(SEND)))
 
 
 def test_a_message_with_a_context_keeps_it_and_the_span_links_to_it(spans: FinishedSpans) -> None:

@@ -218,22 +218,19 @@ def test_a_killed_node_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     assert [each.message for each in caplog.records if each.name == "headpond.node"] == []
 
 
-def test_a_node_that_listens_serves_programs_that_connect_themselves(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with testing.node(listen=True) as first, testing.node(listen=True) as second:
-            url = first.url
-            async with first.connect() as client:
-                async with client.producer("orders", copies=[second.url], refill=tmp_path) as producer:
-                    receipt = await producer.send(b"one")
-                assert len(receipt.copies) == 2
-            first.kill()
-            await first.restart()
-            assert first.url == url
-            for each in (first, second):
-                async with headpond.connect(each.url) as client:
-                    assert await values_of(client, "orders") == [b"one"]
-
-    asyncio.run(scenario())
+async def test_a_node_that_listens_serves_programs_that_connect_themselves(tmp_path: Path) -> None:
+    async with testing.node(listen=True) as first, testing.node(listen=True) as second:
+        url = first.url
+        async with first.connect() as client:
+            async with client.producer("orders", copies=[second.url], refill=tmp_path) as producer:
+                receipt = await producer.send(b"one")
+            assert len(receipt.copies) == 2
+        first.kill()
+        await first.restart()
+        assert first.url == url
+        for each in (first, second):
+            async with headpond.connect(each.url) as client:
+                assert await values_of(client, "orders") == [b"one"]
 
 
 def test_it_starts_with_its_first_client_and_stays_on_that_loop() -> None:
@@ -248,14 +245,11 @@ def test_it_starts_with_its_first_client_and_stays_on_that_loop() -> None:
         asyncio.run(scenario())
 
 
-def test_a_client_that_outlives_its_node_finds_none() -> None:
-    async def scenario() -> None:
-        async with testing.node() as node:
-            client = await node.connect().open()
-        await asyncio.sleep(0)
-        assert not client.connected
-        await client.close()
-        with pytest.raises(Unavailable):
-            await node.connect().open()
-
-    asyncio.run(scenario())
+async def test_a_client_that_outlives_its_node_finds_none() -> None:
+    async with testing.node() as node:
+        client = await node.connect().open()
+    await asyncio.sleep(0)
+    assert not client.connected
+    await client.close()
+    with pytest.raises(Unavailable):
+        await node.connect().open()

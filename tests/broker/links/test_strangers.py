@@ -296,52 +296,43 @@ async def open_link(url: str) -> Link:
     return link
 
 
-def test_a_new_connection_does_not_continue_an_earlier_one() -> None:
-    async def scenario() -> None:
-        async with serving() as other:
-            link = await open_link(other.url)
-            there = OtherNode(link)
-            (await other.conversation()).abort()
-            await other.conversation()  # the link came back by itself
-            await link.wait_up()
-            with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
-                await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0))
-            with pytest.raises(ConnectionLost):
-                await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [LogRecord(0, b"r")])
-            await link.close()
-
-    asyncio.run(scenario())
+async def test_a_new_connection_does_not_continue_an_earlier_one() -> None:
+    async with serving() as other:
+        link = await open_link(other.url)
+        there = OtherNode(link)
+        (await other.conversation()).abort()
+        await other.conversation()  # the link came back by itself
+        await link.wait_up()
+        with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
+            await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0))
+        with pytest.raises(ConnectionLost):
+            await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [LogRecord(0, b"r")])
+        await link.close()
 
 
-def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
-    async def scenario() -> None:
-        async with serving() as other:
-            link = await open_link(other.url)
-            conversation = await other.conversation()
-            heads = [RecordHead(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
-            named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
-            asked = asyncio.ensure_future(offer(OtherNode(link), OfferHeads(U, 0, heads, named)))
-            for _ in range(2):
-                request = await conversation.next(Request)
-                assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
-                conversation.say(Response(request.number, [0] * len(request.operation.heads)))
-            assert await asked == [0] * 1024
-            await link.close()
-
-    asyncio.run(scenario())
+async def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
+    async with serving() as other:
+        link = await open_link(other.url)
+        conversation = await other.conversation()
+        heads = [RecordHead(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
+        named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
+        asked = asyncio.ensure_future(offer(OtherNode(link), OfferHeads(U, 0, heads, named)))
+        for _ in range(2):
+            request = await conversation.next(Request)
+            assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
+            conversation.say(Response(request.number, [0] * len(request.operation.heads)))
+        assert await asked == [0] * 1024
+        await link.close()
 
 
-def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
-    async def scenario() -> None:
-        async with serving() as other:
-            link = await open_link(other.url)
-            conversation = await other.conversation()
-            asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"])))
-            number = (await conversation.next(Request)).number
-            topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
-            conversation.say(Response(number, [topic]))
-            with pytest.raises(ProtocolError):
-                await asked
-            await link.close()
-
-    asyncio.run(scenario())
+async def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
+    async with serving() as other:
+        link = await open_link(other.url)
+        conversation = await other.conversation()
+        asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"])))
+        number = (await conversation.next(Request)).number
+        topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
+        conversation.say(Response(number, [topic]))
+        with pytest.raises(ProtocolError):
+            await asked
+        await link.close()

@@ -100,30 +100,29 @@ async def until_state(consumer: Consumer, *states: str) -> None:
     await until(lambda: tuple(each.state for each in consumer.nodes) == states)
 
 
-def test_a_consumer_of_two_nodes_gets_each_message_once_and_settles_it_at_both(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(pair[0].url) as client:
-            await client.admin.create_topic(topic, shards=2)
-        await fill(pair, topic)
-        async with reading(pair, topic) as consumer:
-            messages = await take(consumer, COUNT)
-            assert {message.shard for message in messages} == {0, 1}
-            assert sorted(message.value for message in messages) == sorted(EVERY)
-            assert len({message.identity for message in messages}) == COUNT
-            for number, message in enumerate(messages):
-                await (consumer.skip if number % 10 == 0 else consumer.ack)(message)
-            await nothing_more(consumer)
-            await consumer.flush()
-            assert consumer.copies == COUNT
-            assert [each.state for each in consumer.nodes] == ["reading", "reading"]
-            assert sum(each.messages for each in consumer.nodes) == COUNT
-        for node in pair:
-            info = await standing(node, topic)
-            assert (info.settled, info.unsettled) == (COUNT, 0)
-        skipped = [(await standing(node, topic)).skipped for node in pair]
-        assert max(skipped) == COUNT // 10, "as skipped at the node that brought it first"
-
-    asyncio.run(scenario())
+async def test_a_consumer_of_two_nodes_gets_each_message_once_and_settles_it_at_both(
+    pair: Pair, topic: str
+) -> None:
+    async with headpond.connect(pair[0].url) as client:
+        await client.admin.create_topic(topic, shards=2)
+    await fill(pair, topic)
+    async with reading(pair, topic) as consumer:
+        messages = await take(consumer, COUNT)
+        assert {message.shard for message in messages} == {0, 1}
+        assert sorted(message.value for message in messages) == sorted(EVERY)
+        assert len({message.identity for message in messages}) == COUNT
+        for number, message in enumerate(messages):
+            await (consumer.skip if number % 10 == 0 else consumer.ack)(message)
+        await nothing_more(consumer)
+        await consumer.flush()
+        assert consumer.copies == COUNT
+        assert [each.state for each in consumer.nodes] == ["reading", "reading"]
+        assert sum(each.messages for each in consumer.nodes) == COUNT
+    for node in pair:
+        info = await standing(node, topic)
+        assert (info.settled, info.unsettled) == (COUNT, 0)
+    skipped = [(await standing(node, topic)).skipped for node in pair]
+    assert max(skipped) == COUNT // 10, "as skipped at the node that brought it first"
 
 
 def test_batches_have_the_rows_alone_that_did_not_come_before(pair: Pair, topic: str) -> None:
@@ -151,20 +150,17 @@ def test_batches_have_the_rows_alone_that_did_not_come_before(pair: Pair, topic:
     asyncio.run(scenario())
 
 
-def test_a_refused_message_comes_again_once_and_its_copy_follows(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        await fill(pair, topic)
-        async with reading(pair, topic) as consumer:
-            messages = await take(consumer, COUNT)
-            await consumer.nack(messages[7], delay=0.05)
-            (again,) = await take(consumer, 1)
-            assert (again.identity, again.attempt) == (messages[7].identity, 2)
-            for message in [*messages[:7], *messages[8:], again]:
-                await consumer.ack(message)
-            await nothing_more(consumer)
-        await until_settled(pair, topic)
-
-    asyncio.run(scenario())
+async def test_a_refused_message_comes_again_once_and_its_copy_follows(pair: Pair, topic: str) -> None:
+    await fill(pair, topic)
+    async with reading(pair, topic) as consumer:
+        messages = await take(consumer, COUNT)
+        await consumer.nack(messages[7], delay=0.05)
+        (again,) = await take(consumer, 1)
+        assert (again.identity, again.attempt) == (messages[7].identity, 2)
+        for message in [*messages[:7], *messages[8:], again]:
+            await consumer.ack(message)
+        await nothing_more(consumer)
+    await until_settled(pair, topic)
 
 
 def test_a_message_in_hand_when_its_node_dies_is_settled_at_both_once_it_is_back(
@@ -192,26 +188,23 @@ def test_a_message_in_hand_when_its_node_dies_is_settled_at_both_once_it_is_back
     asyncio.run(scenario())
 
 
-def test_a_refused_message_comes_from_the_other_node_when_its_own_dies(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        await fill(pair, topic)
-        async with reading(pair, topic) as consumer:
-            messages = await take(consumer, COUNT)
-            victim = next(node for node in pair if _first_of(consumer, node) == messages[5].node)
-            await consumer.nack(messages[5], delay=3600)  # it would be long in coming
-            await consumer.flush()
-            victim.kill()
-            (again,) = await take(consumer, 1)
-            assert again.identity == messages[5].identity
-            assert again.node != messages[5].node
-            await asyncio.to_thread(victim.start)
-            await until_state(consumer, "reading", "reading")
-            for message in [*messages[:5], *messages[6:], again]:
-                await consumer.ack(message)
-            await nothing_more(consumer)
-            await until_settled(pair, topic)
-
-    asyncio.run(scenario())
+async def test_a_refused_message_comes_from_the_other_node_when_its_own_dies(pair: Pair, topic: str) -> None:
+    await fill(pair, topic)
+    async with reading(pair, topic) as consumer:
+        messages = await take(consumer, COUNT)
+        victim = next(node for node in pair if _first_of(consumer, node) == messages[5].node)
+        await consumer.nack(messages[5], delay=3600)  # it would be long in coming
+        await consumer.flush()
+        victim.kill()
+        (again,) = await take(consumer, 1)
+        assert again.identity == messages[5].identity
+        assert again.node != messages[5].node
+        await asyncio.to_thread(victim.start)
+        await until_state(consumer, "reading", "reading")
+        for message in [*messages[:5], *messages[6:], again]:
+            await consumer.ack(message)
+        await nothing_more(consumer)
+        await until_settled(pair, topic)
 
 
 def _first_of(consumer: Consumer, node: RealNode) -> str | None:
@@ -286,75 +279,67 @@ def test_a_node_that_fails_for_good_is_reported_and_the_others_are_read(pair: Pa
     asyncio.run(scenario())
 
 
-def test_the_messages_of_a_lost_reader_come_to_the_next_one_once(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        await fill(pair, topic)
-        async with reading(pair, topic) as first:
-            await take(first, COUNT)  # in flight at both nodes, and counted as an attempt at both
-        async with reading(pair, topic) as consumer:
-            messages = await take(consumer, COUNT)
-            assert len({message.identity for message in messages}) == COUNT
-            for message in messages:
-                await consumer.ack(message)
-            await nothing_more(consumer)
-        await until_settled(pair, topic)
-
-    asyncio.run(scenario())
-
-
-def test_a_subscription_set_back_at_both_nodes_brings_each_message_once_more(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        await fill(pair, topic)
-        async with reading(pair, topic) as consumer:
-            for message in await take(consumer, COUNT):
-                await consumer.ack(message)
-            await consumer.flush()
-            await nothing_more(consumer)
-            for step in ("pause", "seek", "resume"):  # what comes between two seeks would come twice
-                for node in pair:
-                    async with headpond.connect(node.url) as client:
-                        to = ["earliest"] if step == "seek" else []
-                        await getattr(client.admin, step)(topic, "s", *to)
-            again = await take(consumer, COUNT)
-            assert len({message.identity for message in again}) == COUNT
-            for message in again:
-                await consumer.ack(message)
-            await nothing_more(consumer)
-
-    asyncio.run(scenario())
-
-
-def test_the_copy_of_a_dead_letter_is_not_wanted_and_a_redrive_passes(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        await fill(pair, topic, [b"bad"])
-        policy = Policy(max_attempts=2, backoff=0.01)
-        async with reading(pair, topic, policy=policy) as consumer:
-            for _ in range(2):
-                (message,) = await take(consumer, 1)
-                await consumer.nack(message)
-            await until_settled(pair, topic, 1)
-            states = [await standing(node, topic) for node in pair]
-            assert sorted((state.dead, state.skipped) for state in states) == [(0, 1), (1, 0)]
-            place = next(node for node, state in zip(pair, states, strict=True) if state.dead)
-            async with headpond.connect(place.url) as client:
-                await client.admin.redrive(topic, "s")
-            (message,) = await take(consumer, 1)
+async def test_the_messages_of_a_lost_reader_come_to_the_next_one_once(pair: Pair, topic: str) -> None:
+    await fill(pair, topic)
+    async with reading(pair, topic) as first:
+        await take(first, COUNT)  # in flight at both nodes, and counted as an attempt at both
+    async with reading(pair, topic) as consumer:
+        messages = await take(consumer, COUNT)
+        assert len({message.identity for message in messages}) == COUNT
+        for message in messages:
             await consumer.ack(message)
-            await nothing_more(consumer)
+        await nothing_more(consumer)
+    await until_settled(pair, topic)
 
-    asyncio.run(scenario())
+
+async def test_a_subscription_set_back_at_both_nodes_brings_each_message_once_more(
+    pair: Pair, topic: str
+) -> None:
+    await fill(pair, topic)
+    async with reading(pair, topic) as consumer:
+        for message in await take(consumer, COUNT):
+            await consumer.ack(message)
+        await consumer.flush()
+        await nothing_more(consumer)
+        for step in ("pause", "seek", "resume"):  # what comes between two seeks would come twice
+            for node in pair:
+                async with headpond.connect(node.url) as client:
+                    to = ["earliest"] if step == "seek" else []
+                    await getattr(client.admin, step)(topic, "s", *to)
+        again = await take(consumer, COUNT)
+        assert len({message.identity for message in again}) == COUNT
+        for message in again:
+            await consumer.ack(message)
+        await nothing_more(consumer)
 
 
-def test_a_consumer_of_two_nodes_reports_the_bytes_that_wait_for_its_program(pair: Pair, topic: str) -> None:
-    async def scenario() -> None:
-        await fill(pair, topic)
-        async with reading(pair, topic) as consumer:
-            await take(consumer, 1)
-            await until(lambda: consumer.ahead_bytes > 0)
-            messages = await take(consumer, COUNT - 1)
-            assert len(messages) == COUNT - 1
+async def test_the_copy_of_a_dead_letter_is_not_wanted_and_a_redrive_passes(pair: Pair, topic: str) -> None:
+    await fill(pair, topic, [b"bad"])
+    policy = Policy(max_attempts=2, backoff=0.01)
+    async with reading(pair, topic, policy=policy) as consumer:
+        for _ in range(2):
+            (message,) = await take(consumer, 1)
+            await consumer.nack(message)
+        await until_settled(pair, topic, 1)
+        states = [await standing(node, topic) for node in pair]
+        assert sorted((state.dead, state.skipped) for state in states) == [(0, 1), (1, 0)]
+        place = next(node for node, state in zip(pair, states, strict=True) if state.dead)
+        async with headpond.connect(place.url) as client:
+            await client.admin.redrive(topic, "s")
+        (message,) = await take(consumer, 1)
+        await consumer.ack(message)
+        await nothing_more(consumer)
 
-    asyncio.run(scenario())
+
+async def test_a_consumer_of_two_nodes_reports_the_bytes_that_wait_for_its_program(
+    pair: Pair, topic: str
+) -> None:
+    await fill(pair, topic)
+    async with reading(pair, topic) as consumer:
+        await take(consumer, 1)
+        await until(lambda: consumer.ahead_bytes > 0)
+        messages = await take(consumer, COUNT - 1)
+        assert len(messages) == COUNT - 1
 
 
 def test_a_resilient_order_holds_at_a_service_of_two_addresses_and_at_the_second_one(

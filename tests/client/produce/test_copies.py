@@ -133,34 +133,28 @@ def test_a_copy_with_other_shards_refuses_and_the_first_still_stores(
     asyncio.run(scenario())
 
 
-def test_a_number_of_destinations_that_cannot_be_is_refused() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client, client.producer("t") as producer:
-            conversation = await peer.conversation()
-            promise = producer.post(b"x")
-            conversation.answer(await conversation.next(Frame))
-            for by in (0, 2, "most"):
-                with pytest.raises(BadRequest, match="there are 1 destinations"):
-                    await promise.confirmed(by)
-            assert (await promise.confirmed(1)).stored and (await promise.confirmed("quorum")).stored
-
-    asyncio.run(scenario())
+async def test_a_number_of_destinations_that_cannot_be_is_refused() -> None:
+    async with serving() as peer, quick(peer) as client, client.producer("t") as producer:
+        conversation = await peer.conversation()
+        promise = producer.post(b"x")
+        conversation.answer(await conversation.next(Frame))
+        for by in (0, 2, "most"):
+            with pytest.raises(BadRequest, match="there are 1 destinations"):
+                await promise.confirmed(by)
+        assert (await promise.confirmed(1)).stored and (await promise.confirmed("quorum")).stored
 
 
-def test_waiting_for_a_delivery_ends_with_the_producer(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        node.kill()
-        async with headpond.connect(node.url, backoff=QUICK, wait=False) as client:
-            producer = await client.producer(topic).open()
-            promise = producer.post(b"x")
-            assert (await promise).outcome == "spilled"
-            waiting = asyncio.create_task(promise.confirmed())
-            await asyncio.sleep(0)
-            await producer.close()
-            with pytest.raises(Closed, match="spilled"):
-                await waiting
-
-    asyncio.run(scenario())
+async def test_waiting_for_a_delivery_ends_with_the_producer(node: RealNode, topic: str) -> None:
+    node.kill()
+    async with headpond.connect(node.url, backoff=QUICK, wait=False) as client:
+        producer = await client.producer(topic).open()
+        promise = producer.post(b"x")
+        assert (await promise).outcome == "spilled"
+        waiting = asyncio.create_task(promise.confirmed())
+        await asyncio.sleep(0)
+        await producer.close()
+        with pytest.raises(Closed, match="spilled"):
+            await waiting
 
 
 def test_the_blocking_twin_waits_for_one_or_all(pair: tuple[RealNode, RealNode], topic: str) -> None:

@@ -28,27 +28,21 @@ def remove_numbers(folder: Path) -> None:
     numbers.unlink()
 
 
-def test_after_a_clean_end_the_next_number_follows(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        for run in range(3):
-            async with connect(node.url) as client:
-                async with client.producer(topic, name="p", resume=True, block=BLOCK) as producer:
-                    receipt = await producer.send(b"%d" % run)
-                    assert (receipt.identity.block, receipt.identity.segment) == (BLOCK, run)
-                assert producer.stats.holes == ()
-
-    asyncio.run(scenario())
+async def test_after_a_clean_end_the_next_number_follows(node: RealNode, topic: str) -> None:
+    for run in range(3):
+        async with connect(node.url) as client:
+            async with client.producer(topic, name="p", resume=True, block=BLOCK) as producer:
+                receipt = await producer.send(b"%d" % run)
+                assert (receipt.identity.block, receipt.identity.segment) == (BLOCK, run)
+            assert producer.stats.holes == ()
 
 
-def test_the_block_of_the_first_run_is_kept_without_being_named(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        blocks = set()
-        for _ in range(2):
-            async with connect(node.url) as client, client.producer(topic, "p", resume=True) as producer:
-                blocks.add((await producer.send(b"x")).identity.block)
-        assert len(blocks) == 1
-
-    asyncio.run(scenario())
+async def test_the_block_of_the_first_run_is_kept_without_being_named(node: RealNode, topic: str) -> None:
+    blocks = set()
+    for _ in range(2):
+        async with connect(node.url) as client, client.producer(topic, "p", resume=True) as producer:
+            blocks.add((await producer.send(b"x")).identity.block)
+    assert len(blocks) == 1
 
 
 def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_declared(
@@ -74,38 +68,32 @@ def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_dec
     asyncio.run(scenario())
 
 
-def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
+async def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
-    async def scenario() -> None:
-        async with connect(node.url) as client:
-            async with client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1) as producer:
-                for number in range(3):
-                    await producer.send(b"%d" % number)
-            remove_numbers(state_folder)
-            producer = await client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1).open()
-            for _ in range(3):
-                with pytest.raises(Conflict) as caught:
-                    await producer.send(b"other")
-                assert caught.value.receipt.outcome == "rejected"
-                assert "another `block`" in caught.value.hint and "resume=True" not in caught.value.hint
-            assert (await producer.send(b"fresh number")).stored
-            await producer.close()
-            assert producer.stats.rejected == 3
-        assert await values_at(node.url, topic) == [b"0", b"1", b"2", b"fresh number"]
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client:
+        async with client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1) as producer:
+            for number in range(3):
+                await producer.send(b"%d" % number)
+        remove_numbers(state_folder)
+        producer = await client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1).open()
+        for _ in range(3):
+            with pytest.raises(Conflict) as caught:
+                await producer.send(b"other")
+            assert caught.value.receipt.outcome == "rejected"
+            assert "another `block`" in caught.value.hint and "resume=True" not in caught.value.hint
+        assert (await producer.send(b"fresh number")).stored
+        await producer.close()
+        assert producer.stats.rejected == 3
+    assert await values_at(node.url, topic) == [b"0", b"1", b"2", b"fresh number"]
 
 
-def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client, client.producer(topic, "p", resume=True):
-            with pytest.raises(RefillInUse, match="process"):
-                await client.producer(topic, "p", resume=True).open()
-            async with client.producer(topic, "other", resume=True) as producer:
-                assert (await producer.send(b"x")).stored
-
-    asyncio.run(scenario())
+async def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client, client.producer(topic, "p", resume=True):
+        with pytest.raises(RefillInUse, match="process"):
+            await client.producer(topic, "p", resume=True).open()
+        async with client.producer(topic, "other", resume=True) as producer:
+            assert (await producer.send(b"x")).stored
 
 
 def test_spilled_segments_of_a_killed_kept_block_arrive_before_its_next_ones(

@@ -37,68 +37,55 @@ async def read(receiver: PipeReceiver, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("route", "again"), [("stream", 4), (ROUTE, 0)])
-def test_the_next_process_delivers_messages_that_the_program_had_not_confirmed(
+async def test_the_next_process_delivers_messages_that_the_program_had_not_confirmed(
     tmp_path: Path, route: str, again: int
 ) -> None:
     """With pipes over the stream it begins at a run's start: a message that a pipe dropped has no place."""
-
-    async def scenario() -> None:
-        async with tcp.listen(route, store=tmp_path) as receiver:
-            await send(receiver, numbers(0, 10), route)
-            for _ in range(4):
-                item = await receiver.receive(timeout=10)
-                assert item is not None
-                receiver.confirm(item)
-            await receiver.flush()
-            assert await read(receiver, 2) == numbers(4, 2)
-        async with tcp.listen(route, store=tmp_path) as receiver:  # and its sender is not there
-            assert await read(receiver, 10 - again) == numbers(again, 10 - again)
-            assert await receiver.receive(timeout=0) is None
-
-    asyncio.run(scenario())
+    async with tcp.listen(route, store=tmp_path) as receiver:
+        await send(receiver, numbers(0, 10), route)
+        for _ in range(4):
+            item = await receiver.receive(timeout=10)
+            assert item is not None
+            receiver.confirm(item)
+        await receiver.flush()
+        assert await read(receiver, 2) == numbers(4, 2)
+    async with tcp.listen(route, store=tmp_path) as receiver:  # and its sender is not there
+        assert await read(receiver, 10 - again) == numbers(again, 10 - again)
+        assert await receiver.receive(timeout=0) is None
 
 
-def test_a_killed_receiver_loses_nothing_that_was_confirmed_to_the_sender(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        port = await closed_port()
-        async with Child("store-tcp", ROUTE, port, tmp_path) as first:
-            sender = await tcp.connect(ROUTE, "127.0.0.1", port, backoff=QUICK, connect_timeout=20)
-            sending = asyncio.create_task(sender.send_many(numbers(0, 20_000)))
-            await until(lambda: sender.stats.confirmed > 1000)
-            await first.kill()
-            confirmed = sender.stats.confirmed
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            await sender.abort()  # so that no sender sends anything again
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            assert await read(receiver, confirmed) == numbers(0, confirmed)
-
-    asyncio.run(scenario())
+async def test_a_killed_receiver_loses_nothing_that_was_confirmed_to_the_sender(tmp_path: Path) -> None:
+    port = await closed_port()
+    async with Child("store-tcp", ROUTE, port, tmp_path) as first:
+        sender = await tcp.connect(ROUTE, "127.0.0.1", port, backoff=QUICK, connect_timeout=20)
+        sending = asyncio.create_task(sender.send_many(numbers(0, 20_000)))
+        await until(lambda: sender.stats.confirmed > 1000)
+        await first.kill()
+        confirmed = sender.stats.confirmed
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await sender.abort()  # so that no sender sends anything again
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        assert await read(receiver, confirmed) == numbers(0, confirmed)
 
 
-def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        payloads = numbers(0, 50_000)
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            await send(receiver, payloads)
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            assert await read(receiver, len(payloads)) == payloads
-
-    asyncio.run(scenario())
+async def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
+    payloads = numbers(0, 50_000)
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        await send(receiver, payloads)
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        assert await read(receiver, len(payloads)) == payloads
 
 
-def test_repeats_in_the_store_that_a_pipe_drops_do_not_stop_the_delivery(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        folder = store.StreamStore(OsDisk(tmp_path))
-        await folder.open(lambda error: None)
-        entries = folder.entries_of("")
-        for first, count in ((0, 3000), (0, 3000), (3000, 10)):
-            entries.append(seal(1, range(first, first + count), numbers(first, count)))
-        await folder.close()
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            assert await read(receiver, 3010) == numbers(0, 3010)
-
-    asyncio.run(scenario())
+async def test_repeats_in_the_store_that_a_pipe_drops_do_not_stop_the_delivery(tmp_path: Path) -> None:
+    folder = store.StreamStore(OsDisk(tmp_path))
+    await folder.open(lambda error: None)
+    entries = folder.entries_of("")
+    for first, count in ((0, 3000), (0, 3000), (3000, 10)):
+        entries.append(seal(1, range(first, first + count), numbers(first, count)))
+    await folder.close()
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        assert await read(receiver, 3010) == numbers(0, 3010)
 
 
 def test_confirmed_messages_leave_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,10 +155,7 @@ def test_a_route_without_a_committed_position_takes_no_store(tmp_path: Path, rou
         tcp.listen(route, store=tmp_path)
 
 
-def test_two_receivers_do_not_share_a_store(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with tcp.listen(ROUTE, store=tmp_path):
-            with pytest.raises(DataLocked):
-                await tcp.listen(ROUTE, store=tmp_path)
-
-    asyncio.run(scenario())
+async def test_two_receivers_do_not_share_a_store(tmp_path: Path) -> None:
+    async with tcp.listen(ROUTE, store=tmp_path):
+        with pytest.raises(DataLocked):
+            await tcp.listen(ROUTE, store=tmp_path)
