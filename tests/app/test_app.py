@@ -16,6 +16,7 @@ import headpond
 from headpond.app.subscriber import Handle
 from headpond.errors import BadRequest
 from headpond.wire.control.consuming import SubscriptionInfo
+from tests.client.reading import receive
 
 WAIT_S = 20
 
@@ -172,8 +173,7 @@ def test_middleware_surrounds_handlers_and_a_handler_publishes(shared_url: str, 
             headpond.connect(shared_url) as client,
             client.consumer(f"{topic}-bills", "b", value=Bill) as consumer,
         ):
-            message = await consumer.receive(WAIT_S)
-            assert message is not None
+            message = await receive(consumer)
             assert (message.value, message.key) == (Bill(6), b"k")
         return info
 

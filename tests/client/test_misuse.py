@@ -12,6 +12,7 @@ import pytest
 
 import headpond
 from headpond.errors import BadRequest, Closed, HeadpondError
+from tests.client.reading import receive
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,7 @@ async def test_rows_chosen_of_a_single_message_are_refused(shared_url: str, topi
         client.consumer(topic, "s") as consumer,
     ):
         await producer.send(b"one")
-        message = await consumer.receive(10)
-        assert message is not None
+        message = await receive(consumer)
         with pytest.raises(BadRequest):
             await consumer.ack(message, rows=[0])
 
@@ -110,8 +110,8 @@ async def test_a_message_that_was_put_back_is_not_an_attempt(shared_url: str, to
             await consumer.ack(batch, rows=[0, 1])
             consumer.put_back(batch, rows=[3, 4, 5])
         async with client.consumer(topic, "s") as consumer:
-            found = [await consumer.receive(10) for _ in range(4)]
-        assert [(m.value, m.attempt) for m in found if m] == [
+            found = [await receive(consumer) for _ in range(4)]
+        assert [(m.value, m.attempt) for m in found] == [
             (b"2", 2),
             (b"3", 1),
             (b"4", 1),

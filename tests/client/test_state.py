@@ -16,6 +16,7 @@ from headpond.client.options import KindName, ModeName
 from headpond.errors import BadRequest, KeyMissing, ValueMissing
 from headpond.sync import connect as connect_blocking
 from tests.client.consume.cells import each_cell
+from tests.client.reading import receive
 from tests.fire.real_node import RealNode, wait_until
 
 SMALL_FILES = "[log]\nrotate_bytes = 4096\npreallocate_bytes = 4096\n"
@@ -182,8 +183,7 @@ def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
                 got: list[Entry] = []
                 for _ in range(6):
                     for _ in range(100):
-                        message = await consumer.receive(WAIT_S)
-                        assert message is not None
+                        message = await receive(consumer)
                         got.append((message.entry, message.key, message.value))
                         await consumer.ack(message)
                     await consumer.flush()

@@ -23,7 +23,7 @@ from headpond.model.errors import (
 )
 from headpond.node.bootstrap import bootstrap
 from tests.client.peer import until
-from tests.client.reading import values_at
+from tests.client.reading import receive, values_at
 from tests.fire.real_node import RealNode
 
 QUICK = Backoff(0.01, 0.05)
@@ -164,8 +164,7 @@ def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: P
             async with client.producer(topic) as producer:
                 await producer.send(b"0")
             consumer = await client.consumer(topic, "s").open()
-            message = await consumer.receive(timeout=20)
-            assert message is not None
+            message = await receive(consumer)
             await admin.admin.revoke_token(token)
             await until(lambda: not client.connected)
             await consumer.ack(message)

@@ -16,6 +16,7 @@ import headpond
 import headpond.sync
 from headpond.client.codecs import codec_of
 from headpond.errors import BadRequest, BadValue
+from tests.client.reading import receive
 
 WAIT_S = 20
 
@@ -70,8 +71,7 @@ async def test_a_value_is_sent_as_bytes_and_comes_back_as_it_was(
         async with client.consumer(topic, "s", value=kind) as consumer:
             assert (await anext(consumer)).value == value
             for _ in range(2):
-                received = await consumer.receive(WAIT_S)
-                assert received is not None
+                received = await receive(consumer)
                 assert received.value == value
 
 

@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind
 import headpond
 from headpond import testing
 from headpond.otel import HeadpondInstrumentor, span
+from tests.client.reading import receive
 from tests.otel.finished import GIVEN, FinishedSpans, attributes, carried, failure, links, own, parent
 
 WAIT_S = 20
@@ -138,9 +139,7 @@ def one_message(**options: Any) -> headpond.Message:
             async with client.producer("orders") as producer:
                 await producer.send(b"tea", **options)
             async with client.consumer("orders", "s") as consumer:
-                message = await consumer.receive(WAIT_S)
-                assert message is not None
-                return message
+                return await receive(consumer)
 
     return asyncio.run(scenario())
 

@@ -14,6 +14,7 @@ import pytest
 import headpond
 from headpond import testing
 from headpond.errors import AccessRefused, BadRequest, Unavailable
+from tests.client.reading import receive
 
 Scenario = Callable[[testing.Node, headpond.Client], Coroutine[Any, Any, None]]
 
@@ -100,8 +101,7 @@ async def test_no_client_finds_a_node_that_was_killed(node: testing.Node, client
 async def test_settlements_survive_a_restart(node: testing.Node, client: headpond.Client) -> None:
     await send(client, "orders", b"one", b"two")
     async with client.consumer("orders", "billing") as consumer:
-        message = await consumer.receive(timeout=5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
     await node.restart()
     assert await values_of(client, "orders", "billing") == [b"two"]
@@ -120,8 +120,7 @@ async def test_a_cut_ends_every_connection(node: testing.Node, client: headpond.
 async def test_the_clock_makes_a_delayed_message_due(node: testing.Node, client: headpond.Client) -> None:
     await send(client, "orders", b"one")
     async with client.consumer("orders", "billing") as consumer:
-        first = await consumer.receive(timeout=5)
-        assert first is not None
+        first = await receive(consumer)
         await consumer.nack(first, delay=24 * 3600)
         await consumer.flush()
         node.clock.advance(23 * 3600)

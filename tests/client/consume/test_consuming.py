@@ -13,6 +13,7 @@ from headpond.model.errors import (
     SubscriptionBusy,
     TopicNotFound,
 )
+from tests.client.reading import receive
 
 
 async def fill(client: headpond.Client, topic: str, count: int, first: int = 0, batch_rows: int = 5000) -> None:
@@ -104,14 +105,12 @@ async def test_a_nack_brings_the_message_again_with_the_next_attempt(shared_url:
         await fill(client, topic, 3)
         async with client.consumer(topic, "s") as consumer:
             for _ in range(3):
-                message = await consumer.receive(5)
-                assert message is not None
+                message = await receive(consumer)
                 if message.entry == 1:
                     await consumer.nack(message, delay=0.01)
                 else:
                     await consumer.ack(message)
-            again = await consumer.receive(5)
-            assert again is not None
+            again = await receive(consumer)
             assert (again.entry, again.attempt) == (1, 2)
             await consumer.skip(again)
             await consumer.flush()
@@ -125,8 +124,7 @@ async def test_a_live_consumer_gets_what_is_sent_meanwhile(shared_url: str, topi
         async with client.producer(topic) as producer:
             for number in range(50):
                 await producer.send(b"%d" % number)
-                message = await consumer.receive(5)
-                assert message is not None
+                message = await receive(consumer)
                 assert int(message.value) == number
 
 
@@ -214,8 +212,7 @@ async def test_a_message_of_another_topic_is_not_settled_here(shared_url: str, t
         for name in (topic, f"{topic}.other"):
             await fill(client, name, 1)
         async with client.consumer(topic, "s") as one, client.consumer(f"{topic}.other", "s") as other:
-            message = await other.receive(5)
-            assert message is not None
+            message = await receive(other)
             for settle in (one.ack, one.skip, one.nack):
                 with pytest.raises(BadRequest, match="other"):
                     await settle(message)

@@ -15,6 +15,7 @@ from headpond.model.errors import BadRequest, SubscriptionBusy, SubscriptionNotF
 from headpond.wire.control.consuming import Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 from tests.client.consume.test_sessions import VALUES, consuming, entries
 from tests.client.peer import TOPIC_UUID, Conversation, record, serving
+from tests.client.reading import receive
 from tests.client.test_connecting import quick
 from tests.fire.real_node import RealNode
 
@@ -62,9 +63,9 @@ async def test_another_topic_of_the_same_name_ends_the_consumer_and_gets_no_sett
     """The topic was replaced: the node may notice it, or leave that to the client."""
     async with serving() as peer, consuming(peer) as (consumer, first, number):
         first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        messages = [await consumer.receive(5) for _ in range(5)]
+        messages = [await receive(consumer) for _ in range(5)]
         for message in messages[:3]:
-            await consumer.ack(message)  # type: ignore[arg-type]
+            await consumer.ack(message)
         flush = asyncio.create_task(consumer.flush())
         await first.next(Settle)
         first.abort()
@@ -79,7 +80,7 @@ async def test_another_topic_of_the_same_name_ends_the_consumer_and_gets_no_sett
         assert await left(second, number) == []
         second.deliver(number, record([b"other"] * 10, 0), spans=[(0, 10)])
         with pytest.raises(TopicMismatch):
-            await consumer.ack(messages[4])  # type: ignore[arg-type]
+            await consumer.ack(messages[4])
         with pytest.raises(TopicMismatch):
             await consumer.flush()
         assert "3 settlements" in await ended(consumer, TopicMismatch)
@@ -88,8 +89,7 @@ async def test_another_topic_of_the_same_name_ends_the_consumer_and_gets_no_sett
 async def test_nothing_can_be_settled_or_flushed_after_the_end() -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 1)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         conversation.refuse(number, "subscription-not-found")
         await ended(consumer, SubscriptionNotFound)
         for settling in (consumer.ack(message), consumer.skip(message), consumer.nack(message)):
@@ -125,8 +125,7 @@ async def test_a_consumer_raises_the_first_final_refusal() -> None:
 async def test_a_delay_that_no_node_takes_is_refused_here(delay: float) -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 1)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         with pytest.raises(BadRequest, match="delay"):
             await consumer.nack(message, delay=delay)
         await consumer.nack(message, delay=366 * 86400.0)
@@ -136,8 +135,7 @@ async def test_a_delay_that_no_node_takes_is_refused_here(delay: float) -> None:
 async def test_a_consumer_whose_settlement_was_refused_leaves_the_subscription_to_others() -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         await conversation.next(Settle)
         conversation.refuse(number, "bad-request")
@@ -149,8 +147,7 @@ async def test_a_consumer_whose_settlement_was_refused_leaves_the_subscription_t
 async def test_closing_that_times_out_still_leaves() -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         with pytest.raises(TimedOut):
             await consumer.close()
@@ -222,8 +219,7 @@ async def test_a_subscription_can_be_opened_again_after_closing_timed_out(shared
         async with client.producer(topic) as producer:
             await producer.send(b"1")
         consumer = await client.consumer(topic, "s", close_timeout=1e-9).open()
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         with pytest.raises(TimedOut):
             await consumer.close()
@@ -250,12 +246,11 @@ def test_a_consumer_that_fails_over_to_another_nodes_topic_settles_nothing_there
         await fill(other.url, VALUES)
         async with headpond.connect([one.url, other.url]) as client:
             consumer = await client.consumer("t", "s").open()
-            messages = [await consumer.receive(5) for _ in range(10)]
+            messages = [await receive(consumer) for _ in range(10)]
             one.kill()
             for message in messages[:3]:
-                await consumer.ack(message)  # type: ignore[arg-type]
-            there = [await consumer.receive(10) for _ in range(10)]
-            assert [message.entry for message in there if message is not None] == list(range(10))
+                await consumer.ack(message)
+            assert await entries(consumer, 10) == list(range(10))
             await asyncio.wait_for(consumer.flush(), 10)
             assert (await client.admin.show_subscription("t", "s")).settled == 0, "entries there are others"
             await consumer.close()
@@ -288,8 +283,7 @@ async def test_a_consumer_can_be_opened_again_after_a_refusal_and_after_it_was_c
 def test_a_consumer_that_the_program_dropped_is_closed_with_its_client(shared_url: str, topic: str) -> None:
     async def take_one(client: headpond.Client) -> weakref.ref[headpond.Consumer]:
         consumer = await client.consumer(topic, "s").open()
-        message = await consumer.receive(10)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         return weakref.ref(consumer)
 

@@ -13,6 +13,7 @@ from headpond.client.options import KindName, ModeName
 from headpond.model.errors import SubscriptionBusy
 from tests.client.consume.cells import QUICK, connected, cut, each_cell, fill, numbers, take
 from tests.client.peer import until
+from tests.client.reading import receive
 from tests.fire.real_node import RealNode
 
 
@@ -44,8 +45,7 @@ async def test_a_message_that_another_consumer_settled_meanwhile_is_not_handed_o
     async with connected(shared_url, 3) as (admin, first, second):
         await fill(admin, topic, 20, rows=20)
         one = await opened(first, topic, kind, mode)
-        in_hand = await one.receive(5)
-        assert in_hand is not None
+        in_hand = await receive(one)
         go = hold_up(first.link)
         cut(first)
         other = await opened(second, topic, kind, mode)
@@ -121,8 +121,7 @@ async def test_a_failover_consumer_that_stood_by_does_not_get_again_what_its_pro
     async with connected(shared_url, 3) as (admin, first, second):
         await fill(admin, topic, 5, rows=5)
         one = await opened(first, topic, "failover", "non_resilient")
-        in_hand = await one.receive(5)
-        assert in_hand is not None
+        in_hand = await receive(one)
         go = hold_up(first.link)
         cut(first)
         other = await opened(second, topic, "failover", "non_resilient")

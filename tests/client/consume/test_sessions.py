@@ -23,6 +23,7 @@ from headpond.wire.control.consuming import (
 from headpond.wire.frame import OVERHEAD_BYTES, FrameType, encode
 from headpond.wire.record import RecordHeader
 from tests.client.peer import TOPIC_UUID, Conversation, Peer, record, serving, until
+from tests.client.reading import receive
 from tests.client.test_connecting import quick
 
 VALUES = [b"%d" % number for number in range(10)]
@@ -45,12 +46,7 @@ async def consuming(
 
 
 async def entries(consumer: headpond.Consumer, count: int) -> list[int]:
-    found = []
-    for _ in range(count):
-        message = await consumer.receive(5)
-        assert message is not None
-        found.append(message.entry)
-    return found
+    return [(await receive(consumer)).entry for _ in range(count)]
 
 
 async def test_only_the_rows_that_are_meant_are_handed_out() -> None:
@@ -97,12 +93,12 @@ async def test_a_new_connection_is_not_owed_credit_for_the_old_one() -> None:
 async def test_settlements_travel_as_ranges() -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        messages = [await consumer.receive(5) for _ in range(10)]
+        messages = [await receive(consumer) for _ in range(10)]
         for place in (0, 1, 2, 7, 5, 4):
-            await consumer.ack(messages[place])  # type: ignore[arg-type]
-        await consumer.skip(messages[9])  # type: ignore[arg-type]
-        await consumer.nack(messages[3], delay=2.5)  # type: ignore[arg-type]
-        await consumer.nack(messages[6])  # type: ignore[arg-type]
+            await consumer.ack(messages[place])
+        await consumer.skip(messages[9])
+        await consumer.nack(messages[3], delay=2.5)
+        await consumer.nack(messages[6])
         settle = await conversation.next(Settle)
         assert settle.acked == [(0, 3), (4, 6), (7, 8)]
         assert settle.skipped == [(9, 10)]
@@ -113,8 +109,7 @@ async def test_flush_waits_until_settlements_are_on_the_nodes_disk() -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         await consumer.flush()  # nothing settled, nothing to wait for
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         flush = asyncio.create_task(consumer.flush())
         settle = await conversation.next(Settle)
@@ -128,8 +123,8 @@ async def test_after_a_reconnect_settlements_come_first_and_nothing_held_is_hand
     async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
         first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
         first.deliver(number, record(VALUES, 10, segment=1), spans=[(10, 20)])
-        held = [await consumer.receive(5) for _ in range(3)]
-        await consumer.ack(held[0])  # type: ignore[arg-type]
+        held = [await receive(consumer) for _ in range(3)]
+        await consumer.ack(held[0])
         await first.next(Settle)
         first.abort()
 
@@ -144,23 +139,23 @@ async def test_after_a_reconnect_settlements_come_first_and_nothing_held_is_hand
         second.deliver(number, record(VALUES, 10, segment=1), spans=[(10, 20)], attempt=2)
         assert await entries(consumer, 17) == list(range(3, 20))
         assert await consumer.receive(0.01) is None
-        await consumer.ack(held[1])  # type: ignore[arg-type]
+        await consumer.ack(held[1])
         assert (await second.next(Settle)).acked == [(1, 2)]
 
 
 async def test_a_message_that_the_node_took_back_is_not_refused_to_it() -> None:
     async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
         first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        held = [await consumer.receive(5) for _ in range(2)]
+        held = [await receive(consumer) for _ in range(2)]
         first.abort()
 
         second = await peer.conversation()
         await second.subscribed()
         await second.next(Credit)
         second.deliver(number, record(VALUES, 0), spans=[(0, 2)], attempt=2)  # it knows of no refusal
-        await consumer.nack(held[0])  # type: ignore[arg-type]
+        await consumer.nack(held[0])
         assert await entries(consumer, 1) == [0]  # it has come again; the other one is still in hand
-        await consumer.nack(held[1])  # type: ignore[arg-type]
+        await consumer.nack(held[1])
         assert (await second.next(Settle)).nacked == [(1, None)]
 
 
@@ -182,13 +177,13 @@ async def test_nothing_that_was_only_sent_ahead_is_handed_out_once_the_connectio
 async def test_a_returning_consumer_names_only_messages_whose_settlement_is_not_confirmed() -> None:
     async with serving() as peer, consuming(peer) as (consumer, first, number):
         first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        messages = [await consumer.receive(5) for _ in range(6)]
-        await consumer.ack(messages[0])  # type: ignore[arg-type]
-        await consumer.skip(messages[2])  # type: ignore[arg-type]
+        messages = [await receive(consumer) for _ in range(6)]
+        await consumer.ack(messages[0])
+        await consumer.skip(messages[2])
         settle = await first.next(Settle)
         first.say(Settled(number, settle.number))
         await consumer.flush()
-        await consumer.ack(messages[4])  # type: ignore[arg-type]
+        await consumer.ack(messages[4])
         first.abort()
         second = await peer.conversation()
         assert (await second.subscribed()).seen == [(0, 1, 2), (0, 3, 6)]
@@ -209,8 +204,7 @@ async def test_a_node_that_delivers_to_one_consumer_redelivers_on_purpose() -> N
 async def test_nothing_is_settled_before_the_node_said_that_the_consumer_is_subscribed() -> None:
     async with serving() as peer, consuming(peer) as (consumer, first, number):
         first.deliver(number, record(VALUES, 0), spans=[(0, 10)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         first.abort()
         second = await peer.conversation()
         ask = await second.next(Subscribe)
@@ -226,14 +220,13 @@ async def test_nothing_is_settled_before_the_node_said_that_the_consumer_is_subs
 async def test_entries_given_back_may_come_again_after_a_reconnect() -> None:
     async with serving() as peer, consuming(peer, kind="shared") as (consumer, first, number):
         first.deliver(number, record(VALUES, 0), spans=[(0, 2)])
-        messages = [await consumer.receive(5) for _ in range(2)]
-        await consumer.nack(messages[0])  # type: ignore[arg-type]
+        messages = [await receive(consumer) for _ in range(2)]
+        await consumer.nack(messages[0])
         first.abort()
         second = await peer.conversation()
         await second.subscribed()
         second.deliver(number, record(VALUES, 0), spans=[(0, 2)], attempt=2)
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         assert (message.entry, message.attempt) == (0, 2)
         assert await consumer.receive(0.01) is None
 
@@ -284,8 +277,7 @@ async def test_a_refused_subscription_is_raised_at_once() -> None:
 async def test_a_deleted_subscription_is_raised_from_every_wait() -> None:
     async with serving() as peer, consuming(peer) as (consumer, conversation, number):
         conversation.deliver(number, record(VALUES, 0), spans=[(0, 1)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         waiting = asyncio.create_task(consumer.receive())
         flushing = asyncio.create_task(consumer.flush())
@@ -336,8 +328,7 @@ async def test_closing_flushes_then_leaves_and_ends_iteration() -> None:
         ask = await conversation.subscribed()
         consumer = await opening
         conversation.deliver(ask.consumer, record(VALUES, 0), spans=[(0, 10)])
-        message = await consumer.receive(5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
         closing = asyncio.create_task(consumer.close())
         settle = await conversation.next(Settle)

@@ -22,6 +22,7 @@ from tests.client.consume.cells import (
     take,
 )
 from tests.client.peer import until
+from tests.client.reading import receive
 
 
 @each_cell
@@ -131,8 +132,7 @@ async def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can
         await fill(clients[0], topic, 10, rows=10)
         async with clients[0].consumer(topic, "s", kind=kind, mode=mode, policy=policy) as stuck:
             assert stuck.policy.deadline == 0.3
-            held = await stuck.receive(5)
-            assert held is not None
+            held = await receive(stuck)
             if kind == "unique":  # there is no other consumer: it comes again here
                 again = await stuck.receive(5)
                 while again is not None and again.entry != held.entry:
@@ -145,8 +145,7 @@ async def test_a_message_that_is_not_settled_in_time_goes_to_a_consumer_that_can
                 found: list[headpond.Message] = []
                 async with asyncio.timeout(20):
                     while held.entry not in [message.entry for message in found]:
-                        message = await consumer.receive(5)
-                        assert message is not None
+                        message = await receive(consumer)
                         found.append(message)
                         await consumer.ack(message)
                 assert found[[each.entry for each in found].index(held.entry)].attempt == 2
@@ -167,8 +166,7 @@ async def test_a_refused_message_comes_again_and_a_skipped_one_does_not(
             found: list[tuple[int, int]] = []
             async with asyncio.timeout(20):
                 while len(found) < 22:
-                    message = await consumer.receive(5)
-                    assert message is not None
+                    message = await receive(consumer)
                     found.append((int(message.value), message.attempt))
                     if message.entry == 5 and message.attempt < 3:
                         await consumer.nack(message)
@@ -219,8 +217,7 @@ async def test_a_lost_connection_neither_loses_nor_repeats_settlements(
             found = numbers(await take(consumer, 30))
             cut(other)  # with acknowledgements in the air
             found += numbers(await take(consumer, 30))
-            held = await consumer.receive(5)
-            assert held is not None
+            held = await receive(consumer)
             await until(lambda: other.connected)
             cut(other)  # with a message in hand, which stays good
             await asyncio.sleep(0.05)
@@ -268,15 +265,13 @@ async def test_a_cumulative_acknowledgement_settles_all_before_it_and_is_refused
     async with headpond.connect(shared_url) as client:
         await fill(client, topic, 30)
         async with client.consumer(topic, "s") as consumer:
-            messages = [await consumer.receive(5) for _ in range(20)]
-            assert messages[14] is not None
+            messages = [await receive(consumer) for _ in range(20)]
             await consumer.ack_upto(messages[14])
             await consumer.flush()
             info = await client.admin.show_subscription(topic, "s")
             assert (info.acked, info.positions, info.late) == (15, [15], 0)
         async with client.consumer(topic, "shared", kind="shared") as consumer:
-            message = await consumer.receive(5)
-            assert message is not None
+            message = await receive(consumer)
             with pytest.raises(BadRequest, match="cumulative"):
                 await consumer.ack_upto(message)
 
@@ -286,12 +281,9 @@ async def test_an_extended_message_is_not_taken_away(shared_url: str, topic: str
         await fill(client, topic, 2, rows=2)
         policy = headpond.Policy(deadline=0.2)
         async with client.consumer(topic, "s", policy=policy) as consumer:
-            extended, other = await consumer.receive(5), await consumer.receive(5)
-            assert extended is not None
-            assert other is not None
+            extended, other = await receive(consumer), await receive(consumer)
             await consumer.extend(extended, 30.0)
-            again = await consumer.receive(5)
-            assert again is not None
+            again = await receive(consumer)
             assert (again.entry, again.attempt) == (other.entry, 2)
             assert await consumer.receive(0.1) is None
             await consumer.ack(extended)
@@ -316,8 +308,7 @@ async def test_a_resilient_consumer_that_does_not_settle_waits(shared_url: str, 
     async with headpond.connect(shared_url) as client:
         await fill(client, topic, 3)
         async with client.consumer(topic, "s", mode="resilient") as consumer:
-            first = await consumer.receive(5)
-            assert first is not None
+            first = await receive(consumer)
             assert await consumer.receive(0.2) is None
             waiting = asyncio.create_task(consumer.receive(5))
             await asyncio.sleep(0.05)
@@ -345,8 +336,7 @@ async def test_a_failover_consumer_steps_back_after_it_failed_one_message_too_of
             clients[1].consumer(topic, "s", **options) as other,  # type: ignore[call-overload]
         ):
             for attempt in (1, 2):
-                message = await one.receive(5)
-                assert message is not None
+                message = await receive(one)
                 assert (message.entry, message.attempt) == (0, attempt)
                 await one.nack(message)
             found = await take(other, 10)
@@ -365,11 +355,9 @@ async def test_a_consumer_whose_lease_went_to_another_hands_out_nothing(shared_u
             clients[0].consumer(topic, "s", **options) as stalled,  # type: ignore[call-overload]
             clients[1].consumer(topic, "s", **options) as other,  # type: ignore[call-overload]
         ):
-            held = await stalled.receive(5)
-            assert held is not None
+            held = await receive(stalled)
             stalled.core._heartbeat.stop()  # it hangs for longer than its lease
-            first = await other.receive(5)
-            assert first is not None
+            first = await receive(other)
             assert (first.entry, first.attempt) == (0, 2), "exactly at the first that was not settled"
             await other.ack(first)
             await stalled.ack(held)
