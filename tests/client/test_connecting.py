@@ -57,16 +57,13 @@ async def test_the_next_address_serves_where_the_first_does_not() -> None:
         assert client.connected
 
 
-def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
+async def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async def scenario() -> None:
-        async with listening(say_nothing) as url:
-            with pytest.raises(Unavailable, match=f"{url.removeprefix('headpond://')}: no answer within"):
-                await headpond.connect(url, connect_timeout=0.05)
-
-    asyncio.run(scenario())
+    async with listening(say_nothing) as url:
+        with pytest.raises(Unavailable, match=f"{url.removeprefix('headpond://')}: no answer within"):
+            await headpond.connect(url, connect_timeout=0.05)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +73,15 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
         (encode_control(Error("version-unsupported", "only 9", "", False)), VersionUnsupported),
     ],
 )
-def test_a_refusal_at_the_door_is_raised_as_what_it_is(
+async def test_a_refusal_at_the_door_is_raised_as_what_it_is(
     greeting: bytes, error: type[headpond.HeadpondError]
 ) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
 
-    async def scenario() -> None:
-        async with listening(greet) as url:
-            with pytest.raises(error):
-                await headpond.connect(url)
-
-    asyncio.run(scenario())
+    async with listening(greet) as url:
+        with pytest.raises(error):
+            await headpond.connect(url)
 
 
 def test_a_client_that_is_not_open_says_so() -> None:

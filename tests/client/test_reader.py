@@ -280,39 +280,35 @@ async def test_a_filter_is_held_against_the_rows_at_the_node(shared_url: str, to
             assert part.batches[0].arrow["value"].to_pylist()[2] == {"n": 40, "new": None}
 
 
-def test_chosen_columns_alone_travel_and_producers_have_names(shared_url: str, topic: str) -> None:
+async def test_chosen_columns_alone_travel_and_producers_have_names(shared_url: str, topic: str) -> None:
     typed = f"{topic}-typed"
     columns = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
-
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            await client.admin.create_topic(typed, schema=columns)
-            async with client.producer(topic, name="till-1") as producer, client.producer(typed) as other:
-                for number in range(20):
-                    producer.post(b"v" * 1000, key=b"%d" % number, headers={"h": "1"})
-                    other.post({"n": number, "text": "t" * 100}, id=f"i-{number}")
-            async with client.reader(topic) as reader:
-                part = await reader.fetch(0, 0, columns=["key"], named=True)
-                (whole,) = (await reader.fetch(0, 0)).batches
-                assert set(part.producers.values()) == {"till-1"} and whole.nbytes > 20_000
-                (batch,) = part.batches
-                assert batch.nbytes < 1000 and batch.column("value") is batch.column("headers") is None
-                assert [each.key for each in batch.messages()] == [each.key for each in whole.messages()]
-                assert (batch.origins, batch.messages()[3].sent_at) == (
-                    whole.origins,
-                    whole.messages()[3].sent_at,
-                )
-                part = await reader.fetch(0, 0, columns=[], filter="key = '7'")
-                assert [batch.spans for batch in part.batches] == [[(7, 8)]] and part.producers == {}
-                with pytest.raises(BadRequest, match="no column 'colour'"):
-                    await reader.fetch(0, 0, columns=["colour"])
-            async with client.reader(typed) as reader:
-                (batch,) = (await reader.fetch(0, 0, columns=["id"], named=True)).batches
-                assert [each.id for each in batch.messages()] == [f"i-{number}" for number in range(20)]
-                value = batch.column("value")
-                assert value is not None and value.null_count == 20
-
-    asyncio.run(scenario())
+    async with headpond.connect(shared_url) as client:
+        await client.admin.create_topic(typed, schema=columns)
+        async with client.producer(topic, name="till-1") as producer, client.producer(typed) as other:
+            for number in range(20):
+                producer.post(b"v" * 1000, key=b"%d" % number, headers={"h": "1"})
+                other.post({"n": number, "text": "t" * 100}, id=f"i-{number}")
+        async with client.reader(topic) as reader:
+            part = await reader.fetch(0, 0, columns=["key"], named=True)
+            (whole,) = (await reader.fetch(0, 0)).batches
+            assert set(part.producers.values()) == {"till-1"} and whole.nbytes > 20_000
+            (batch,) = part.batches
+            assert batch.nbytes < 1000 and batch.column("value") is batch.column("headers") is None
+            assert [each.key for each in batch.messages()] == [each.key for each in whole.messages()]
+            assert (batch.origins, batch.messages()[3].sent_at) == (
+                whole.origins,
+                whole.messages()[3].sent_at,
+            )
+            part = await reader.fetch(0, 0, columns=[], filter="key = '7'")
+            assert [batch.spans for batch in part.batches] == [[(7, 8)]] and part.producers == {}
+            with pytest.raises(BadRequest, match="no column 'colour'"):
+                await reader.fetch(0, 0, columns=["colour"])
+        async with client.reader(typed) as reader:
+            (batch,) = (await reader.fetch(0, 0, columns=["id"], named=True)).batches
+            assert [each.id for each in batch.messages()] == [f"i-{number}" for number in range(20)]
+            value = batch.column("value")
+            assert value is not None and value.null_count == 20
 
 
 def test_damaged_entries_are_reported_by_exact_ranges_and_never_served(node: RealNode) -> None:

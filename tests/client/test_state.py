@@ -195,33 +195,31 @@ def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
         asyncio.run(scenario(node))
 
 
-def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_others(node: RealNode) -> None:
+async def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_others(
+    node: RealNode,
+) -> None:
     schema = pa.schema([("price", pa.float64()), ("unit", pa.string())])
-
-    async def scenario() -> None:
-        async with headpond.connect(node.url) as client:
-            await client.admin.create_topic("prices", schema=schema, state=True)
-            async with client.producer("prices") as producer:
-                with pytest.raises(KeyMissing):
-                    producer.post({"price": 1.0})
-                await producer.send({"price": 3.1, "unit": "cup"}, key=b"tea")
-                await producer.send_batch(
-                    pa.table({"@key": [b"tea", b"coffee"], "price": [3.3, 2.8], "unit": ["cup", None]})
-                )
-                await producer.send(None, key=b"coffee")
-                await producer.send({"price": None, "unit": "mug"}, key=b"cocoa")
-            wanted = [(b"tea", {"price": 3.3, "unit": "cup"}), (b"cocoa", {"price": None, "unit": "mug"})]
-            async with client.consumer("prices", "state", start="state") as consumer:
-                found = await read_rest(consumer)
-            assert [row[1:] for rows in found.values() for row in rows] == wanted
-            compacted = await client.admin.compact_topic("prices")
-            assert sum(each.compacted for each in compacted.shards) == 2
-            async with client.consumer("prices", "rest") as consumer:
-                found = await read_rest(consumer)
-            left = [row[1:] for rows in found.values() for row in rows]
-            assert left == [wanted[0], (b"coffee", None), wanted[1]]
-
-    asyncio.run(scenario())
+    async with headpond.connect(node.url) as client:
+        await client.admin.create_topic("prices", schema=schema, state=True)
+        async with client.producer("prices") as producer:
+            with pytest.raises(KeyMissing):
+                producer.post({"price": 1.0})
+            await producer.send({"price": 3.1, "unit": "cup"}, key=b"tea")
+            await producer.send_batch(
+                pa.table({"@key": [b"tea", b"coffee"], "price": [3.3, 2.8], "unit": ["cup", None]})
+            )
+            await producer.send(None, key=b"coffee")
+            await producer.send({"price": None, "unit": "mug"}, key=b"cocoa")
+        wanted = [(b"tea", {"price": 3.3, "unit": "cup"}), (b"cocoa", {"price": None, "unit": "mug"})]
+        async with client.consumer("prices", "state", start="state") as consumer:
+            found = await read_rest(consumer)
+        assert [row[1:] for rows in found.values() for row in rows] == wanted
+        compacted = await client.admin.compact_topic("prices")
+        assert sum(each.compacted for each in compacted.shards) == 2
+        async with client.consumer("prices", "rest") as consumer:
+            found = await read_rest(consumer)
+        left = [row[1:] for rows in found.values() for row in rows]
+        assert left == [wanted[0], (b"coffee", None), wanted[1]]
 
 
 def test_state_topics_follow_over_a_real_link(node: RealNode, tmp_path: Path) -> None:

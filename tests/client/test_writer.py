@@ -132,43 +132,35 @@ def test_a_deleted_writer_starts_over(shared_url: str, topic: str) -> None:
         assert topic not in [info.writer for info in client.admin.list_writers()]
 
 
-def test_rows_of_a_typed_topic_are_checked_when_they_are_staged(shared_url: str, topic: str) -> None:
+async def test_rows_of_a_typed_topic_are_checked_when_they_are_staged(shared_url: str, topic: str) -> None:
     schema = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
     table = pa.table({"name": ["a", "b"], "size": [1, None]}, schema=schema)
-
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            await client.admin.create_topic(topic, 2, schema=schema)
-            async with client.writer(topic) as writer:
-                for wrong in (pa.table({"value": [b"x"]}), pa.table({"name": ["a"], "more": [1]})):
-                    with pytest.raises(SchemaMismatch):
-                        await writer.stage(topic, wrong)
-                await writer.commit(0, [await writer.stage(topic, table)])
-                other = table.append_column("@shard", pa.array([1, 1], pa.int8()))
-                await writer.commit(1, [await writer.stage(topic, other)])
-            found = await stored(client, topic, 4)
-            assert [message.value for message in found if message.shard == 1][-2:] == table.to_pylist()
-
-    asyncio.run(scenario())
+    async with headpond.connect(shared_url) as client:
+        await client.admin.create_topic(topic, 2, schema=schema)
+        async with client.writer(topic) as writer:
+            for wrong in (pa.table({"value": [b"x"]}), pa.table({"name": ["a"], "more": [1]})):
+                with pytest.raises(SchemaMismatch):
+                    await writer.stage(topic, wrong)
+            await writer.commit(0, [await writer.stage(topic, table)])
+            other = table.append_column("@shard", pa.array([1, 1], pa.int8()))
+            await writer.commit(1, [await writer.stage(topic, other)])
+        found = await stored(client, topic, 4)
+        assert [message.value for message in found if message.shard == 1][-2:] == table.to_pylist()
 
 
-def test_a_large_stage_over_a_node_that_is_killed_arrives_once(node: RealNode) -> None:
+async def test_a_large_stage_over_a_node_that_is_killed_arrives_once(node: RealNode) -> None:
     batch = pa.record_batch({"value": [bytes(4000)] * 250})
-
-    async def scenario() -> None:
-        async with headpond.connect(node.url) as client, client.writer("w") as writer:
-            stage = await writer.begin("big")
-            for number in range(24):
-                if number in (8, 20):
-                    await asyncio.to_thread(node.kill)
-                    await asyncio.to_thread(node.start)
-                await stage.add(batch)
-            done = await stage.finish()
-            assert (await writer.commit(0, [done])).rows == 24 * 250
-            info = await client.admin.show_topic("big")
-            assert info.shard_list[0].entry_next == 24 * 250
-
-    asyncio.run(scenario())
+    async with headpond.connect(node.url) as client, client.writer("w") as writer:
+        stage = await writer.begin("big")
+        for number in range(24):
+            if number in (8, 20):
+                await asyncio.to_thread(node.kill)
+                await asyncio.to_thread(node.start)
+            await stage.add(batch)
+        done = await stage.finish()
+        assert (await writer.commit(0, [done])).rows == 24 * 250
+        info = await client.admin.show_topic("big")
+        assert info.shard_list[0].entry_next == 24 * 250
 
 
 async def test_the_node_is_killed_between_stage_commit_and_publish(node: RealNode) -> None:

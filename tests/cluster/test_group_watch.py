@@ -140,18 +140,14 @@ async def test_two_members_that_write_at_once_both_get_in() -> None:
         assert sorted(bucket.map.groups) == ["main", "west"]
 
 
-def test_a_member_serves_nobody_before_it_has_read_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_member_serves_nobody_before_it_has_read_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_watch, "RETRY_S", 0.01)
-
-    async def scenario() -> None:
-        bucket = MemoryBucket()
-        bucket.reachable = False
-        asyncio.get_running_loop().call_later(0.2, setattr, bucket, "reachable", True)
-        began_s = asyncio.get_running_loop().time()
-        async with watching(bucket):
-            assert asyncio.get_running_loop().time() - began_s >= 0.19
-
-    asyncio.run(scenario())
+    bucket = MemoryBucket()
+    bucket.reachable = False
+    asyncio.get_running_loop().call_later(0.2, setattr, bucket, "reachable", True)
+    began_s = asyncio.get_running_loop().time()
+    async with watching(bucket):
+        assert asyncio.get_running_loop().time() - began_s >= 0.19
 
 
 async def test_a_map_at_rest_is_not_written() -> None:

@@ -171,16 +171,14 @@ def test_rows_of_a_typed_topic_carry_the_context_too(spans: FinishedSpans) -> No
     assert [carried(message.headers) for message in messages] == list(map(own, spans.named(SEND)))
 
 
-def test_rows_that_outgrow_a_segment_by_their_context_are_sent_in_more_of_them(spans: FinishedSpans) -> None:
+async def test_rows_that_outgrow_a_segment_by_their_context_are_sent_in_more_of_them(
+    spans: FinishedSpans,
+) -> None:
     rows = 120_000
-
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            producer = await client.producer("orders", batch_bytes=8 * 1024 * 1024).open()
-            receipt = await producer.send_batch(pa.table({"value": pa.repeat(b"x", rows)}))
-            assert (receipt.stored, len(receipt.parcels)) == (rows, 2)
-
-    asyncio.run(scenario())
+    async with testing.node() as node, node.connect() as client:
+        producer = await client.producer("orders", batch_bytes=8 * 1024 * 1024).open()
+        receipt = await producer.send_batch(pa.table({"value": pa.repeat(b"x", rows)}))
+        assert (receipt.stored, len(receipt.parcels)) == (rows, 2)
 
 
 def test_a_table_at_fault_leaves_a_failed_span(spans: FinishedSpans) -> None:

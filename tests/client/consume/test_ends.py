@@ -280,22 +280,21 @@ async def test_a_consumer_can_be_opened_again_after_a_refusal_and_after_it_was_c
             assert await consumer.receive(0.1) is None, "it is closed"
 
 
-def test_a_consumer_that_the_program_dropped_is_closed_with_its_client(shared_url: str, topic: str) -> None:
+async def test_a_consumer_that_the_program_dropped_is_closed_with_its_client(
+    shared_url: str, topic: str
+) -> None:
     async def take_one(client: headpond.Client) -> weakref.ref[headpond.Consumer]:
         consumer = await client.consumer(topic, "s").open()
         message = await receive(consumer)
         await consumer.ack(message)
         return weakref.ref(consumer)
 
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            async with client.producer(topic) as producer:
-                await producer.send(b"0")
-            dropped = await take_one(client)
-            gc.collect()
-            assert dropped() is not None, "the client closes it, and so needs it"
-        async with headpond.connect(shared_url) as client:
-            info = await client.admin.show_subscription(topic, "s")
-            assert (info.acked, info.consumers) == (1, [])
-
-    asyncio.run(scenario())
+    async with headpond.connect(shared_url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send(b"0")
+        dropped = await take_one(client)
+        gc.collect()
+        assert dropped() is not None, "the client closes it, and so needs it"
+    async with headpond.connect(shared_url) as client:
+        info = await client.admin.show_subscription(topic, "s")
+        assert (info.acked, info.consumers) == (1, [])

@@ -45,7 +45,7 @@ async def test_the_block_of_the_first_run_is_kept_without_being_named(node: Real
     assert len(blocks) == 1
 
 
-def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_declared(
+async def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_declared(
     node: RealNode, topic: str
 ) -> None:
     for run in range(2):
@@ -53,19 +53,15 @@ def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_dec
             said = lines_until(process, "done")
             assert [line.split()[1] for line in said[1:]] == [str(run * RESERVE + n) for n in range(3)]
             assert {line.split()[0] for line in said[1:]} == {"stored"}
-
-    async def scenario() -> None:
-        async with connect(node.url) as client:
-            messages = await read_all(client, topic, 6)
-            async with client.producer(topic, name="p", resume=True) as producer:
-                assert producer.block == messages[0].identity.block
-                assert (await producer.send(b"last")).identity.segment == 2 * RESERVE
-                (hole,) = producer.stats.holes
-                assert f"segments {RESERVE + 3}–{2 * RESERVE - 1}" in hole
-        assert {message.identity.block for message in messages} == {messages[0].identity.block}
-        assert [int(message.value) for message in messages] == [0, 1, 2] * 2
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client:
+        messages = await read_all(client, topic, 6)
+        async with client.producer(topic, name="p", resume=True) as producer:
+            assert producer.block == messages[0].identity.block
+            assert (await producer.send(b"last")).identity.segment == 2 * RESERVE
+            (hole,) = producer.stats.holes
+            assert f"segments {RESERVE + 3}–{2 * RESERVE - 1}" in hole
+    assert {message.identity.block for message in messages} == {messages[0].identity.block}
+    assert [int(message.value) for message in messages] == [0, 1, 2] * 2
 
 
 async def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
@@ -121,20 +117,16 @@ def test_spilled_segments_of_a_killed_kept_block_arrive_before_its_next_ones(
     asyncio.run(scenario())
 
 
-def test_rows_that_had_no_shard_when_they_were_spilled_arrive_before_the_kept_block(
+async def test_rows_that_had_no_shard_when_they_were_spilled_arrive_before_the_kept_block(
     node: RealNode, topic: str
 ) -> None:
     node.kill()
     with lone_producer("send", node.url, topic, "p", 3, "resume=True") as process:
         assert [line.split()[0] for line in lines_until(process, "done")[1:]] == ["spilled"] * 3
     node.start()
-
-    async def scenario() -> None:
-        async with connect(node.url) as client:
-            async with client.producer(topic, "p", resume=True) as producer:
-                kept = (await producer.send(b"3")).identity
-            messages = await read_all(client, topic, 4)
-        assert [int(message.value) for message in messages] == [0, 1, 2, 3]
-        assert messages[3].identity == kept and kept.segment == 0, "no number of the kept block was used before"
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client:
+        async with client.producer(topic, "p", resume=True) as producer:
+            kept = (await producer.send(b"3")).identity
+        messages = await read_all(client, topic, 4)
+    assert [int(message.value) for message in messages] == [0, 1, 2, 3]
+    assert messages[3].identity == kept and kept.segment == 0, "no number of the kept block was used before"

@@ -148,26 +148,22 @@ async def test_closing_with_the_node_away_spills_and_says_nothing_against_it(
     assert refill_files(state_folder) == []
 
 
-def test_closing_with_the_refill_full_raises_for_the_lost_messages(
+async def test_closing_with_the_refill_full_raises_for_the_lost_messages(
     node: RealNode, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headpond.client.produce.run.CLOSE_DISK_S", 0.3)
-
-    async def scenario() -> None:
-        node.kill()
-        async with connect(node.url) as client:
-            options = fill("wait", close_timeout=0.2, timeout=0.3)
-            producer = await client.producer(topic, **options).open()  # type: ignore[call-overload]
-            with pytest.raises(TimedOut, match="no room"):
-                for _ in range(1000):
-                    await producer.wait_room()
-                    producer.post(bytes(1000))
-            with pytest.raises(TimedOut, match=r"posted messages failed.*refill"):
-                await producer.close()
-            stats = producer.stats
-            assert stats.posted == stats.spilled + stats.rejected and stats.rejected > 0
-
-    asyncio.run(scenario())
+    node.kill()
+    async with connect(node.url) as client:
+        options = fill("wait", close_timeout=0.2, timeout=0.3)
+        producer = await client.producer(topic, **options).open()  # type: ignore[call-overload]
+        with pytest.raises(TimedOut, match="no room"):
+            for _ in range(1000):
+                await producer.wait_room()
+                producer.post(bytes(1000))
+        with pytest.raises(TimedOut, match=r"posted messages failed.*refill"):
+            await producer.close()
+        stats = producer.stats
+        assert stats.posted == stats.spilled + stats.rejected and stats.rejected > 0
 
 
 async def test_two_producers_of_one_name_have_a_folder_each(
@@ -190,7 +186,7 @@ async def test_two_producers_of_one_name_have_a_folder_each(
     assert refill_files(state_folder) == []
 
 
-def test_the_next_process_delivers_the_spilled_messages_of_a_killed_one(
+async def test_the_next_process_delivers_the_spilled_messages_of_a_killed_one(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
     node.kill()
@@ -204,17 +200,11 @@ def test_the_next_process_delivers_the_spilled_messages_of_a_killed_one(
             other.kill()
             other.wait()
     node.start()
-
-    async def scenario() -> None:
-        async with connect(node.url) as client, client.producer(topic, name="p") as producer:
-            await producer.send(b"last")
-        values = await values_at(node.url, topic)
-        assert values[-1] == b"last" and sorted(values[:-1]) == sorted(
-            b"%d" % n for n in [*range(5), *range(3)]
-        )
-        assert refill_files(state_folder) == []
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client, client.producer(topic, name="p") as producer:
+        await producer.send(b"last")
+    values = await values_at(node.url, topic)
+    assert values[-1] == b"last" and sorted(values[:-1]) == sorted(b"%d" % n for n in [*range(5), *range(3)])
+    assert refill_files(state_folder) == []
 
 
 def test_messages_for_a_destination_that_was_taken_off_the_list_are_kept_and_reported(

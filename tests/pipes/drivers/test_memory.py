@@ -211,19 +211,15 @@ async def test_committed_messages_are_trimmed() -> None:
         assert entries_of(receiver).first > 18 * 1024
 
 
-def test_a_storage_without_commit_fills_up_and_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_storage_without_commit_fills_up_and_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "STORED_MAX", 10)
-
-    async def scenario() -> None:
-        sender, receiver = memory.pair("stream(commit=false)")
-        async with receiver, sender, reading(receiver) as got:
-            await sender.send_many([b"%d" % number for number in range(12)])
-            await until(lambda: len(got) == 10)
-            assert [notice.what for notice in receiver.notices] == ["storage full"]
-            assert sender.stats.confirmed == 10
-            await sender.abort()
-
-    asyncio.run(scenario())
+    sender, receiver = memory.pair("stream(commit=false)")
+    async with receiver, sender, reading(receiver) as got:
+        await sender.send_many([b"%d" % number for number in range(12)])
+        await until(lambda: len(got) == 10)
+        assert [notice.what for notice in receiver.notices] == ["storage full"]
+        assert sender.stats.confirmed == 10
+        await sender.abort()
 
 
 async def test_a_stored_message_that_is_refused_stops_the_receiver_and_is_not_committed() -> None:

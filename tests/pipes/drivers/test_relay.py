@@ -54,25 +54,21 @@ async def test_a_message_that_the_next_pipe_gave_up_comes_again() -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_relay_that_is_killed_loses_nothing(tmp_path: Path, stored: bool) -> None:
+async def test_a_relay_that_is_killed_loses_nothing(tmp_path: Path, stored: bool) -> None:
     count = 2_000
     before = "stream" if stored else HOP
-
-    async def scenario() -> None:
-        port = await closed_port()
-        async with tcp.listen(HOP) as last, reading(last) as got:
-            arguments = ("relay-tcp", before, port, HOP, last.address[1], *([tmp_path] if stored else []))
-            async with Child(*arguments) as first:
-                sender = await tcp.connect(before, "127.0.0.1", port, backoff=QUICK, connect_timeout=20)
-                sending = asyncio.create_task(sender.send_many([b"%d" % each for each in range(count)]))
-                await until(lambda: len(got) > 300)
-                await first.kill()
-            async with Child(*arguments):
-                await sending
-                await sender.close()
-                await until(lambda: set(got) == set(range(count)))
-
-    asyncio.run(scenario())
+    port = await closed_port()
+    async with tcp.listen(HOP) as last, reading(last) as got:
+        arguments = ("relay-tcp", before, port, HOP, last.address[1], *([tmp_path] if stored else []))
+        async with Child(*arguments) as first:
+            sender = await tcp.connect(before, "127.0.0.1", port, backoff=QUICK, connect_timeout=20)
+            sending = asyncio.create_task(sender.send_many([b"%d" % each for each in range(count)]))
+            await until(lambda: len(got) > 300)
+            await first.kill()
+        async with Child(*arguments):
+            await sending
+            await sender.close()
+            await until(lambda: set(got) == set(range(count)))
 
 
 @pytest.mark.parametrize(

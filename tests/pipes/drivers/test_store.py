@@ -108,45 +108,40 @@ def test_confirmed_messages_leave_the_folder(tmp_path: Path, monkeypatch: pytest
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.journal")) < 500_000
 
 
-def test_messages_are_not_confirmed_and_the_receiver_stops_when_a_sync_fails(
+async def test_messages_are_not_confirmed_and_the_receiver_stops_when_a_sync_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: OsDiskFile) -> None:
         raise OSError(28, "No space left on device")
 
-    async def scenario() -> None:
-        async with tcp.listen("stream", store=tmp_path) as receiver:
-            await send(receiver, numbers(0, 3), "stream")
-            monkeypatch.setattr(OsDiskFile, "sync", fail)
-            sender = await tcp.connect("stream", *receiver.address, backoff=QUICK)
-            await sender.send(b"lost")
-            with pytest.raises(StorageFailed, match="No space left"):
-                await read(receiver, 4)
-            with pytest.raises(TimedOut):
-                await sender.close(timeout=0.1)
-            assert sender.stats.confirmed == 0
-
-    asyncio.run(scenario())
+    async with tcp.listen("stream", store=tmp_path) as receiver:
+        await send(receiver, numbers(0, 3), "stream")
+        monkeypatch.setattr(OsDiskFile, "sync", fail)
+        sender = await tcp.connect("stream", *receiver.address, backoff=QUICK)
+        await sender.send(b"lost")
+        with pytest.raises(StorageFailed, match="No space left"):
+            await read(receiver, 4)
+        with pytest.raises(TimedOut):
+            await sender.close(timeout=0.1)
+        assert sender.stats.confirmed == 0
 
 
-def test_a_store_that_is_full_makes_the_sender_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_full_makes_the_sender_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store.StreamStore.__init__, "__defaults__", (2500,))
-
-    async def scenario() -> None:
-        async with (
-            tcp.listen("stream", store=tmp_path) as receiver,
-            tcp.connect("stream", *receiver.address, backoff=QUICK) as sender,
-        ):
-            await sender.send_many([bytes(1000)] * 3)
-            await until(lambda: sender.stats.confirmed == 2)
-            assert [notice.what for notice in receiver.notices] == ["storage full"]
-            for _ in range(2):
-                item = await receiver.receive(timeout=10)
-                assert item is not None
-                receiver.confirm(item)
-            await sender.flush()
-
-    asyncio.run(scenario())
+    async with (
+        tcp.listen("stream", store=tmp_path) as receiver,
+        tcp.connect("stream", *receiver.address, backoff=QUICK) as sender,
+    ):
+        await sender.send_many([bytes(1000)] * 3)
+        await until(lambda: sender.stats.confirmed == 2)
+        assert [notice.what for notice in receiver.notices] == ["storage full"]
+        for _ in range(2):
+            item = await receiver.receive(timeout=10)
+            assert item is not None
+            receiver.confirm(item)
+        await sender.flush()
 
 
 @pytest.mark.parametrize("route", ["resend_many", "stream(commit=false)"])

@@ -294,42 +294,36 @@ async def test_a_session_that_was_numbered_by_hand_is_refused_with_the_number_to
         assert "epoch=11" in raised.value.hint
 
 
-def test_senders_that_left_make_room_for_others_the_longest_gone_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_senders_that_left_make_room_for_others_the_longest_gone_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tcp_listener, "SENDERS_MAX", 3)
-
-    async def scenario() -> None:
-        async with tcp.listen(ROUTE) as receiver, reading(receiver) as got:
-            async with tcp.connect(ROUTE, *receiver.address, name="stays") as stays:
-                for number in range(20):
-                    async with tcp.connect(ROUTE, *receiver.address, name=f"guest-{number}") as guest:
-                        await guest.send(b"%d" % number)
-                    await until(lambda number=number: len(got) == number + 1)  # type: ignore[misc]
-                await stays.send(b"99")
-                await stays.flush()
-                assert stays.stats.reconnects == 0
-            await until(lambda: len(got) == 21)
-            assert (receiver.stats.senders, receiver.stats.delivered) == (21, 21)
-            assert [notice.what for notice in receiver.notices] == ["retired"] * 18
-            kept = [lane.name for lane in receiver._source.lanes]
-            assert kept == ["stays", "guest-18", "guest-19"]
-
-    asyncio.run(scenario())
+    async with tcp.listen(ROUTE) as receiver, reading(receiver) as got:
+        async with tcp.connect(ROUTE, *receiver.address, name="stays") as stays:
+            for number in range(20):
+                async with tcp.connect(ROUTE, *receiver.address, name=f"guest-{number}") as guest:
+                    await guest.send(b"%d" % number)
+                await until(lambda number=number: len(got) == number + 1)  # type: ignore[misc]
+            await stays.send(b"99")
+            await stays.flush()
+            assert stays.stats.reconnects == 0
+        await until(lambda: len(got) == 21)
+        assert (receiver.stats.senders, receiver.stats.delivered) == (21, 21)
+        assert [notice.what for notice in receiver.notices] == ["retired"] * 18
+        kept = [lane.name for lane in receiver._source.lanes]
+        assert kept == ["stays", "guest-18", "guest-19"]
 
 
-def test_a_further_sender_is_refused_while_all_known_ones_are_connected(
+async def test_a_further_sender_is_refused_while_all_known_ones_are_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tcp_listener, "SENDERS_MAX", 1)
-
-    async def scenario() -> None:
-        async with (
-            tcp.listen(ROUTE) as receiver,
-            tcp.connect(ROUTE, *receiver.address, name="here"),
-        ):
-            with pytest.raises(Unavailable, match="are connected"):
-                await tcp.connect(ROUTE, *receiver.address, name="late", connect_timeout=0.2, backoff=QUICK)
-
-    asyncio.run(scenario())
+    async with (
+        tcp.listen(ROUTE) as receiver,
+        tcp.connect(ROUTE, *receiver.address, name="here"),
+    ):
+        with pytest.raises(Unavailable, match="are connected"):
+            await tcp.connect(ROUTE, *receiver.address, name="late", connect_timeout=0.2, backoff=QUICK)
 
 
 async def test_a_restarted_receiver_is_noticed_by_its_sender() -> None:

@@ -268,26 +268,20 @@ async def test_a_node_killed_in_the_middle_loses_and_repeats_nothing(node: RealN
         assert sender.stats.retransmissions == 0
 
 
-def test_messages_that_the_node_does_not_have_are_neither_confirmed_nor_kept_elsewhere(
+async def test_messages_that_the_node_does_not_have_are_neither_confirmed_nor_kept_elsewhere(
     node: RealNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADPOND_STATE", str(tmp_path / "state"))
-
-    async def scenario() -> None:
-        async with headpond.connect(node.url) as client:
-            sender = await pipe.sender(client, "numbers", name="till")
-            await sender.send(b"0")
-            await sender.flush()
-            await asyncio.to_thread(node.kill)
-            await sender.send_many(payloads(100))
-            await sender.abort()
-            assert sender.stats.confirmed == 1
-        # A refill would send them later, though the sender has said that they may be lost.
-        assert (
-            not list((tmp_path / "state").rglob("*.refill*")) and not (tmp_path / "state" / "refill").exists()
-        )
-
-    asyncio.run(scenario())
+    async with headpond.connect(node.url) as client:
+        sender = await pipe.sender(client, "numbers", name="till")
+        await sender.send(b"0")
+        await sender.flush()
+        await asyncio.to_thread(node.kill)
+        await sender.send_many(payloads(100))
+        await sender.abort()
+        assert sender.stats.confirmed == 1
+    # A refill would send them later, though the sender has said that they may be lost.
+    assert not list((tmp_path / "state").rglob("*.refill*")) and not (tmp_path / "state" / "refill").exists()
 
 
 async def test_a_topic_of_several_shards_is_refused_by_both_ends(shared_url: str, topic: str) -> None:
