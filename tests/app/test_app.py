@@ -55,7 +55,9 @@ async def settled(url: str, topic: str, count: int) -> SubscriptionInfo:
     return info
 
 
-def test_plain_functions_and_coroutines_get_the_value_and_the_message(shared_url: str, topic: str) -> None:
+async def test_plain_functions_and_coroutines_get_the_value_and_the_message(
+    shared_url: str, topic: str
+) -> None:
     app = headpond.App(shared_url)
     got: list[tuple[Any, ...]] = []
 
@@ -75,12 +77,9 @@ def test_plain_functions_and_coroutines_get_the_value_and_the_message(shared_url
     async def undeclared(value, message):  # type: ignore[no-untyped-def]
         got.append((value, message.value))
 
-    async def scenario() -> None:
-        await fill(shared_url, topic, b'{"item": "tea"}')
-        async with app:
-            await until(lambda: len(got) == 4)
-
-    asyncio.run(scenario())
+    await fill(shared_url, topic, b'{"item": "tea"}')
+    async with app:
+        await until(lambda: len(got) == 4)
     raw = b'{"item": "tea"}'
     expected = [(Order("tea"), False), (1, 0, Order("tea")), ("tea",), (raw, raw)]
     assert sorted(map(str, got)) == sorted(map(str, expected))
@@ -182,7 +181,7 @@ def test_middleware_surrounds_handlers_and_a_handler_publishes(shared_url: str, 
     assert (info.acked, info.skipped) == (1, 1)
 
 
-def test_no_more_than_concurrency_messages_are_handled_at_a_time(shared_url: str, topic: str) -> None:
+async def test_no_more_than_concurrency_messages_are_handled_at_a_time(shared_url: str, topic: str) -> None:
     app = headpond.App(shared_url)
     now, most = 0, 0
 
@@ -194,16 +193,13 @@ def test_no_more_than_concurrency_messages_are_handled_at_a_time(shared_url: str
         await asyncio.sleep(0.01)
         now -= 1
 
-    async def scenario() -> None:
-        await fill(shared_url, topic, *[b"v"] * 40)
-        async with app:
-            await settled(shared_url, topic, 40)
-
-    asyncio.run(scenario())
+    await fill(shared_url, topic, *[b"v"] * 40)
+    async with app:
+        await settled(shared_url, topic, 40)
     assert most == 4
 
 
-def test_the_messages_of_a_key_are_handled_one_after_the_other(shared_url: str, topic: str) -> None:
+async def test_the_messages_of_a_key_are_handled_one_after_the_other(shared_url: str, topic: str) -> None:
     app = headpond.App(shared_url)
     got: dict[bytes | None, list[bytes]] = {}
     busy: set[bytes | None] = set()
@@ -216,13 +212,10 @@ def test_the_messages_of_a_key_are_handled_one_after_the_other(shared_url: str, 
         got.setdefault(message.key, []).append(value)
         busy.discard(message.key)
 
-    async def scenario() -> None:
-        values = [b"%d" % number for number in range(30)]
-        await fill(shared_url, topic, *values, keys=[f"k{number % 3}" for number in range(30)])
-        async with app:
-            await settled(shared_url, topic, 30)
-
-    asyncio.run(scenario())
+    values = [b"%d" % number for number in range(30)]
+    await fill(shared_url, topic, *values, keys=[f"k{number % 3}" for number in range(30)])
+    async with app:
+        await settled(shared_url, topic, 30)
     assert got == {b"k%d" % key: [b"%d" % n for n in range(key, 30, 3)] for key in range(3)}
 
 
@@ -248,7 +241,7 @@ def test_a_signal_ends_run_after_the_running_handlers_and_their_settlements(
     assert (info.acked, info.unsettled, info.unacked) == (1, 1, 0), "nor does it count as an attempt"
 
 
-def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_message_comes_again(
+async def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_message_comes_again(
     shared_url: str, topic: str
 ) -> None:
     app = headpond.App(shared_url, drain_timeout=0.05)
@@ -260,15 +253,12 @@ def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_message_com
         if message.attempt == 1:
             await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        await fill(shared_url, topic, b"1")
-        async with app:
-            await until(lambda: bool(attempts))
-        assert app.unfinished == 1
-        async with app:
-            await settled(shared_url, topic, 1)
-
-    asyncio.run(scenario())
+    await fill(shared_url, topic, b"1")
+    async with app:
+        await until(lambda: bool(attempts))
+    assert app.unfinished == 1
+    async with app:
+        await settled(shared_url, topic, 1)
     assert attempts == [1, 2]
 
 

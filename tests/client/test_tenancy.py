@@ -66,7 +66,7 @@ async def test_a_message_longer_than_the_topic_takes_is_refused_here_and_there(
             await asyncio.gather(*(producer.send(b"y" * 90) for _ in range(20)))
 
 
-def test_answered_changes_survive_a_kill_of_the_node(node: RealNode) -> None:
+async def test_answered_changes_survive_a_kill_of_the_node(node: RealNode) -> None:
     """SIGKILL while tenants, topics, settings and producers come and go."""
 
     async def check(answered: int) -> None:
@@ -82,35 +82,32 @@ def test_answered_changes_survive_a_kill_of_the_node(node: RealNode) -> None:
                     assert origin(shown, "hard_ttl") == (60.0 + number, f"tenant-{number}")
                     assert (await client.admin.show_producer(name, "till")).access == "single"
 
-    async def story() -> None:
-        answered: list[int] = []
-        enough = asyncio.Event()
+    answered: list[int] = []
+    enough = asyncio.Event()
 
-        async def keep_count(url: str) -> None:
-            async with headpond.connect(url) as client:
-                while True:
-                    number = len(answered)
-                    name = f"tenant-{number}/shop/web/orders"
-                    await client.admin.create_topic(name, settings={"max_bytes": 1000 + number}, exist_ok=True)
-                    await client.admin.set_tenant(f"tenant-{number}", hard_ttl=60 + number)
-                    await client.admin.create_producer(name, "till", access="single", exist_ok=True)
-                    if number % 3 == 2:
-                        await client.admin.create_tenant(f"tenant-{number - 1}", exist_ok=True)
-                        await client.admin.delete_tenant(f"tenant-{number - 1}", recursive=True)
-                    answered.append(number)
-                    if len(answered) % 4 == 0:
-                        enough.set()
+    async def keep_count(url: str) -> None:
+        async with headpond.connect(url) as client:
+            while True:
+                number = len(answered)
+                name = f"tenant-{number}/shop/web/orders"
+                await client.admin.create_topic(name, settings={"max_bytes": 1000 + number}, exist_ok=True)
+                await client.admin.set_tenant(f"tenant-{number}", hard_ttl=60 + number)
+                await client.admin.create_producer(name, "till", access="single", exist_ok=True)
+                if number % 3 == 2:
+                    await client.admin.create_tenant(f"tenant-{number - 1}", exist_ok=True)
+                    await client.admin.delete_tenant(f"tenant-{number - 1}", recursive=True)
+                answered.append(number)
+                if len(answered) % 4 == 0:
+                    enough.set()
 
-        for _ in range(3):
-            enough.clear()
-            changing = asyncio.create_task(keep_count(node.url))
-            await enough.wait()
-            await asyncio.to_thread(node.kill)
-            changing.cancel()
-            await asyncio.gather(changing, return_exceptions=True)
-            await asyncio.to_thread(node.start)
-            await check(len(answered))
-        assert len(answered) >= 12
-
-    asyncio.run(story())
+    for _ in range(3):
+        enough.clear()
+        changing = asyncio.create_task(keep_count(node.url))
+        await enough.wait()
+        await asyncio.to_thread(node.kill)
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
+        await asyncio.to_thread(node.start)
+        await check(len(answered))
+    assert len(answered) >= 12
     assert "damaged" not in node.errors

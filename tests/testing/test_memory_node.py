@@ -203,17 +203,14 @@ async def test_tokens_guard_it_like_any_node(node: testing.Node, client: headpon
         assert admin.connected
 
 
-def test_a_killed_node_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            await send(client, "orders", b"one")
-            async with client.consumer("orders", "billing") as consumer:
-                assert await consumer.receive(timeout=5) is not None
-                node.kill()
-                await asyncio.sleep(0.05)  # a running node would note that its consumer is gone
-                await node.restart()
-
-    asyncio.run(scenario())
+async def test_a_killed_node_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with testing.node() as node, node.connect() as client:
+        await send(client, "orders", b"one")
+        async with client.consumer("orders", "billing") as consumer:
+            assert await consumer.receive(timeout=5) is not None
+            node.kill()
+            await asyncio.sleep(0.05)  # a running node would note that its consumer is gone
+            await node.restart()
     assert [each.message for each in caplog.records if each.name == "headpond.node"] == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import pytest
@@ -67,7 +66,7 @@ async def mix(a: MemoryNode, b: MemoryNode) -> None:
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
 @pytest.mark.parametrize("small", [False, True])
-def test_settlements_are_copied_whatever_order_the_logs_have(
+async def test_settlements_are_copied_whatever_order_the_logs_have(
     direction: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:  # nothing is in memory, and pieces are short
@@ -77,22 +76,18 @@ def test_settlements_are_copied_whatever_order_the_logs_have(
         monkeypatch.setattr(log_segments, "HEADS_MAX", 3)
     a, b = pair()
     chance = random.Random(7)
-
-    async def scenario() -> None:
-        await mix(a, b)
-        consumer = MemoryConsumer(a)
-        entries = [entry for _, entry in consumer.take()]
-        assert len(entries) == 120
-        async with linked(follow(a, b, direction)):
-            for _ in range(4):
-                chosen = chance.sample(entries, len(entries) // 3)
-                consumer.settle(chosen[1:], nacked=chosen[:1])
-                entries = [entry for entry in entries if entry not in chosen]
-                await until(lambda: alike(a, b))
-        assert 0 < len(settled(b)) < 120
-        assert len(deliveries(b)) == 120 - len(settled(b)), "what is not done with is out, or came back"
-
-    asyncio.run(scenario())
+    await mix(a, b)
+    consumer = MemoryConsumer(a)
+    entries = [entry for _, entry in consumer.take()]
+    assert len(entries) == 120
+    async with linked(follow(a, b, direction)):
+        for _ in range(4):
+            chosen = chance.sample(entries, len(entries) // 3)
+            consumer.settle(chosen[1:], nacked=chosen[:1])
+            entries = [entry for entry in entries if entry not in chosen]
+            await until(lambda: alike(a, b))
+    assert 0 < len(settled(b)) < 120
+    assert len(deliveries(b)) == 120 - len(settled(b)), "what is not done with is out, or came back"
     info = b.admin.request(ShowSubscription(TOPIC, NAME))
     assert (info["passive"], info["node"], info["link"], info["behind"]) == (True, "a", "link", 0)
     assert (info["kind"], info["mode"]) == ("shared", "non_resilient")
@@ -203,14 +198,10 @@ async def test_entries_that_the_source_dropped_are_settled_and_those_it_never_ha
 # --- a copy -------------------------------------------------------------------------------------------
 
 
-def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
+async def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b))
-
-    asyncio.run(scenario())
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b))
     consumer = MemoryConsumer(b)
     (refusal,) = consumer.client.take(Error)
     assert refusal.code == "subscription-passive"
@@ -224,15 +215,11 @@ def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
     assert of(b).copy.passive
 
 
-def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
+async def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
     a, b = pair()
     MemoryConsumer(a).settle(list(range(30)))
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(settled(b)) == 30)
-
-    asyncio.run(scenario())
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(settled(b)) == 30)
     made, policy = of(a).created_at_us, of(a).policy
     ask = OpenCopy(b.topic().uuid, "a", NAME, "shared", "non_resilient", policy, made, 0, 0, "link")
     assert b.admin.request(ask) == {"state": "following", "floors": [30], "epoch": 0}
@@ -240,7 +227,7 @@ def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
     assert b.admin.request(ask)["floors"] == [0]
 
 
-def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves_its_copy() -> None:
+async def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves_its_copy() -> None:
     a, b = pair()
     b.shell.now_us += 1
     subscribe(b)
@@ -252,20 +239,17 @@ def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves
     def states() -> dict[str, str]:
         return {name: info.state for (_, _, name), info in way.status.subscriptions.items()}
 
-    async def scenario() -> None:
-        async with linked(way):
-            await until(lambda: states() == {NAME: "own", "audit-1": "following"})
-            assert not of(b).copy.passive
-            a.admin.request(DeleteSubscription(TOPIC, "audit-1"))
-            await until(lambda: states()["audit-1"] == "orphan")
-            assert of(b, "audit-1").copy.passive
-            a.shell.now_us += 1
-            subscribe(a, "audit-1")
-            MemoryConsumer(a, "audit-1").settle([3])
-            await until(lambda: alike(a, b, "audit-1") and states()["audit-1"] == "following")
-            assert len(settled(b, "audit-1")) == 1
-
-    asyncio.run(scenario())
+    async with linked(way):
+        await until(lambda: states() == {NAME: "own", "audit-1": "following"})
+        assert not of(b).copy.passive
+        a.admin.request(DeleteSubscription(TOPIC, "audit-1"))
+        await until(lambda: states()["audit-1"] == "orphan")
+        assert of(b, "audit-1").copy.passive
+        a.shell.now_us += 1
+        subscribe(a, "audit-1")
+        MemoryConsumer(a, "audit-1").settle([3])
+        await until(lambda: alike(a, b, "audit-1") and states()["audit-1"] == "following")
+        assert len(settled(b, "audit-1")) == 1
     assert len(b.shell.core.stores.subscriptions) == 2
     with pytest.raises(BadRequest, match="names no subscriptions"):
         b.admin.request(AddPeer("headpond://a:1", ["*"], subscriptions=["a*b"]))
@@ -291,18 +275,14 @@ async def test_of_two_nodes_that_tell_of_one_name_the_first_keeps_its_copy() -> 
 # --- promotion ----------------------------------------------------------------------------------------
 
 
-def test_after_a_promotion_a_consumer_continues_and_delivered_messages_come_again_with_their_attempt() -> None:
+async def test_after_a_promotion_a_consumer_continues_and_deliveries_come_again_with_their_attempt() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        await mix(a, b)
-        consumer = MemoryConsumer(a)
-        taken = len(consumer.take())
-        consumer.settle(list(range(0, taken, 2)), nacked=[1])
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b))
-
-    asyncio.run(scenario())
+    await mix(a, b)
+    consumer = MemoryConsumer(a)
+    taken = len(consumer.take())
+    consumer.settle(list(range(0, taken, 2)), nacked=[1])
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b))
     done, out = settled(a), deliveries(a)
     b.produce(Z, range(2))
     info = b.admin.request(PromoteSubscription(TOPIC, NAME))
@@ -334,32 +314,24 @@ async def test_messages_that_only_the_old_node_had_are_marked_after_a_promotion(
         assert list(moved.take().values()) == [1] * 6
 
 
-def test_a_copy_whose_source_had_no_consumer_begins_with_first_attempts() -> None:
+async def test_a_copy_whose_source_had_no_consumer_begins_with_first_attempts() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 120)
-
-    asyncio.run(scenario())
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 120)
     b.admin.request(PromoteSubscription(TOPIC, NAME))
     assert {*MemoryConsumer(b).take().values()} == {1}
 
 
-def test_a_link_does_not_change_a_promoted_subscription() -> None:
+async def test_a_link_does_not_change_a_promoted_subscription() -> None:
     a, b = pair()
     way = follow(a, b)
-
-    async def scenario() -> None:
-        async with linked(way):
-            await until(lambda: alike(a, b))
-            b.admin.request(PromoteSubscription(TOPIC, NAME))
-            MemoryConsumer(a).settle(list(range(30)))
-            key = ("pull", TOPIC, NAME)
-            await until(lambda: key in way.status.subscriptions and bool(of(a).copy.elsewhere))
-            assert way.status.subscriptions[key].state == "promoted"
-
-    asyncio.run(scenario())
+    async with linked(way):
+        await until(lambda: alike(a, b))
+        b.admin.request(PromoteSubscription(TOPIC, NAME))
+        MemoryConsumer(a).settle(list(range(30)))
+        key = ("pull", TOPIC, NAME)
+        await until(lambda: key in way.status.subscriptions and bool(of(a).copy.elsewhere))
+        assert way.status.subscriptions[key].state == "promoted"
     assert settled(b) == set()
     assert a.admin.request(ShowSubscription(TOPIC, NAME))["elsewhere"] == "b"
     made = of(a).created_at_us

@@ -51,24 +51,20 @@ def same(*nodes: MemoryNode, topic: str = TOPIC) -> bool:
 
 
 @pytest.mark.parametrize("way", [pull, push])
-def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way]) -> None:
+async def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way]) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create(shards=2, settings={"hard_ttl": "1d"})
     a.produce(X, range(40))
     a.produce(X, range(7), shard=1)
-
-    async def scenario() -> None:
-        link = way(a, b)
-        async with linked(link):
-            await until(lambda: b.has(TOPIC) and len(b.stored()) == 47)
-            a.produce(Y, range(5), shard=1)
-            await until(lambda: same(a, b))
-        carried = "in" if way is pull else "out"
-        assert link.counts[f"records_{carried}"] == 52
-        assert link.counts[f"messages_{carried}"] == 156
-        assert link.counts["duplicates"] == link.counts["holes"] == link.counts["rewinds"] == 0
-
-    asyncio.run(scenario())
+    link = way(a, b)
+    async with linked(link):
+        await until(lambda: b.has(TOPIC) and len(b.stored()) == 47)
+        a.produce(Y, range(5), shard=1)
+        await until(lambda: same(a, b))
+    carried = "in" if way is pull else "out"
+    assert link.counts[f"records_{carried}"] == 52
+    assert link.counts[f"messages_{carried}"] == 156
+    assert link.counts["duplicates"] == link.counts["holes"] == link.counts["rewinds"] == 0
     assert a.values() == b.values()
     assert len(b.topic().shards) == 2
     assert b.topic().settings.hard_ttl == 86400, "it was made like the first"
@@ -76,19 +72,15 @@ def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way])
     assert [(each["producer"], each["stored"]) for each in ledger["producers"]] == [("till", 52)]
 
 
-def test_a_topic_made_later_follows_and_others_do_not() -> None:
+async def test_a_topic_made_later_follows_and_others_do_not() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
-
-    async def scenario() -> None:
-        async with linked(pull(a, b, "shop/*")):
-            await rest()
-            for topic in ("shop/p/c/new", "mart/p/c/other", "shop/p/c/new.dead"):
-                a.create(topic)
-                a.produce(X, range(2), topic=topic)
-            await until(lambda: b.has("shop/p/c/new") and same(a, b, topic="shop/p/c/new"))
-            await rest()
-
-    asyncio.run(scenario())
+    async with linked(pull(a, b, "shop/*")):
+        await rest()
+        for topic in ("shop/p/c/new", "mart/p/c/other", "shop/p/c/new.dead"):
+            a.create(topic)
+            a.produce(X, range(2), topic=topic)
+        await until(lambda: b.has("shop/p/c/new") and same(a, b, topic="shop/p/c/new"))
+        await rest()
     assert [topic.name for topic in b.shell.core.stores.catalog] == ["shop/p/c/new"]
 
 
@@ -99,21 +91,17 @@ def test_dead_letters_follow_where_they_are_named() -> None:
     assert not TopicPatterns.parse(["shop"]).match("shop/a/b/c"), "a bare name is a topic of default"
 
 
-def test_a_refused_segment_and_a_hole_are_the_same_on_the_other_side() -> None:
+async def test_a_refused_segment_and_a_hole_are_the_same_on_the_other_side() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create(settings={"message_bytes_max": 12})
     a.produce(X, range(2))
     assert a.produce(X, range(2, 3), text="far too long for it")[0].code == "segment-too-large"
     a.admin.send(Hole(X, 0, 5))
     a.produce(X, range(5, 7))
-
-    async def scenario() -> None:
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-        assert link.counts["holes"] == 2
-
-    asyncio.run(scenario())
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+    assert link.counts["holes"] == 2
     assert b.produce(X, range(2, 3), text="far too long for it")[0].outcome == "rejected"
     late = b.produce(X, range(3, 4))
     assert late[0].outcome == "stored", "what comes for a hole later is not lost"
@@ -125,47 +113,39 @@ def test_a_refused_segment_and_a_hole_are_the_same_on_the_other_side() -> None:
 # --- many ways ----------------------------------------------------------------------------------------
 
 
-def test_rings_and_doubled_paths_bring_each_record_once_and_its_body_once() -> None:
+async def test_rings_and_doubled_paths_bring_each_record_once_and_its_body_once() -> None:
     a, b, c = nodes = [MemoryNode(name) for name in "abc"]
     a.create(shards=2)
-
-    async def scenario() -> None:
-        # A ring in one direction, another one back, and one path twice over.
-        ways = [pull(a, b), pull(b, c), pull(c, a), push(b, a), push(a, c), pull(a, b)]
-        async with linked(*ways):
-            await until(lambda: all(node.has(TOPIC) for node in nodes))
-            for turn in range(0, 60, 10):
-                a.produce(X, range(turn, turn + 10))
-                c.produce(Y, range(turn, turn + 10), shard=1)
-                await asyncio.sleep(0)
-                b.produce(Z, range(turn, turn + 10))
-            await until(lambda: same(*nodes) and len(a.stored()) == 180)
-            await rest()
-        brought = sum(way.counts["records_in"] + way.counts["records_out"] for way in ways)
-        assert brought == 2 * 180, "each of three nodes took what it had not, once"
-        assert not any(way.counts["conflicts"] or way.counts["lost"] for way in ways)
-
-    asyncio.run(scenario())
+    # A ring in one direction, another one back, and one path twice over.
+    ways = [pull(a, b), pull(b, c), pull(c, a), push(b, a), push(a, c), pull(a, b)]
+    async with linked(*ways):
+        await until(lambda: all(node.has(TOPIC) for node in nodes))
+        for turn in range(0, 60, 10):
+            a.produce(X, range(turn, turn + 10))
+            c.produce(Y, range(turn, turn + 10), shard=1)
+            await asyncio.sleep(0)
+            b.produce(Z, range(turn, turn + 10))
+        await until(lambda: same(*nodes) and len(a.stored()) == 180)
+        await rest()
+    brought = sum(way.counts["records_in"] + way.counts["records_out"] for way in ways)
+    assert brought == 2 * 180, "each of three nodes took what it had not, once"
+    assert not any(way.counts["conflicts"] or way.counts["lost"] for way in ways)
     for node in nodes:  # the order of each producer is kept on every node
         for block in (X, Y, Z):
             segments = [each[2] for each in node.stored() if each[1] == block]
             assert segments == sorted(segments)
 
 
-def test_another_content_under_the_same_number_is_a_conflict_and_is_not_stored() -> None:
+async def test_another_content_under_the_same_number_is_a_conflict_and_is_not_stored() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     for node in (a, b):
         node.create()
     a.produce(X, range(3))
     b.produce(X, range(2), text="!")
-
-    async def scenario() -> None:
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: len(b.stored()) == 3)
-        assert (link.counts["conflicts"], link.counts["records_in"]) == (2, 1)
-
-    asyncio.run(scenario())
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: len(b.stored()) == 3)
+    assert (link.counts["conflicts"], link.counts["records_in"]) == (2, 1)
     assert b.stored()[:2] != a.stored()[:2]
 
 
@@ -373,22 +353,18 @@ async def test_a_topic_that_differs_is_refused_and_the_others_continue() -> None
     }
 
 
-def test_a_typed_topic_follows_with_every_version_of_its_schema() -> None:
+async def test_a_typed_topic_follows_with_every_version_of_its_schema() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     sender = TypedSender(a.shell)
     wider = pa.schema([*SCHEMA, ("more", pa.string())])
     for number in range(3):
         sender.send([{"at": number, "value": 1, "host": "h"}])
     name = sender.info.topic
-
-    async def scenario() -> None:
-        async with linked(pull(a, b, "m")):
-            await until(lambda: b.has(name) and same(a, b, topic=name))
-            a.admin.request(AlterTopic(name, encode_schema(wider)))
-            sender.send([{"at": 9, "value": 2, "host": "i"}])
-            await until(lambda: same(a, b, topic=name))
-
-    asyncio.run(scenario())
+    async with linked(pull(a, b, "m")):
+        await until(lambda: b.has(name) and same(a, b, topic=name))
+        a.admin.request(AlterTopic(name, encode_schema(wider)))
+        sender.send([{"at": 9, "value": 2, "host": "i"}])
+        await until(lambda: same(a, b, topic=name))
     schemas = b.topic(name).schemas
     assert schemas is not None and schemas.version == 2 and schemas.newest.equals(wider)
     assert a.values(name) == b.values(name)

@@ -104,23 +104,19 @@ def test_a_source_cannot_write_to_topics_that_the_link_is_not_about(lies: dict[s
 # --- what it says of records --------------------------------------------------------------------------
 
 
-def test_a_record_that_is_gone_when_it_is_fetched_is_counted_as_lost() -> None:
+async def test_a_record_that_is_gone_when_it_is_fetched_is_counted_as_lost() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(4))
     flow, status = lying(a, b, "*", hidden=2)
-
-    async def scenario() -> None:
-        task = asyncio.ensure_future(flow.run())
-        await until(lambda: b.has(TOPIC) and len(b.stored()) == 3)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(scenario())
+    task = asyncio.ensure_future(flow.run())
+    await until(lambda: b.has(TOPIC) and len(b.stored()) == 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert status.counts["lost"] == 3
 
 
-def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_comes() -> None:
+async def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_comes() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     for node in (a, b):
         node.create()
@@ -128,12 +124,8 @@ def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_c
     for node in (a, b):  # what is known in the middle makes it two parts
         node.produce(Y, range(1))
     a.produce(Z, range(1))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: len(b.stored()) == 3)
-
-    asyncio.run(scenario())
+    async with linked(pull(a, b)):
+        await until(lambda: len(b.stored()) == 3)
     accounts = b.admin.request(ShowLedger(TOPIC))["producers"]
     assert [(each["producer"], each["blocks"]) for each in accounts] == [("till", 3)]
 
@@ -249,7 +241,7 @@ def test_the_same_link_again_leaves_it_as_it_is() -> None:
     assert a.admin.request(changed)["state"] == "connecting"
 
 
-def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
+async def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     released: list[str] = []
@@ -265,16 +257,13 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
                 raise HeadpondError("for the test")
             return await super().ask(operation)
 
-    async def scenario() -> None:
-        flow, _ = lying(a, b, "*")
-        sink = Refusing(b.shell.core, -3, b.drain)
-        flow.direction = dataclasses.replace(flow.direction, sink=sink, claims=Claims())
-        task = asyncio.ensure_future(flow.run())
-        await until(lambda: bool(released))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(scenario())
+    flow, _ = lying(a, b, "*")
+    sink = Refusing(b.shell.core, -3, b.drain)
+    flow.direction = dataclasses.replace(flow.direction, sink=sink, claims=Claims())
+    task = asyncio.ensure_future(flow.run())
+    await until(lambda: bool(released))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert released == [TOPIC]
 
 
