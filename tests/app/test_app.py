@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ import headpond
 from headpond.app.subscriber import Handle
 from headpond.errors import BadRequest
 from headpond.wire.control.consuming import SubscriptionInfo
+from tests.client.peer import until
 from tests.client.reading import receive
 
 WAIT_S = 20
@@ -40,12 +40,6 @@ async def fill(url: str, topic: str, *values: bytes, keys: list[str] | None = No
 async def shown(url: str, topic: str) -> SubscriptionInfo:
     async with headpond.connect(url) as client:
         return await client.admin.show_subscription(topic, "s")
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not reached():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def settled(url: str, topic: str, count: int) -> SubscriptionInfo:

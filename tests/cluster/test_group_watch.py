@@ -15,6 +15,7 @@ from headpond.cluster.groups import GroupMap, GroupMember, decode_map, encode_ma
 from headpond.cluster.jetstream import JetStream
 from headpond.cluster.journal import Refused, Unreachable
 from headpond.model.errors import LimitReached
+from tests.client.peer import until
 from tests.cluster.bus import Bus
 from tests.cluster.nats import NatsCluster
 
@@ -73,12 +74,6 @@ async def watching(
         yield watch
     finally:
         running.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S_MAX):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_a_member_adds_itself_and_says_when_it_is_active() -> None:

@@ -117,3 +117,8 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number + 1))
     return found
+
+
+def overlap(spans: Iterable[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of the spans that are in ``[start, end)``."""
+    return [(max(a, start), min(b, end)) for a, b in spans if a < end and b > start]
