@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,6 +15,8 @@ import headpond
 from headpond.app.subscriber import Handle
 from headpond.errors import BadRequest
 from headpond.wire.control.consuming import SubscriptionInfo
+from tests.client.peer import until
+from tests.client.reading import receive
 
 WAIT_S = 20
 
@@ -41,12 +42,6 @@ async def shown(url: str, topic: str) -> SubscriptionInfo:
         return await client.admin.show_subscription(topic, "s")
 
 
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not reached():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def settled(url: str, topic: str, count: int) -> SubscriptionInfo:
     async with asyncio.timeout(WAIT_S):
         while (info := await shown(url, topic)).acked + info.skipped + info.dead < count:  # noqa: ASYNC110
@@ -54,7 +49,9 @@ async def settled(url: str, topic: str, count: int) -> SubscriptionInfo:
     return info
 
 
-def test_plain_functions_and_coroutines_get_the_value_and_the_message(shared_url: str, topic: str) -> None:
+async def test_plain_functions_and_coroutines_get_the_value_and_the_message(
+    shared_url: str, topic: str
+) -> None:
     app = headpond.App(shared_url)
     got: list[tuple[Any, ...]] = []
 
@@ -74,12 +71,9 @@ def test_plain_functions_and_coroutines_get_the_value_and_the_message(shared_url
     async def undeclared(value, message):  # type: ignore[no-untyped-def]
         got.append((value, message.value))
 
-    async def scenario() -> None:
-        await fill(shared_url, topic, b'{"item": "tea"}')
-        async with app:
-            await until(lambda: len(got) == 4)
-
-    asyncio.run(scenario())
+    await fill(shared_url, topic, b'{"item": "tea"}')
+    async with app:
+        await until(lambda: len(got) == 4)
     raw = b'{"item": "tea"}'
     expected = [(Order("tea"), False), (1, 0, Order("tea")), ("tea",), (raw, raw)]
     assert sorted(map(str, got)) == sorted(map(str, expected))
@@ -172,8 +166,7 @@ def test_middleware_surrounds_handlers_and_a_handler_publishes(shared_url: str, 
             headpond.connect(shared_url) as client,
             client.consumer(f"{topic}-bills", "b", value=Bill) as consumer,
         ):
-            message = await consumer.receive(WAIT_S)
-            assert message is not None
+            message = await receive(consumer)
             assert (message.value, message.key) == (Bill(6), b"k")
         return info
 
@@ -182,7 +175,7 @@ def test_middleware_surrounds_handlers_and_a_handler_publishes(shared_url: str, 
     assert (info.acked, info.skipped) == (1, 1)
 
 
-def test_no_more_than_concurrency_messages_are_handled_at_a_time(shared_url: str, topic: str) -> None:
+async def test_no_more_than_concurrency_messages_are_handled_at_a_time(shared_url: str, topic: str) -> None:
     app = headpond.App(shared_url)
     now, most = 0, 0
 
@@ -194,16 +187,13 @@ def test_no_more_than_concurrency_messages_are_handled_at_a_time(shared_url: str
         await asyncio.sleep(0.01)
         now -= 1
 
-    async def scenario() -> None:
-        await fill(shared_url, topic, *[b"v"] * 40)
-        async with app:
-            await settled(shared_url, topic, 40)
-
-    asyncio.run(scenario())
+    await fill(shared_url, topic, *[b"v"] * 40)
+    async with app:
+        await settled(shared_url, topic, 40)
     assert most == 4
 
 
-def test_the_messages_of_a_key_are_handled_one_after_the_other(shared_url: str, topic: str) -> None:
+async def test_the_messages_of_a_key_are_handled_one_after_the_other(shared_url: str, topic: str) -> None:
     app = headpond.App(shared_url)
     got: dict[bytes | None, list[bytes]] = {}
     busy: set[bytes | None] = set()
@@ -216,13 +206,10 @@ def test_the_messages_of_a_key_are_handled_one_after_the_other(shared_url: str, 
         got.setdefault(message.key, []).append(value)
         busy.discard(message.key)
 
-    async def scenario() -> None:
-        values = [b"%d" % number for number in range(30)]
-        await fill(shared_url, topic, *values, keys=[f"k{number % 3}" for number in range(30)])
-        async with app:
-            await settled(shared_url, topic, 30)
-
-    asyncio.run(scenario())
+    values = [b"%d" % number for number in range(30)]
+    await fill(shared_url, topic, *values, keys=[f"k{number % 3}" for number in range(30)])
+    async with app:
+        await settled(shared_url, topic, 30)
     assert got == {b"k%d" % key: [b"%d" % n for n in range(key, 30, 3)] for key in range(3)}
 
 
@@ -248,7 +235,7 @@ def test_a_signal_ends_run_after_the_running_handlers_and_their_settlements(
     assert (info.acked, info.unsettled, info.unacked) == (1, 1, 0), "nor does it count as an attempt"
 
 
-def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_message_comes_again(
+async def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_message_comes_again(
     shared_url: str, topic: str
 ) -> None:
     app = headpond.App(shared_url, drain_timeout=0.05)
@@ -260,15 +247,12 @@ def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_message_com
         if message.attempt == 1:
             await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        await fill(shared_url, topic, b"1")
-        async with app:
-            await until(lambda: bool(attempts))
-        assert app.unfinished == 1
-        async with app:
-            await settled(shared_url, topic, 1)
-
-    asyncio.run(scenario())
+    await fill(shared_url, topic, b"1")
+    async with app:
+        await until(lambda: bool(attempts))
+    assert app.unfinished == 1
+    async with app:
+        await settled(shared_url, topic, 1)
     assert attempts == [1, 2]
 
 

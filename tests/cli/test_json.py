@@ -23,6 +23,7 @@ from tests.cli import contract
 from tests.cli.conftest import Cli, Node, Spawn
 from tests.cli.contract import check
 from tests.cli.test_usage import COMMANDS
+from tests.client.reading import receive
 
 NOWHERE = "headpond://127.0.0.1:1"
 Run = Callable[..., Any]
@@ -158,8 +159,7 @@ def test_unacked_and_skipped_entries(run: Run, service: Node, topic: str) -> Non
         async with headpond.connect(service.url) as client, client.consumer(topic, "s") as consumer:
             refuse = partial(consumer.nack, delay=600.0)  # it still waits when the commands look
             for settled in (refuse, consumer.skip, refuse):
-                message = await consumer.receive(10)
-                assert message is not None
+                message = await receive(consumer)
                 await settled(message)
             await consumer.flush()
 
@@ -180,8 +180,7 @@ def test_dead_messages(run: Run, service: Node, topic: str) -> None:
             headpond.connect(service.url) as client,
             client.consumer(topic, "s", policy=policy) as consumer,
         ):
-            message = await consumer.receive(10)
-            assert message is not None
+            message = await receive(consumer)
             await consumer.nack(message)
             while not (await client.admin.show_subscription(topic, "s")).dead:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

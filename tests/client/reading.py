@@ -1,10 +1,20 @@
-"""Reads the messages of a topic."""
+"""Reads messages."""
 
 from __future__ import annotations
 
 import random
+from typing import TypeVar
 
 import headpond
+
+Item = TypeVar("Item")
+
+
+async def receive(consumer: headpond.Consumer[Item], timeout: float = 20.0) -> headpond.Message[Item]:
+    """The next message, which has to come."""
+    message = await consumer.receive(timeout)
+    assert message is not None, "no message came"
+    return message
 
 
 async def read_all(client: headpond.Client, topic: str, count: int) -> list[headpond.Message]:

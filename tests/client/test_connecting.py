@@ -37,42 +37,33 @@ async def closed_port() -> int:
     return port
 
 
-def test_every_address_that_was_tried_is_named_with_its_reason() -> None:
-    async def scenario() -> None:
-        first, second = await closed_port(), await closed_port()
-        with pytest.raises(Unavailable) as caught:
-            async with headpond.connect(f"headpond://127.0.0.1:{first},127.0.0.1:{second}"):
-                pass
-        assert f"127.0.0.1:{first}" in caught.value.message
-        assert f"127.0.0.1:{second}" in caught.value.message
-        assert "efused" in caught.value.message
-        assert caught.value.hint
-
-    asyncio.run(scenario())
+async def test_every_address_that_was_tried_is_named_with_its_reason() -> None:
+    first, second = await closed_port(), await closed_port()
+    with pytest.raises(Unavailable) as caught:
+        async with headpond.connect(f"headpond://127.0.0.1:{first},127.0.0.1:{second}"):
+            pass
+    assert f"127.0.0.1:{first}" in caught.value.message
+    assert f"127.0.0.1:{second}" in caught.value.message
+    assert "efused" in caught.value.message
+    assert caught.value.hint
 
 
-def test_the_next_address_serves_where_the_first_does_not() -> None:
-    async def scenario() -> None:
-        nobody = await closed_port()
-        async with (
-            serving() as peer,
-            headpond.connect([f"headpond://127.0.0.1:{nobody}", peer.url]) as client,
-        ):
-            assert client.connected
-
-    asyncio.run(scenario())
+async def test_the_next_address_serves_where_the_first_does_not() -> None:
+    nobody = await closed_port()
+    async with (
+        serving() as peer,
+        headpond.connect([f"headpond://127.0.0.1:{nobody}", peer.url]) as client,
+    ):
+        assert client.connected
 
 
-def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
+async def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async def scenario() -> None:
-        async with listening(say_nothing) as url:
-            with pytest.raises(Unavailable, match=f"{url.removeprefix('headpond://')}: no answer within"):
-                await headpond.connect(url, connect_timeout=0.05)
-
-    asyncio.run(scenario())
+    async with listening(say_nothing) as url:
+        with pytest.raises(Unavailable, match=f"{url.removeprefix('headpond://')}: no answer within"):
+            await headpond.connect(url, connect_timeout=0.05)
 
 
 @pytest.mark.parametrize(
@@ -82,18 +73,15 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
         (encode_control(Error("version-unsupported", "only 9", "", False)), VersionUnsupported),
     ],
 )
-def test_a_refusal_at_the_door_is_raised_as_what_it_is(
+async def test_a_refusal_at_the_door_is_raised_as_what_it_is(
     greeting: bytes, error: type[headpond.HeadpondError]
 ) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
 
-    async def scenario() -> None:
-        async with listening(greet) as url:
-            with pytest.raises(error):
-                await headpond.connect(url)
-
-    asyncio.run(scenario())
+    async with listening(greet) as url:
+        with pytest.raises(error):
+            await headpond.connect(url)
 
 
 def test_a_client_that_is_not_open_says_so() -> None:
@@ -101,97 +89,79 @@ def test_a_client_that_is_not_open_says_so() -> None:
         headpond.connect("headpond://127.0.0.1:1").producer("t")
 
 
-def test_a_question_is_asked_again_after_a_loss_and_a_change_is_not() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client:
-            first = await peer.conversation()
-            asked = asyncio.create_task(client.admin.list_topics())
-            changed = asyncio.create_task(client.admin.delete_topic("t"))
-            await first.next(Request)
-            await first.next(Request)
-            first.abort()
-            second = await peer.conversation()
-            request = await second.next(Request)
-            assert isinstance(request.operation, ListTopics)
-            second.say(Response(request.number, []))
-            assert await asked == []
-            with pytest.raises(ConnectionLost):
-                await changed
-
-    asyncio.run(scenario())
+async def test_a_question_is_asked_again_after_a_loss_and_a_change_is_not() -> None:
+    async with serving() as peer, quick(peer) as client:
+        first = await peer.conversation()
+        asked = asyncio.create_task(client.admin.list_topics())
+        changed = asyncio.create_task(client.admin.delete_topic("t"))
+        await first.next(Request)
+        await first.next(Request)
+        first.abort()
+        second = await peer.conversation()
+        request = await second.next(Request)
+        assert isinstance(request.operation, ListTopics)
+        second.say(Response(request.number, []))
+        assert await asked == []
+        with pytest.raises(ConnectionLost):
+            await changed
 
 
-def test_an_error_of_a_request_is_raised_where_it_was_asked() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client:
-            conversation = await peer.conversation()
-            asked = asyncio.create_task(client.admin.delete_topic("t"))
-            request = await conversation.next(Request)
-            assert request.operation == DeleteTopic("default/default/default/t")
-            conversation.say(Error("topic-not-found", "no t", "make one", False, request=request.number))
-            with pytest.raises(TopicNotFound, match="no t") as caught:
-                await asked
-            assert caught.value.hint == "make one"
-
-    asyncio.run(scenario())
+async def test_an_error_of_a_request_is_raised_where_it_was_asked() -> None:
+    async with serving() as peer, quick(peer) as client:
+        conversation = await peer.conversation()
+        asked = asyncio.create_task(client.admin.delete_topic("t"))
+        request = await conversation.next(Request)
+        assert request.operation == DeleteTopic("default/default/default/t")
+        conversation.say(Error("topic-not-found", "no t", "make one", False, request=request.number))
+        with pytest.raises(TopicNotFound, match="no t") as caught:
+            await asked
+        assert caught.value.hint == "make one"
 
 
-def test_a_node_that_falls_silent_is_left_for_a_new_connection() -> None:
-    async def scenario() -> None:
-        arrived: asyncio.Queue[None] = asyncio.Queue()
+async def test_a_node_that_falls_silent_is_left_for_a_new_connection() -> None:
+    arrived: asyncio.Queue[None] = asyncio.Queue()
 
-        async def greet_then_sulk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            side = NodeSide(node="n", software="s", window_bytes_max=2**20)
-            side.receive(await reader.read(1000))
-            writer.writelines(side.data_to_send())
-            arrived.put_nowait(None)
+    async def greet_then_sulk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        side = NodeSide(node="n", software="s", window_bytes_max=2**20)
+        side.receive(await reader.read(1000))
+        writer.writelines(side.data_to_send())
+        arrived.put_nowait(None)
 
-        async with (
-            listening(greet_then_sulk) as url,
-            headpond.connect(url, backoff=Backoff(0.001, 0.001), ping_after=0.02, dead_after=0.06),
-        ):
-            await arrived.get()
-            await arrived.get()
-
-    asyncio.run(scenario())
+    async with (
+        listening(greet_then_sulk) as url,
+        headpond.connect(url, backoff=Backoff(0.001, 0.001), ping_after=0.02, dead_after=0.06),
+    ):
+        await arrived.get()
+        await arrived.get()
 
 
-def test_pings_keep_an_idle_connection() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, headpond.connect(peer.url, ping_after=0.01, dead_after=0.2) as client:
-            await asyncio.sleep(0.4)
-            assert client.connected
-            assert client.link.reconnects == 0
-
-    asyncio.run(scenario())
+async def test_pings_keep_an_idle_connection() -> None:
+    async with serving() as peer, headpond.connect(peer.url, ping_after=0.01, dead_after=0.2) as client:
+        await asyncio.sleep(0.4)
+        assert client.connected
+        assert client.link.reconnects == 0
 
 
-def test_noise_in_mid_conversation_ends_that_connection_only() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client:
-            first = await peer.conversation()
-            first.write(b"\xff" * 64)
-            await peer.conversation()
-            await client.link.wait_up()
-            assert client.link.reconnects == 1
-
-    asyncio.run(scenario())
+async def test_noise_in_mid_conversation_ends_that_connection_only() -> None:
+    async with serving() as peer, quick(peer) as client:
+        first = await peer.conversation()
+        first.write(b"\xff" * 64)
+        await peer.conversation()
+        await client.link.wait_up()
+        assert client.link.reconnects == 1
 
 
-def test_closing_the_client_ends_what_waits_for_a_node_that_is_away() -> None:
-    async def scenario() -> None:
-        async with serving() as peer:
-            client = await quick(peer, min_s=60.0, random=1.0)
-            conversation = await peer.conversation()
-            waiting = asyncio.create_task(client.admin.list_topics())
-            await conversation.next(Request)
-            conversation.abort()
-            await until(lambda: not client.connected)
-            await client.close()
-            with pytest.raises(Closed):
-                await waiting
-
-    asyncio.run(scenario())
+async def test_closing_the_client_ends_what_waits_for_a_node_that_is_away() -> None:
+    async with serving() as peer:
+        client = await quick(peer, min_s=60.0, random=1.0)
+        conversation = await peer.conversation()
+        waiting = asyncio.create_task(client.admin.list_topics())
+        await conversation.next(Request)
+        conversation.abort()
+        await until(lambda: not client.connected)
+        await client.close()
+        with pytest.raises(Closed):
+            await waiting
 
 
 def test_backoff_grows_to_its_maximum_under_full_jitter() -> None:
@@ -200,13 +170,10 @@ def test_backoff_grows_to_its_maximum_under_full_jitter() -> None:
     assert Backoff(0.05, 5.0, random=lambda: 0.0).delay_s(9) == 0.0
 
 
-def test_a_request_is_not_awaited_for_ever() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client:
-            with pytest.raises(TimedOut):
-                await client.link.request(ListTopics(), timeout_s=0.02)
-
-    asyncio.run(scenario())
+async def test_a_request_is_not_awaited_for_ever() -> None:
+    async with serving() as peer, quick(peer) as client:
+        with pytest.raises(TimedOut):
+            await client.link.request(ListTopics(), timeout_s=0.02)
 
 
 def greeting_then(*last: Control) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
@@ -225,39 +192,33 @@ FAREWELL = (Unsubscribe(1),)
 """A frame that a node may not send: the client closes the connection when it reads it."""
 
 
-def test_a_welcome_that_is_taken_back_at_once_is_no_connection() -> None:
-    async def scenario() -> None:
-        async with listening(greeting_then(*FAREWELL)) as url:
-            with pytest.raises(UnknownFrame):
-                await headpond.connect(url)
-
-    asyncio.run(scenario())
+async def test_a_welcome_that_is_taken_back_at_once_is_no_connection() -> None:
+    async with listening(greeting_then(*FAREWELL)) as url:
+        with pytest.raises(UnknownFrame):
+            await headpond.connect(url)
 
 
-def test_a_link_keeps_trying_after_a_node_took_its_welcome_back() -> None:
-    async def scenario() -> None:
-        greetings = iter([(), FAREWELL])
+async def test_a_link_keeps_trying_after_a_node_took_its_welcome_back() -> None:
+    greetings = iter([(), FAREWELL])
 
-        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if (last := next(greetings, None)) is not None:
-                await greeting_then(*last)(reader, writer)
-                return
-            side = NodeSide(node="n", software="s", window_bytes_max=2**20)
-            while data := await reader.read(1000):
-                for event in side.receive(data):
-                    if isinstance(event, Request):
-                        writer.write(encode_control(Response(event.number, [])))
-                writer.writelines(side.data_to_send())
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (last := next(greetings, None)) is not None:
+            await greeting_then(*last)(reader, writer)
+            return
+        side = NodeSide(node="n", software="s", window_bytes_max=2**20)
+        while data := await reader.read(1000):
+            for event in side.receive(data):
+                if isinstance(event, Request):
+                    writer.write(encode_control(Response(event.number, [])))
+            writer.writelines(side.data_to_send())
 
-        async with (
-            listening(greet) as url,
-            headpond.connect(url, backoff=Backoff(0.001, 0.001)) as client,
-            asyncio.timeout(10),
-        ):
-            await until(lambda: not client.connected)
-            assert await client.admin.list_topics() == []
-
-    asyncio.run(scenario())
+    async with (
+        listening(greet) as url,
+        headpond.connect(url, backoff=Backoff(0.001, 0.001)) as client,
+        asyncio.timeout(10),
+    ):
+        await until(lambda: not client.connected)
+        assert await client.admin.list_topics() == []
 
 
 class RecordingBackoff(Backoff):
@@ -273,32 +234,26 @@ class RecordingBackoff(Backoff):
 
 
 @pytest.mark.parametrize(("steady_after_s", "attempts"), [(60.0, [0, 1, 2, 3]), (0.0, [0, 0, 0, 0])])
-def test_only_a_connection_that_lasted_makes_the_next_loss_the_first_again(
+async def test_only_a_connection_that_lasted_makes_the_next_loss_the_first_again(
     steady_after_s: float, attempts: list[int]
 ) -> None:
-    async def scenario() -> None:
-        backoff = RecordingBackoff()
-        options = LinkOptions(backoff=backoff, steady_after_s=steady_after_s)
-        async with listening(greeting_then()) as url, Client(url, None, "c", options):
-            await until(lambda: len(backoff.attempts) >= 4)
-        assert backoff.attempts[:4] == attempts
-
-    asyncio.run(scenario())
+    backoff = RecordingBackoff()
+    options = LinkOptions(backoff=backoff, steady_after_s=steady_after_s)
+    async with listening(greeting_then()) as url, Client(url, None, "c", options):
+        await until(lambda: len(backoff.attempts) >= 4)
+    assert backoff.attempts[:4] == attempts
 
 
-def test_nothing_is_written_to_a_transport_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client:
-            connection = client.link._connection
-            assert connection is not None
-            assert connection._transport is not None
-            connection._transport.abort()
-            for number in range(20):
-                client.link.send(Ping(number))
-            await until(lambda: connection.ended is not None)
-        assert [each.message for each in caplog.records if each.name == "asyncio"] == []
-
-    asyncio.run(scenario())
+async def test_nothing_is_written_to_a_transport_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as peer, quick(peer) as client:
+        connection = client.link._connection
+        assert connection is not None
+        assert connection._transport is not None
+        connection._transport.abort()
+        for number in range(20):
+            client.link.send(Ping(number))
+        await until(lambda: connection.ended is not None)
+    assert [each.message for each in caplog.records if each.name == "asyncio"] == []
 
 
 def quick(peer: Peer, min_s: float = 0.001, random: float = 0.5) -> headpond.Client:

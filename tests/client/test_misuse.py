@@ -12,6 +12,7 @@ import pytest
 
 import headpond
 from headpond.errors import BadRequest, Closed, HeadpondError
+from tests.client.reading import receive
 
 
 @pytest.mark.parametrize(
@@ -26,39 +27,30 @@ from headpond.errors import BadRequest, Closed, HeadpondError
         {"subscription": "s", "credit_bytes": 2.5},
     ],
 )
-def test_a_consumers_argument_of_a_wrong_type_is_refused_at_once(
+async def test_a_consumers_argument_of_a_wrong_type_is_refused_at_once(
     shared_url: str, topic: str, arguments: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        async with headpond.connect(shared_url) as client:
-            with pytest.raises(BadRequest):
-                async with client.consumer(topic, **arguments):
-                    pass
-            assert client.connected
-
-    asyncio.run(main())
+    async with headpond.connect(shared_url) as client:
+        with pytest.raises(BadRequest):
+            async with client.consumer(topic, **arguments):
+                pass
+        assert client.connected
 
 
-def test_a_producers_name_and_a_number_of_shards_are_checked(shared_url: str, topic: str) -> None:
-    async def main() -> None:
-        async with headpond.connect(shared_url) as client:
-            with pytest.raises(BadRequest, match="shards"):
-                await client.admin.create_topic(topic, "4", exist_ok=True)  # type: ignore[arg-type]
-            with pytest.raises(BadRequest, match="name"):
-                async with client.producer(topic, name=5):  # type: ignore[call-overload]
-                    pass
-
-    asyncio.run(main())
+async def test_a_producers_name_and_a_number_of_shards_are_checked(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client:
+        with pytest.raises(BadRequest, match="shards"):
+            await client.admin.create_topic(topic, "4", exist_ok=True)  # type: ignore[arg-type]
+        with pytest.raises(BadRequest, match="name"):
+            async with client.producer(topic, name=5):  # type: ignore[call-overload]
+                pass
 
 
 @pytest.mark.parametrize("table", [[b"x"], {"value": [b"x"]}, None, 5])
-def test_a_batch_is_an_arrow_table(shared_url: str, topic: str, table: Any) -> None:
-    async def main() -> None:
-        async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
-            with pytest.raises(BadRequest, match="Arrow table"):
-                await producer.send_batch(table)
-
-    asyncio.run(main())
+async def test_a_batch_is_an_arrow_table(shared_url: str, topic: str, table: Any) -> None:
+    async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
+        with pytest.raises(BadRequest, match="Arrow table"):
+            await producer.send_batch(table)
 
 
 @pytest.mark.parametrize("url", [5, ["headpond://a", None], []])
@@ -83,58 +75,48 @@ def test_a_client_cannot_be_used_on_another_loop(shared_url: str, topic: str) ->
         there.close()
 
 
-def test_a_wait_for_a_message_can_be_given_up_and_taken_up_again(shared_url: str, topic: str) -> None:
-    async def main() -> None:
-        async with (
-            headpond.connect(shared_url) as client,
-            client.producer(topic) as producer,
-            client.consumer(topic, "s") as consumer,
-        ):
-            messages = aiter(consumer)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(messages), 0.05)
-            await producer.send(b"late")
-            assert (await asyncio.wait_for(anext(messages), 10)).value == b"late"
-
-    asyncio.run(main())
+async def test_a_wait_for_a_message_can_be_given_up_and_taken_up_again(shared_url: str, topic: str) -> None:
+    async with (
+        headpond.connect(shared_url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, "s") as consumer,
+    ):
+        messages = aiter(consumer)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(messages), 0.05)
+        await producer.send(b"late")
+        assert (await asyncio.wait_for(anext(messages), 10)).value == b"late"
 
 
-def test_rows_chosen_of_a_single_message_are_refused(shared_url: str, topic: str) -> None:
-    async def main() -> None:
-        async with (
-            headpond.connect(shared_url) as client,
-            client.producer(topic) as producer,
-            client.consumer(topic, "s") as consumer,
-        ):
-            await producer.send(b"one")
-            message = await consumer.receive(10)
-            assert message is not None
-            with pytest.raises(BadRequest):
-                await consumer.ack(message, rows=[0])
-
-    asyncio.run(main())
+async def test_rows_chosen_of_a_single_message_are_refused(shared_url: str, topic: str) -> None:
+    async with (
+        headpond.connect(shared_url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, "s") as consumer,
+    ):
+        await producer.send(b"one")
+        message = await receive(consumer)
+        with pytest.raises(BadRequest):
+            await consumer.ack(message, rows=[0])
 
 
-def test_a_message_that_was_put_back_is_not_an_attempt(shared_url: str, topic: str) -> None:
-    async def main() -> None:
-        async with headpond.connect(shared_url) as client:
-            async with client.producer(topic) as producer:
-                for number in range(6):
-                    producer.post(b"%d" % number)
-            async with client.consumer(topic, "s") as consumer:
-                batch = await anext(consumer.batches())
-                await consumer.ack(batch, rows=[0, 1])
-                consumer.put_back(batch, rows=[3, 4, 5])
-            async with client.consumer(topic, "s") as consumer:
-                found = [await consumer.receive(10) for _ in range(4)]
-            assert [(m.value, m.attempt) for m in found if m] == [
-                (b"2", 2),
-                (b"3", 1),
-                (b"4", 1),
-                (b"5", 1),
-            ]
-
-    asyncio.run(main())
+async def test_a_message_that_was_put_back_is_not_an_attempt(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client:
+        async with client.producer(topic) as producer:
+            for number in range(6):
+                producer.post(b"%d" % number)
+        async with client.consumer(topic, "s") as consumer:
+            batch = await anext(consumer.batches())
+            await consumer.ack(batch, rows=[0, 1])
+            consumer.put_back(batch, rows=[3, 4, 5])
+        async with client.consumer(topic, "s") as consumer:
+            found = [await receive(consumer) for _ in range(4)]
+        assert [(m.value, m.attempt) for m in found] == [
+            (b"2", 2),
+            (b"3", 1),
+            (b"4", 1),
+            (b"5", 1),
+        ]
 
 
 def test_messages_posted_by_a_blocking_producer_are_sent_when_the_program_ends(

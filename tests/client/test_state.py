@@ -16,6 +16,7 @@ from headpond.client.options import KindName, ModeName
 from headpond.errors import BadRequest, KeyMissing, ValueMissing
 from headpond.sync import connect as connect_blocking
 from tests.client.consume.cells import each_cell
+from tests.client.reading import receive
 from tests.fire.real_node import RealNode, wait_until
 
 SMALL_FILES = "[log]\nrotate_bytes = 4096\npreallocate_bytes = 4096\n"
@@ -57,53 +58,47 @@ def begins_with_a_state(got: list[Entry], rows: list[Entry]) -> bool:
 
 
 @each_cell
-def test_the_state_then_the_stream_without_gap_or_repeat_while_a_producer_writes_on(
+async def test_the_state_then_the_stream_without_gap_or_repeat_while_a_producer_writes_on(
     shared_url: str, topic: str, kind: KindName, mode: ModeName
 ) -> None:
-    async def scenario() -> None:
-        draw = random.Random(f"{kind} {mode}")
-        async with headpond.connect(shared_url) as client:
-            await client.admin.create_topic(topic, shards=2, state=True)
-            await client.admin.create_subscription(topic, "all")
-            await write(client, topic, 150, draw)
-            writing = asyncio.create_task(write(client, topic, 150, draw))
-            async with client.consumer(topic, "s", kind=kind, mode=mode, start="state") as consumer:
-                await writing
-                got = await read_rest(consumer)
-            async with client.consumer(topic, "all") as consumer:
-                rows = await read_rest(consumer)
-        for shard in range(2):
-            assert len(rows[shard]) > 50 and len(got[shard]) < len(rows[shard])
-            assert begins_with_a_state(got[shard], rows[shard])
-
-    asyncio.run(scenario())
+    draw = random.Random(f"{kind} {mode}")
+    async with headpond.connect(shared_url) as client:
+        await client.admin.create_topic(topic, shards=2, state=True)
+        await client.admin.create_subscription(topic, "all")
+        await write(client, topic, 150, draw)
+        writing = asyncio.create_task(write(client, topic, 150, draw))
+        async with client.consumer(topic, "s", kind=kind, mode=mode, start="state") as consumer:
+            await writing
+            got = await read_rest(consumer)
+        async with client.consumer(topic, "all") as consumer:
+            rows = await read_rest(consumer)
+    for shard in range(2):
+        assert len(rows[shard]) > 50 and len(got[shard]) < len(rows[shard])
+        assert begins_with_a_state(got[shard], rows[shard])
 
 
-def test_a_key_is_deleted_by_none_and_both_doors_ask_for_keys(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            await client.admin.create_topic(topic, state=True)
-            async with client.producer(topic) as producer:
-                await producer.send(b"1", key=b"a")
-                await producer.send(b"2", key=b"b")
-                await producer.send(None, key=b"a")
-                with pytest.raises(KeyMissing, match="no key"):
-                    await producer.send(b"3")
-                with pytest.raises(KeyMissing, match="no key"):
-                    await producer.send_batch(pa.table({"value": [b"x"], "key": pa.array([None], pa.binary())}))
-                await producer.send_batch(pa.table({"value": [b"4", None], "key": [b"c", b"d"]}))
-            async with client.consumer(topic, "s", start="state") as consumer:
-                got = await read_rest(consumer)
-                assert got == {0: [(1, b"b", b"2"), (3, b"c", b"4")]}
-            async with client.producer(f"{topic}.plain") as plain:
-                with pytest.raises(ValueMissing, match="no state topic"):
-                    await plain.send(None, key=b"a")
-                with pytest.raises(ValueMissing, match="no state topic"):
-                    await plain.send_batch(pa.table({"value": pa.array([b"x", None]), "key": [b"a", b"a"]}))
-            with pytest.raises(BadRequest, match="no state topic"):
-                await client.consumer(f"{topic}.plain", "s", start="state").open()
-
-    asyncio.run(scenario())
+async def test_a_key_is_deleted_by_none_and_both_doors_ask_for_keys(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client:
+        await client.admin.create_topic(topic, state=True)
+        async with client.producer(topic) as producer:
+            await producer.send(b"1", key=b"a")
+            await producer.send(b"2", key=b"b")
+            await producer.send(None, key=b"a")
+            with pytest.raises(KeyMissing, match="no key"):
+                await producer.send(b"3")
+            with pytest.raises(KeyMissing, match="no key"):
+                await producer.send_batch(pa.table({"value": [b"x"], "key": pa.array([None], pa.binary())}))
+            await producer.send_batch(pa.table({"value": [b"4", None], "key": [b"c", b"d"]}))
+        async with client.consumer(topic, "s", start="state") as consumer:
+            got = await read_rest(consumer)
+            assert got == {0: [(1, b"b", b"2"), (3, b"c", b"4")]}
+        async with client.producer(f"{topic}.plain") as plain:
+            with pytest.raises(ValueMissing, match="no state topic"):
+                await plain.send(None, key=b"a")
+            with pytest.raises(ValueMissing, match="no state topic"):
+                await plain.send_batch(pa.table({"value": pa.array([b"x", None]), "key": [b"a", b"a"]}))
+        with pytest.raises(BadRequest, match="no state topic"):
+            await client.consumer(f"{topic}.plain", "s", start="state").open()
 
 
 def test_the_blocking_twin_deletes_and_compacts(node: RealNode) -> None:
@@ -119,27 +114,24 @@ def test_the_blocking_twin_deletes_and_compacts(node: RealNode) -> None:
             assert message is not None and (message.entry, message.value) == (4, b"4")
 
 
-def test_a_kill_between_making_the_subscription_and_reading_changes_nothing(node: RealNode) -> None:
-    async def scenario() -> None:
-        draw = random.Random(5)
-        async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
-            await client.admin.create_topic("t", state=True)
-            await client.admin.create_subscription("t", "all")
-            await write(client, "t", 100, draw)
-            made = await client.admin.create_subscription("t", "s", start="state")
-            node.kill()
-            await asyncio.to_thread(node.start)
-            await client.admin.list_topics()
-            await write(client, "t", 50, draw)
-            async with client.consumer("t", "all") as consumer:
-                rows = (await read_rest(consumer))[0]
-            async with client.consumer("t", "s", start="latest") as consumer:
-                got = (await read_rest(consumer))[0]
-            assert got == current(rows[:100]) + rows[100:]
-            assert made.compacted == 100 - len(current(rows[:100]))
-            assert (await client.admin.show_subscription("t", "s")).compacted == made.compacted
-
-    asyncio.run(scenario())
+async def test_a_kill_between_making_the_subscription_and_reading_changes_nothing(node: RealNode) -> None:
+    draw = random.Random(5)
+    async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
+        await client.admin.create_topic("t", state=True)
+        await client.admin.create_subscription("t", "all")
+        await write(client, "t", 100, draw)
+        made = await client.admin.create_subscription("t", "s", start="state")
+        node.kill()
+        await asyncio.to_thread(node.start)
+        await client.admin.list_topics()
+        await write(client, "t", 50, draw)
+        async with client.consumer("t", "all") as consumer:
+            rows = (await read_rest(consumer))[0]
+        async with client.consumer("t", "s", start="latest") as consumer:
+            got = (await read_rest(consumer))[0]
+        assert got == current(rows[:100]) + rows[100:]
+        assert made.compacted == 100 - len(current(rows[:100]))
+        assert (await client.admin.show_subscription("t", "s")).compacted == made.compacted
 
 
 def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_path: Path) -> None:
@@ -191,8 +183,7 @@ def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
                 got: list[Entry] = []
                 for _ in range(6):
                     for _ in range(100):
-                        message = await consumer.receive(WAIT_S)
-                        assert message is not None
+                        message = await receive(consumer)
                         got.append((message.entry, message.key, message.value))
                         await consumer.ack(message)
                     await consumer.flush()
@@ -204,33 +195,31 @@ def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
         asyncio.run(scenario(node))
 
 
-def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_others(node: RealNode) -> None:
+async def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_others(
+    node: RealNode,
+) -> None:
     schema = pa.schema([("price", pa.float64()), ("unit", pa.string())])
-
-    async def scenario() -> None:
-        async with headpond.connect(node.url) as client:
-            await client.admin.create_topic("prices", schema=schema, state=True)
-            async with client.producer("prices") as producer:
-                with pytest.raises(KeyMissing):
-                    producer.post({"price": 1.0})
-                await producer.send({"price": 3.1, "unit": "cup"}, key=b"tea")
-                await producer.send_batch(
-                    pa.table({"@key": [b"tea", b"coffee"], "price": [3.3, 2.8], "unit": ["cup", None]})
-                )
-                await producer.send(None, key=b"coffee")
-                await producer.send({"price": None, "unit": "mug"}, key=b"cocoa")
-            wanted = [(b"tea", {"price": 3.3, "unit": "cup"}), (b"cocoa", {"price": None, "unit": "mug"})]
-            async with client.consumer("prices", "state", start="state") as consumer:
-                found = await read_rest(consumer)
-            assert [row[1:] for rows in found.values() for row in rows] == wanted
-            compacted = await client.admin.compact_topic("prices")
-            assert sum(each.compacted for each in compacted.shards) == 2
-            async with client.consumer("prices", "rest") as consumer:
-                found = await read_rest(consumer)
-            left = [row[1:] for rows in found.values() for row in rows]
-            assert left == [wanted[0], (b"coffee", None), wanted[1]]
-
-    asyncio.run(scenario())
+    async with headpond.connect(node.url) as client:
+        await client.admin.create_topic("prices", schema=schema, state=True)
+        async with client.producer("prices") as producer:
+            with pytest.raises(KeyMissing):
+                producer.post({"price": 1.0})
+            await producer.send({"price": 3.1, "unit": "cup"}, key=b"tea")
+            await producer.send_batch(
+                pa.table({"@key": [b"tea", b"coffee"], "price": [3.3, 2.8], "unit": ["cup", None]})
+            )
+            await producer.send(None, key=b"coffee")
+            await producer.send({"price": None, "unit": "mug"}, key=b"cocoa")
+        wanted = [(b"tea", {"price": 3.3, "unit": "cup"}), (b"cocoa", {"price": None, "unit": "mug"})]
+        async with client.consumer("prices", "state", start="state") as consumer:
+            found = await read_rest(consumer)
+        assert [row[1:] for rows in found.values() for row in rows] == wanted
+        compacted = await client.admin.compact_topic("prices")
+        assert sum(each.compacted for each in compacted.shards) == 2
+        async with client.consumer("prices", "rest") as consumer:
+            found = await read_rest(consumer)
+        left = [row[1:] for rows in found.values() for row in rows]
+        assert left == [wanted[0], (b"coffee", None), wanted[1]]
 
 
 def test_state_topics_follow_over_a_real_link(node: RealNode, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from headpond.model.errors import (
 )
 from headpond.node.bootstrap import bootstrap
 from tests.client.peer import until
-from tests.client.reading import values_at
+from tests.client.reading import receive, values_at
 from tests.fire.real_node import RealNode
 
 QUICK = Backoff(0.01, 0.05)
@@ -59,76 +59,64 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield running
 
 
-def test_a_client_without_a_valid_token_is_refused_at_once(guarded: Guarded) -> None:
-    async def scenario() -> None:
-        for token, error in ((None, TokenNeeded), ("nonsense", TokenUnknown)):
-            for wait in (True, False):
-                with pytest.raises(error):
-                    async with headpond.connect(guarded.url, token, wait=wait):
-                        pass
-
-    asyncio.run(scenario())
+async def test_a_client_without_a_valid_token_is_refused_at_once(guarded: Guarded) -> None:
+    for token, error in ((None, TokenNeeded), ("nonsense", TokenUnknown)):
+        for wait in (True, False):
+            with pytest.raises(error):
+                async with headpond.connect(guarded.url, token, wait=wait):
+                    pass
 
 
-def test_of_several_addresses_the_one_that_refuses_the_token_is_the_one_to_tell(guarded: Guarded) -> None:
-    async def scenario() -> None:
-        with pytest.raises(TokenUnknown):
-            async with headpond.connect(f"headpond://127.0.0.1:1,{guarded.url}", "nonsense"):
+async def test_of_several_addresses_the_one_that_refuses_the_token_is_the_one_to_tell(guarded: Guarded) -> None:
+    with pytest.raises(TokenUnknown):
+        async with headpond.connect(f"headpond://127.0.0.1:1,{guarded.url}", "nonsense"):
+            pass
+
+
+async def test_a_producer_and_a_consumer_do_what_their_tokens_allow(guarded: Guarded) -> None:
+    topic = "acme/shop/till/orders"
+    async with guarded.connect() as client:
+        await client.admin.create_topic(topic)
+        await client.admin.create_topic("beta/a/b/c")
+    _, sends = await guarded.token_for("produce", scope="acme/shop", producer="till-1")
+    _, reads = await guarded.token_for("consume", scope=topic, subscription="billing")
+    async with guarded.connect(sends) as client:
+        async with client.producer(topic, name="till-1") as producer:
+            await producer.send(b"1")
+        with pytest.raises(NotAllowed, match="till-1"):
+            async with client.producer(topic, name="till-2"):
                 pass
-
-    asyncio.run(scenario())
-
-
-def test_a_producer_and_a_consumer_do_what_their_tokens_allow(guarded: Guarded) -> None:
-    async def scenario() -> None:
-        topic = "acme/shop/till/orders"
-        async with guarded.connect() as client:
-            await client.admin.create_topic(topic)
-            await client.admin.create_topic("beta/a/b/c")
-        _, sends = await guarded.token_for("produce", scope="acme/shop", producer="till-1")
-        _, reads = await guarded.token_for("consume", scope=topic, subscription="billing")
-        async with guarded.connect(sends) as client:
-            async with client.producer(topic, name="till-1") as producer:
-                await producer.send(b"1")
-            with pytest.raises(NotAllowed, match="till-1"):
-                async with client.producer(topic, name="till-2"):
-                    pass
-            with pytest.raises(NotAllowed, match="produce or consume on topic beta/a/b/c"):
-                async with client.producer("beta/a/b/c"):
-                    pass
-            with pytest.raises(NotAllowed, match="consume"):
-                async with client.consumer(topic, "billing"):
-                    pass
-            assert [info.topic for info in await client.admin.list_topics()] == [topic]
-        async with guarded.connect(reads) as client:
-            async with client.consumer(topic, "billing") as consumer:
-                message = await consumer.receive(timeout=20)
-                assert message is not None and message.value == b"1"
-            with pytest.raises(NotAllowed, match="billing"):
-                async with client.consumer(topic, "other"):
-                    pass
-            access = await client.admin.show_access()
-            assert (access.rights, access.scopes, access.subscription) == (["consume"], [topic], "billing")
-
-    asyncio.run(scenario())
+        with pytest.raises(NotAllowed, match="produce or consume on topic beta/a/b/c"):
+            async with client.producer("beta/a/b/c"):
+                pass
+        with pytest.raises(NotAllowed, match="consume"):
+            async with client.consumer(topic, "billing"):
+                pass
+        assert [info.topic for info in await client.admin.list_topics()] == [topic]
+    async with guarded.connect(reads) as client:
+        async with client.consumer(topic, "billing") as consumer:
+            message = await consumer.receive(timeout=20)
+            assert message is not None and message.value == b"1"
+        with pytest.raises(NotAllowed, match="billing"):
+            async with client.consumer(topic, "other"):
+                pass
+        access = await client.admin.show_access()
+        assert (access.rights, access.scopes, access.subscription) == (["consume"], [topic], "billing")
 
 
-def test_a_forbidden_topic_and_a_missing_one_get_the_same_answer(guarded: Guarded) -> None:
-    async def scenario() -> None:
-        _, token = await guarded.token_for("admin", scope="gamma")
-        async with guarded.connect() as client:
-            await client.admin.create_topic("delta/a/b/there")
-        async with guarded.connect(token) as client:
-            said = []
-            for name in ("there", "absent"):
-                with pytest.raises(NotAllowed) as caught:
-                    await client.admin.show_topic(f"delta/a/b/{name}")
-                said.append(caught.value.message.replace(name, "NAME"))
-            assert said[0] == said[1]
-            with pytest.raises(TopicNotFound):
-                await client.admin.show_topic("gamma/a/b/absent")
-
-    asyncio.run(scenario())
+async def test_a_forbidden_topic_and_a_missing_one_get_the_same_answer(guarded: Guarded) -> None:
+    _, token = await guarded.token_for("admin", scope="gamma")
+    async with guarded.connect() as client:
+        await client.admin.create_topic("delta/a/b/there")
+    async with guarded.connect(token) as client:
+        said = []
+        for name in ("there", "absent"):
+            with pytest.raises(NotAllowed) as caught:
+                await client.admin.show_topic(f"delta/a/b/{name}")
+            said.append(caught.value.message.replace(name, "NAME"))
+        assert said[0] == said[1]
+        with pytest.raises(TopicNotFound):
+            await client.admin.show_topic("gamma/a/b/absent")
 
 
 def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
@@ -176,8 +164,7 @@ def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: P
             async with client.producer(topic) as producer:
                 await producer.send(b"0")
             consumer = await client.consumer(topic, "s").open()
-            message = await consumer.receive(timeout=20)
-            assert message is not None
+            message = await receive(consumer)
             await admin.admin.revoke_token(token)
             await until(lambda: not client.connected)
             await consumer.ack(message)

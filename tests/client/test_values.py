@@ -16,6 +16,7 @@ import headpond
 import headpond.sync
 from headpond.client.codecs import codec_of
 from headpond.errors import BadRequest, BadValue
+from tests.client.reading import receive
 
 WAIT_S = 20
 
@@ -56,26 +57,22 @@ CASES: list[tuple[Any, Any, bytes]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "data"), CASES, ids=[str(case[2][:12]) for case in CASES])
-def test_a_value_is_sent_as_bytes_and_comes_back_as_it_was(
+async def test_a_value_is_sent_as_bytes_and_comes_back_as_it_was(
     shared_url: str, topic: str, kind: Any, value: Any, data: bytes
 ) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            async with client.producer(topic, value=kind) as producer:
-                await producer.send(value, key="k")
-                await producer.post(value)
-                await (await producer.post_when_room(value))
-            async with client.consumer(topic, "raw") as consumer:
-                message = await anext(consumer)
-                assert (message.value, message.key) == (data, b"k")
-            async with client.consumer(topic, "s", value=kind) as consumer:
-                assert (await anext(consumer)).value == value
-                for _ in range(2):
-                    received = await consumer.receive(WAIT_S)
-                    assert received is not None
-                    assert received.value == value
-
-    asyncio.run(scenario())
+    async with headpond.connect(shared_url) as client:
+        async with client.producer(topic, value=kind) as producer:
+            await producer.send(value, key="k")
+            await producer.post(value)
+            await (await producer.post_when_room(value))
+        async with client.consumer(topic, "raw") as consumer:
+            message = await anext(consumer)
+            assert (message.value, message.key) == (data, b"k")
+        async with client.consumer(topic, "s", value=kind) as consumer:
+            assert (await anext(consumer)).value == value
+            for _ in range(2):
+                received = await receive(consumer)
+                assert received.value == value
 
 
 def test_the_blocking_twin_has_the_same_values(shared_url: str, topic: str) -> None:
@@ -106,37 +103,33 @@ def test_the_blocking_twin_has_the_same_values(shared_url: str, topic: str) -> N
             assert dead.headers["dead.reason"] == "no"
 
 
-def test_a_value_that_does_not_decode_names_its_place_and_can_be_settled(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            async with client.producer(topic) as plain:
-                await plain.send(b'{"item": 1}')
-                await plain.send(b'{"item": "tea"}')
-            async with client.consumer(topic, "s", value=Struct) as consumer:
-                with pytest.raises(
-                    BadValue, match=rf"entry 0 of shard 0 of .*{topic} .* Struct: .*\$\.item"
-                ) as bad:
-                    await anext(consumer)
-                assert bad.value.raw.value == b'{"item": 1}'
-                await consumer.nack(bad.value.raw, 3600.0, reason=bad.value.message)
-                assert (await anext(consumer)).value == Struct("tea")
-                await consumer.flush()
-            (refused, *_) = [entry async for entry in client.admin.unacked(topic, "s")]
-            assert (refused.entry, refused.reason) == (0, bad.value.message)
+async def test_a_value_that_does_not_decode_names_its_place_and_can_be_settled(
+    shared_url: str, topic: str
+) -> None:
+    async with headpond.connect(shared_url) as client:
+        async with client.producer(topic) as plain:
+            await plain.send(b'{"item": 1}')
+            await plain.send(b'{"item": "tea"}')
+        async with client.consumer(topic, "s", value=Struct) as consumer:
+            with pytest.raises(
+                BadValue, match=rf"entry 0 of shard 0 of .*{topic} .* Struct: .*\$\.item"
+            ) as bad:
+                await anext(consumer)
+            assert bad.value.raw.value == b'{"item": 1}'
+            await consumer.nack(bad.value.raw, 3600.0, reason=bad.value.message)
+            assert (await anext(consumer)).value == Struct("tea")
+            await consumer.flush()
+        (refused, *_) = [entry async for entry in client.admin.unacked(topic, "s")]
+        assert (refused.entry, refused.reason) == (0, bad.value.message)
 
-    asyncio.run(scenario())
 
-
-def test_a_key_of_a_state_topic_is_deleted_with_none(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            await client.admin.create_topic(topic, state=True)
-            async with client.producer(topic, value=Struct) as producer:
-                await producer.send(None, key="k")
-            async with client.consumer(topic, "s", value=Struct) as consumer:
-                assert (await anext(consumer)).value is None
-
-    asyncio.run(scenario())
+async def test_a_key_of_a_state_topic_is_deleted_with_none(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client:
+        await client.admin.create_topic(topic, state=True)
+        async with client.producer(topic, value=Struct) as producer:
+            await producer.send(None, key="k")
+        async with client.consumer(topic, "s", value=Struct) as consumer:
+            assert (await anext(consumer)).value is None
 
 
 @pytest.mark.parametrize("kind", [5, "json", print, object, asyncio.Lock])
@@ -159,14 +152,11 @@ def test_pydantic_is_not_imported_for_other_types() -> None:
     subprocess.run([sys.executable, "-c", code + "assert 'pydantic' not in sys.modules"], check=True)
 
 
-def test_post_when_room_waits_where_post_refuses(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        options: dict[str, Any] = {"memory_max": 10_000, "batch_rows": 10}
-        async with headpond.connect(shared_url) as client, client.producer(topic, **options) as producer:
-            promises = [await producer.post_when_room(bytes(1000)) for _ in range(100)]
-            assert [(await promise).stored for promise in promises] == [True] * 100
-            with pytest.raises(headpond.errors.BufferFull):
-                for _ in range(100):
-                    producer.post(bytes(1000))
-
-    asyncio.run(scenario())
+async def test_post_when_room_waits_where_post_refuses(shared_url: str, topic: str) -> None:
+    options: dict[str, Any] = {"memory_max": 10_000, "batch_rows": 10}
+    async with headpond.connect(shared_url) as client, client.producer(topic, **options) as producer:
+        promises = [await producer.post_when_room(bytes(1000)) for _ in range(100)]
+        assert [(await promise).stored for promise in promises] == [True] * 100
+        with pytest.raises(headpond.errors.BufferFull):
+            for _ in range(100):
+                producer.post(bytes(1000))

@@ -11,8 +11,6 @@ from headpond.cluster.member import Member, MemberTopics
 from headpond.cluster.records import ActiveMember
 from tests.cluster.folders import FolderDisk
 
-WAIT_S_MAX = 20.0
-
 
 class Bus:
     """Confirms every record at once, and passes on every word."""
@@ -111,9 +109,3 @@ async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
 async def is_there(member: ActiveMember) -> bool:
     """An address never refuses connections."""
     return False
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S_MAX):
-        while not condition():  # noqa: ASYNC110  # nothing tells
-            await asyncio.sleep(0.01)

@@ -96,24 +96,21 @@ def test_what_is_wrong_with_a_server(server: ServerReport, level: str, problem: 
 
 
 @pytest.mark.timeout(120)
-def test_servers_say_who_they_are_and_whether_they_sync_every_record(tmp_path: Path) -> None:
-    async def play() -> None:
-        (nowhere,) = free_ports(1)
-        async with NatsCluster(tmp_path, size=1) as nats:
-            (server,) = nats.servers.values()
-            place, monitor = f"127.0.0.1:{server.port}", f"http://127.0.0.1:{server.monitor_port}"
-            report = await probe_server(place)
-            assert (report.name, report.jetstream, report.error) == ("n1", True, "")
-            assert (await probe_server(f"127.0.0.1:{server.monitor_port}")).error
-            assert "refused" in (await probe_server(f"127.0.0.1:{nowhere}")).error.lower()
-            for config, wanted in (("always", True), ("2m", False)):
-                path = server.folder / "server.conf"
-                path.write_text(path.read_text().replace("always", f'"{config}"' if config == "2m" else config))
-                nats.restart("n1")
-                await asyncio.to_thread(nats.wait_ready)
-                checked = await check_cluster(nats.url, "none", [monitor])
-                assert checked.servers[0].sync_always is wanted
-                assert checked.status is None and not checked.ok
-                assert any("no group none" in each.problem and each.hint for each in checked.findings)
-
-    asyncio.run(play())
+async def test_servers_say_who_they_are_and_whether_they_sync_every_record(tmp_path: Path) -> None:
+    (nowhere,) = free_ports(1)
+    async with NatsCluster(tmp_path, size=1) as nats:
+        (server,) = nats.servers.values()
+        place, monitor = f"127.0.0.1:{server.port}", f"http://127.0.0.1:{server.monitor_port}"
+        report = await probe_server(place)
+        assert (report.name, report.jetstream, report.error) == ("n1", True, "")
+        assert (await probe_server(f"127.0.0.1:{server.monitor_port}")).error
+        assert "refused" in (await probe_server(f"127.0.0.1:{nowhere}")).error.lower()
+        for config, wanted in (("always", True), ("2m", False)):
+            path = server.folder / "server.conf"
+            path.write_text(path.read_text().replace("always", f'"{config}"' if config == "2m" else config))
+            nats.restart("n1")
+            await asyncio.to_thread(nats.wait_ready)
+            checked = await check_cluster(nats.url, "none", [monitor])
+            assert checked.servers[0].sync_always is wanted
+            assert checked.status is None and not checked.ok
+            assert any("no group none" in each.problem and each.hint for each in checked.findings)

@@ -25,34 +25,31 @@ def stored(group: RealGroup, member: str, value: bytes) -> bool:
 
 
 @pytest.mark.timeout(180)
-def test_a_standby_has_what_is_acknowledged_and_without_one_nothing_is(tmp_path: Path) -> None:
-    async def play() -> None:
+async def test_a_standby_has_what_is_acknowledged_and_without_one_nothing_is(tmp_path: Path) -> None:
+    async with (
+        NatsCluster(tmp_path / "nats") as nats,
+        RealGroup(tmp_path / "group", nats, config=CONFIRM) as group,
+    ):
+        active = await group.active()
+        standbys = await group.standbys()
         async with (
-            NatsCluster(tmp_path / "nats") as nats,
-            RealGroup(tmp_path / "group", nats, config=CONFIRM) as group,
+            headpond.connect(group.url, wait=False) as client,
+            client.producer(TOPIC, refill=None) as producer,
         ):
-            active = await group.active()
-            standbys = await group.standbys()
-            async with (
-                headpond.connect(group.url, wait=False) as client,
-                client.producer(TOPIC, refill=None) as producer,
-            ):
-                for number in range(SENDS):
-                    value = b"value-%d-of-the-test" % number
-                    receipt = await producer.send(value)
-                    for member in standbys:
-                        group.stop(member)
-                    assert receipt.outcome == "stored"
-                    assert any(stored(group, member, value) for member in standbys), number
-                    for member in standbys:
-                        group.resume(member)
-                await stopped_standbys(group, producer, standbys)
-            assert await group.active() == active, "nobody took over"
-            for member in standbys:
-                group.kill(member)
-            assert await asyncio.to_thread(group.end, active) == 0, "it stops although no standby is there"
-
-    asyncio.run(play())
+            for number in range(SENDS):
+                value = b"value-%d-of-the-test" % number
+                receipt = await producer.send(value)
+                for member in standbys:
+                    group.stop(member)
+                assert receipt.outcome == "stored"
+                assert any(stored(group, member, value) for member in standbys), number
+                for member in standbys:
+                    group.resume(member)
+            await stopped_standbys(group, producer, standbys)
+        assert await group.active() == active, "nobody took over"
+        for member in standbys:
+            group.kill(member)
+        assert await asyncio.to_thread(group.end, active) == 0, "it stops although no standby is there"
 
 
 async def stopped_standbys(group: RealGroup, producer: headpond.Producer, standbys: list[str]) -> None:
@@ -70,18 +67,15 @@ async def stopped_standbys(group: RealGroup, producer: headpond.Producer, standb
 
 
 @pytest.mark.timeout(120)
-def test_a_member_without_a_standby_does_not_serve_and_stops_at_once(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with (
-            NatsCluster(tmp_path / "nats") as nats,
-            RealGroup(tmp_path / "group", nats, config=CONFIRM) as group,
-        ):
-            group.kill(*group.members)
-            before = group.log("m1")
-            group.start("m1")
-            assert await group.active() == "m1"
-            await asyncio.sleep(1.0)
-            assert "ready" not in group.log("m1").removeprefix(before)
-            assert await asyncio.to_thread(group.end, "m1") == 0
-
-    asyncio.run(play())
+async def test_a_member_without_a_standby_does_not_serve_and_stops_at_once(tmp_path: Path) -> None:
+    async with (
+        NatsCluster(tmp_path / "nats") as nats,
+        RealGroup(tmp_path / "group", nats, config=CONFIRM) as group,
+    ):
+        group.kill(*group.members)
+        before = group.log("m1")
+        group.start("m1")
+        assert await group.active() == "m1"
+        await asyncio.sleep(1.0)
+        assert "ready" not in group.log("m1").removeprefix(before)
+        assert await asyncio.to_thread(group.end, "m1") == 0

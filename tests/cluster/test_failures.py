@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from pathlib import Path
 
@@ -23,14 +22,11 @@ SHORT = (
 
 
 @pytest.mark.timeout(300)
-def test_failures_lose_nothing_and_store_nothing_twice(tmp_path: Path) -> None:
-    async def play() -> None:
-        rows = [row async for row in run(tmp_path, [name for name in FAILURES if name in SHORT])]
-        assert [row.name for row in rows if not row.sound] == [], "\n".join(map(str, rows))
-        assert len(rows) == len(SHORT)
-        assert all(row.outcome.acknowledged > 100 for row in rows), "\n".join(map(str, rows))
-
-    asyncio.run(play())
+async def test_failures_lose_nothing_and_store_nothing_twice(tmp_path: Path) -> None:
+    rows = [row async for row in run(tmp_path, [name for name in FAILURES if name in SHORT])]
+    assert [row.name for row in rows if not row.sound] == [], "\n".join(map(str, rows))
+    assert len(rows) == len(SHORT)
+    assert all(row.outcome.acknowledged > 100 for row in rows), "\n".join(map(str, rows))
 
 
 def test_a_member_that_has_not_reached_its_stream_refuses_every_client_and_stops(tmp_path: Path) -> None:

@@ -110,157 +110,135 @@ def server_of(cluster: NatsCluster, group: str) -> str:
 # --- records -----------------------------------------------------------------------------------------
 
 
-def test_appended_records_are_read_back_in_order(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            assert await journal.read(1, READ_BYTES) == []
-            wanted = [*records(2000), *records(8, RECORD_BYTES_MAX), b""]
-            await append_all(journal, wanted)
-            assert await read_on(journal, 1, len(wanted)) == list(enumerate(wanted, 1))
-            few = await journal.read(2001, 2 * RECORD_BYTES_MAX)
-            assert [seq for seq, _ in few] == [2001, 2002]
-            assert await journal.read(len(wanted) + 1, READ_BYTES) == []
-            assert await read_leader(journal, 7) == wanted[6]
-            assert await read_leader(journal, 2001) == wanted[2000]
-            assert await read_leader(journal, len(wanted) + 1) is None
-
-    asyncio.run(scenario())
+async def test_appended_records_are_read_back_in_order(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group) as journal:
+        assert await journal.read(1, READ_BYTES) == []
+        wanted = [*records(2000), *records(8, RECORD_BYTES_MAX), b""]
+        await append_all(journal, wanted)
+        assert await read_on(journal, 1, len(wanted)) == list(enumerate(wanted, 1))
+        few = await journal.read(2001, 2 * RECORD_BYTES_MAX)
+        assert [seq for seq, _ in few] == [2001, 2002]
+        assert await journal.read(len(wanted) + 1, READ_BYTES) == []
+        assert await read_leader(journal, 7) == wanted[6]
+        assert await read_leader(journal, 2001) == wanted[2000]
+        assert await read_leader(journal, len(wanted) + 1) is None
 
 
-def test_nothing_lands_behind_a_record_that_expected_another_end(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            await append_all(journal, records(3))
-            for wrong in (0, 2, 4):
-                futures = [journal.append(b"wrong", wrong + at) for at in range(16) if wrong + at != 3]
-                for refusal in await asyncio.gather(*futures, return_exceptions=True):
-                    assert isinstance(refusal, Refused) and refusal.code == Refused.WRONG_LAST
-            assert (await journal.state()).last_seq == 3
-            await append_all(journal, [b"right"], after=3)
-            assert await read_leader(journal, 4) == b"right"
-
-    asyncio.run(scenario())
-
-
-def test_a_full_stream_refuses_until_it_is_trimmed(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group, bytes_max=1 << 20) as journal:
-            futures = [journal.append(record, at) for at, record in enumerate(records(16, 100_000))]
-            answers = await asyncio.gather(*futures, return_exceptions=True)
-            stored = [answer for answer in answers if isinstance(answer, int)]
-            codes = [answer.code for answer in answers if isinstance(answer, Refused)]
-            assert stored == list(range(1, len(stored) + 1))
-            assert codes == [Refused.FULL, *[Refused.WRONG_LAST] * (15 - len(stored))]
-            state = await journal.state()
-            assert (state.first_seq, state.last_seq, state.bytes_max) == (1, len(stored), 1 << 20)
-            await journal.trim(4)
-            assert (await journal.state()).first_seq == 5
-            await append_all(journal, records(2, 100_000), after=len(stored))
-
-    asyncio.run(scenario())
+async def test_nothing_lands_behind_a_record_that_expected_another_end(
+    cluster: NatsCluster, group: str
+) -> None:
+    async with connected(cluster.url, group) as journal:
+        await append_all(journal, records(3))
+        for wrong in (0, 2, 4):
+            futures = [journal.append(b"wrong", wrong + at) for at in range(16) if wrong + at != 3]
+            for refusal in await asyncio.gather(*futures, return_exceptions=True):
+                assert isinstance(refusal, Refused) and refusal.code == Refused.WRONG_LAST
+        assert (await journal.state()).last_seq == 3
+        await append_all(journal, [b"right"], after=3)
+        assert await read_leader(journal, 4) == b"right"
 
 
-def test_a_read_starts_behind_the_records_that_were_trimmed(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            await append_all(journal, records(10))
-            await journal.trim(6)
-            found: list[tuple[int, bytes]] = []
-            while len(found) != 4:  # a replica may need a moment to trim
-                found = await read_on(journal, 1, 10)
-            assert found == list(enumerate(records(10), 1))[6:]
-            assert await read_leader(journal, 6) is None
-
-            await journal.trim(1000)
-            state = await journal.state()
-            assert (state.first_seq, state.last_seq) == (11, 10), "the end does not move"
-            await append_all(journal, [b"next"], after=10)
-            assert await read_on(journal, 1, 11) == [(11, b"next")]
-
-    asyncio.run(scenario())
+async def test_a_full_stream_refuses_until_it_is_trimmed(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group, bytes_max=1 << 20) as journal:
+        futures = [journal.append(record, at) for at, record in enumerate(records(16, 100_000))]
+        answers = await asyncio.gather(*futures, return_exceptions=True)
+        stored = [answer for answer in answers if isinstance(answer, int)]
+        codes = [answer.code for answer in answers if isinstance(answer, Refused)]
+        assert stored == list(range(1, len(stored) + 1))
+        assert codes == [Refused.FULL, *[Refused.WRONG_LAST] * (15 - len(stored))]
+        state = await journal.state()
+        assert (state.first_seq, state.last_seq, state.bytes_max) == (1, len(stored), 1 << 20)
+        await journal.trim(4)
+        assert (await journal.state()).first_seq == 5
+        await append_all(journal, records(2, 100_000), after=len(stored))
 
 
-def test_a_record_that_is_too_large_is_refused(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            with pytest.raises(Refused, match="too many"):
-                await journal.append(bytes(2 << 20), 0)
-            await append_all(journal, [b"small"])
+async def test_a_read_starts_behind_the_records_that_were_trimmed(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group) as journal:
+        await append_all(journal, records(10))
+        await journal.trim(6)
+        found: list[tuple[int, bytes]] = []
+        while len(found) != 4:  # a replica may need a moment to trim
+            found = await read_on(journal, 1, 10)
+        assert found == list(enumerate(records(10), 1))[6:]
+        assert await read_leader(journal, 6) is None
 
-    asyncio.run(scenario())
+        await journal.trim(1000)
+        state = await journal.state()
+        assert (state.first_seq, state.last_seq) == (11, 10), "the end does not move"
+        await append_all(journal, [b"next"], after=10)
+        assert await read_on(journal, 1, 11) == [(11, b"next")]
 
 
-def test_a_record_that_nobody_waits_for_is_forgotten(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            cancelled = journal.append(b"one", 0)
-            seen = [weakref.ref(cancelled)]
-            cancelled.cancel()
-            del cancelled
-            finished = journal.append(b"two", 1)
-            seen.append(weakref.ref(finished))
-            assert await finished == 2
-            del finished
-            await asyncio.sleep(0)
-            assert [ref() for ref in seen] == [None, None]
+async def test_a_record_that_is_too_large_is_refused(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group) as journal:
+        with pytest.raises(Refused, match="too many"):
+            await journal.append(bytes(2 << 20), 0)
+        await append_all(journal, [b"small"])
 
-    asyncio.run(scenario())
+
+async def test_a_record_that_nobody_waits_for_is_forgotten(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group) as journal:
+        cancelled = journal.append(b"one", 0)
+        seen = [weakref.ref(cancelled)]
+        cancelled.cancel()
+        del cancelled
+        finished = journal.append(b"two", 1)
+        seen.append(weakref.ref(finished))
+        assert await finished == 2
+        del finished
+        await asyncio.sleep(0)
+        assert [ref() for ref in seen] == [None, None]
 
 
 # --- failures ----------------------------------------------------------------------------------------
 
 
-def test_records_survive_the_kill_of_one_server_and_of_all(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            wanted = records(300, 3000)
-            await append_all(journal, wanted)
-            leader = await asyncio.to_thread(cluster.leader_of, journal.stream)
-            cluster.restart(next(name for name in cluster.servers if name != leader))
-            assert await append_at_end(journal, b"behind one") == 301
+async def test_records_survive_the_kill_of_one_server_and_of_all(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group) as journal:
+        wanted = records(300, 3000)
+        await append_all(journal, wanted)
+        leader = await asyncio.to_thread(cluster.leader_of, journal.stream)
+        cluster.restart(next(name for name in cluster.servers if name != leader))
+        assert await append_at_end(journal, b"behind one") == 301
 
-            for name in cluster.servers:
-                cluster.kill(name)
-            for name in cluster.servers:
-                cluster.start(name)
-            await asyncio.to_thread(cluster.wait_ready)
-            assert await append_at_end(journal, b"behind all") == 302
-            found = await read_on(journal, 1, 302)
-            assert [record for _, record in found] == [*wanted, b"behind one", b"behind all"]
-
-    asyncio.run(scenario())
+        for name in cluster.servers:
+            cluster.kill(name)
+        for name in cluster.servers:
+            cluster.start(name)
+        await asyncio.to_thread(cluster.wait_ready)
+        assert await append_at_end(journal, b"behind all") == 302
+        found = await read_on(journal, 1, 302)
+        assert [record for _, record in found] == [*wanted, b"behind one", b"behind all"]
 
 
-def test_a_record_in_flight_when_the_leader_dies_is_stored_once_or_not_at_all(
+async def test_a_record_in_flight_when_the_leader_dies_is_stored_once_or_not_at_all(
     cluster: NatsCluster, group: str
 ) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group) as journal:
-            wanted = records(400, 20_000)
-            leader = await asyncio.to_thread(cluster.leader_of, journal.stream)
-            futures = []
-            for at, record in enumerate(wanted):
-                futures.append(journal.append(record, at))
-                if at == 200:
-                    await futures[100]
-                    cluster.kill(leader)
-            last = await append_at_end(journal, b"settled")
-            cluster.start(leader)
+    async with connected(cluster.url, group) as journal:
+        wanted = records(400, 20_000)
+        leader = await asyncio.to_thread(cluster.leader_of, journal.stream)
+        futures = []
+        for at, record in enumerate(wanted):
+            futures.append(journal.append(record, at))
+            if at == 200:
+                await futures[100]
+                cluster.kill(leader)
+        last = await append_at_end(journal, b"settled")
+        cluster.start(leader)
 
-            found = await read_on(journal, 1, last)
-            stored = [record for _, record in found if record != b"settled"]
-            assert stored == wanted[: len(stored)], "a prefix, each once"
-            for at, future in enumerate(futures):
-                if not future.done():
-                    future.cancel()
-                elif future.exception() is None:
-                    assert future.result() == at + 1
-                    assert await read_leader(journal, at + 1) == wanted[at]
-                else:
-                    assert at >= len(stored), "a record that was refused is not there"
-            await asyncio.to_thread(cluster.wait_ready)
-
-    asyncio.run(scenario())
+        found = await read_on(journal, 1, last)
+        stored = [record for _, record in found if record != b"settled"]
+        assert stored == wanted[: len(stored)], "a prefix, each once"
+        for at, future in enumerate(futures):
+            if not future.done():
+                future.cancel()
+            elif future.exception() is None:
+                assert future.result() == at + 1
+                assert await read_leader(journal, at + 1) == wanted[at]
+            else:
+                assert at >= len(stored), "a record that was refused is not there"
+        await asyncio.to_thread(cluster.wait_ready)
 
 
 @pytest.mark.parametrize("run", LOOPS)
@@ -322,103 +300,92 @@ async def ask(journal: Journal, member: str, question: bytes) -> bytes:
             await asyncio.sleep(0.02)
 
 
-def test_members_answer_questions(cluster: NatsCluster, group: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with (
-            connected(cluster.url, group, "m1") as first,
-            connected(cluster.url, group, "m2.example.com") as second,
-            connected(cluster.url, f"{group}-other", "m1") as other,
-        ):
+async def test_members_answer_questions(
+    cluster: NatsCluster, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        connected(cluster.url, group, "m1") as first,
+        connected(cluster.url, group, "m2.example.com") as second,
+        connected(cluster.url, f"{group}-other", "m1") as other,
+    ):
 
-            async def answer(question: bytes) -> bytes:
-                if question == b"ask the first":
-                    return b"second: " + await second.ask("m1", b"?", 5)
-                if question == b"fail":
-                    raise ValueError("no")
-                return bytes(RECORD_BYTES_MAX)
+        async def answer(question: bytes) -> bytes:
+            if question == b"ask the first":
+                return b"second: " + await second.ask("m1", b"?", 5)
+            if question == b"fail":
+                raise ValueError("no")
+            return bytes(RECORD_BYTES_MAX)
 
-            assert await first.ask_all(b"anyone?", 5) == []
-            with pytest.raises(Unreachable):
-                await first.ask("m2.example.com", b"there?", 5)
-            news: list[tuple[str, bytes]] = []
-            await first.answer(echo, lambda each: news.append(("first", each)))
-            await other.answer(echo, lambda each: news.append(("other", each)))
-            assert await ask(first, "m1", b"me") == b"echo me"
-            await second.answer(answer, lambda each: news.append(("second", each)))
-            assert await ask(first, "m2.example.com", b"large") == bytes(RECORD_BYTES_MAX)
-            assert await ask(first, "m2.example.com", b"ask the first") == b"second: echo ?"
-            answers: list[bytes] = []
-            while len(answers) < 2:
-                answers = await second.ask_all(b"all", 0.5)
-            assert sorted(answers) == sorted([b"echo all", bytes(RECORD_BYTES_MAX)])
-            with pytest.raises(Unreachable):
-                await first.ask("m2.example.com", b"fail", 0.2)
-            assert "stays without an answer" in caplog.text
-            for number in range(100):
-                first.tell(f"news {number}".encode())
+        assert await first.ask_all(b"anyone?", 5) == []
+        with pytest.raises(Unreachable):
+            await first.ask("m2.example.com", b"there?", 5)
+        news: list[tuple[str, bytes]] = []
+        await first.answer(echo, lambda each: news.append(("first", each)))
+        await other.answer(echo, lambda each: news.append(("other", each)))
+        assert await ask(first, "m1", b"me") == b"echo me"
+        await second.answer(answer, lambda each: news.append(("second", each)))
+        assert await ask(first, "m2.example.com", b"large") == bytes(RECORD_BYTES_MAX)
+        assert await ask(first, "m2.example.com", b"ask the first") == b"second: echo ?"
+        answers: list[bytes] = []
+        while len(answers) < 2:
+            answers = await second.ask_all(b"all", 0.5)
+        assert sorted(answers) == sorted([b"echo all", bytes(RECORD_BYTES_MAX)])
+        with pytest.raises(Unreachable):
+            await first.ask("m2.example.com", b"fail", 0.2)
+        assert "stays without an answer" in caplog.text
+        for number in range(100):
+            first.tell(f"news {number}".encode())
 
-            async def both_know() -> bool:
-                return len(news) == 200
+        async def both_know() -> bool:
+            return len(news) == 200
 
-            await until(both_know)
-            for name in ("first", "second"):
-                assert [each for at, each in news if at == name] == [
-                    b"news %d" % number for number in range(100)
-                ]
-
-    asyncio.run(scenario())
+        await until(both_know)
+        for name in ("first", "second"):
+            assert [each for at, each in news if at == name] == [b"news %d" % number for number in range(100)]
 
 
 # --- the stream --------------------------------------------------------------------------------------
 
 
-def test_the_state_names_the_leader_and_the_replicas(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        async with connected(cluster.url, group, bytes_max=1 << 30) as journal:
-            state = await journal.state()
-            assert (state.first_seq, state.last_seq, state.bytes, state.bytes_max) == (1, 0, 0, 1 << 30)
-            await append_all(journal, records(3))
-            leader = await asyncio.to_thread(cluster.leader_of, journal.stream)
-            others = [name for name in cluster.servers if name != leader]
+async def test_the_state_names_the_leader_and_the_replicas(cluster: NatsCluster, group: str) -> None:
+    async with connected(cluster.url, group, bytes_max=1 << 30) as journal:
+        state = await journal.state()
+        assert (state.first_seq, state.last_seq, state.bytes, state.bytes_max) == (1, 0, 0, 1 << 30)
+        await append_all(journal, records(3))
+        leader = await asyncio.to_thread(cluster.leader_of, journal.stream)
+        others = [name for name in cluster.servers if name != leader]
 
-            async def all_are(*words: str) -> bool:
-                await append_at_end(journal, b"more")
-                return set((await journal.state()).replicas.values()) <= set(words)
+        async def all_are(*words: str) -> bool:
+            await append_at_end(journal, b"more")
+            return set((await journal.state()).replicas.values()) <= set(words)
 
-            await until(lambda: all_are("leader", "current"))
-            state = await journal.state()
-            assert (state.first_seq, state.leader) == (1, leader)
-            assert state.replicas == {leader: "leader", others[0]: "current", others[1]: "current"}
-            assert state.bytes > 300
+        await until(lambda: all_are("leader", "current"))
+        state = await journal.state()
+        assert (state.first_seq, state.leader) == (1, leader)
+        assert state.replicas == {leader: "leader", others[0]: "current", others[1]: "current"}
+        assert state.bytes > 300
 
-            cluster.kill(others[0])
+        cluster.kill(others[0])
 
-            async def is_behind() -> bool:
-                await append_at_end(journal, b"more")
-                words = (await journal.state()).replicas[others[0]]
-                return re.fullmatch(r"\d+ behind(, silent for \d+ s)?", words) is not None
+        async def is_behind() -> bool:
+            await append_at_end(journal, b"more")
+            words = (await journal.state()).replicas[others[0]]
+            return re.fullmatch(r"\d+ behind(, silent for \d+ s)?", words) is not None
 
-            await until(is_behind)
-            cluster.start(others[0])
-            await asyncio.to_thread(cluster.wait_ready)
-
-    asyncio.run(scenario())
+        await until(is_behind)
+        cluster.start(others[0])
+        await asyncio.to_thread(cluster.wait_ready)
 
 
-def test_a_stream_with_other_settings_is_an_error(cluster: NatsCluster, group: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(GroupNotFound, match=group):
-            await JetStream.connect(cluster.url, group, "m1", create=False)
-        async with connected(cluster.url, group, bytes_max=1 << 30):
-            pass
-        with pytest.raises(
-            BadConfig, match=r"num_replicas is 3, not 1; max_bytes is 1073741824, not 8589934592"
-        ):
-            await JetStream.connect(cluster.url, group, "m1", replicas=1)
-        async with connected(cluster.url, group, create=False) as journal:
-            assert (await journal.state()).bytes_max == 1 << 30
-
-    asyncio.run(scenario())
+async def test_a_stream_with_other_settings_is_an_error(cluster: NatsCluster, group: str) -> None:
+    with pytest.raises(GroupNotFound, match=group):
+        await JetStream.connect(cluster.url, group, "m1", create=False)
+    async with connected(cluster.url, group, bytes_max=1 << 30):
+        pass
+    with pytest.raises(BadConfig, match=r"num_replicas is 3, not 1; max_bytes is 1073741824, not 8589934592"):
+        await JetStream.connect(cluster.url, group, "m1", replicas=1)
+    async with connected(cluster.url, group, create=False) as journal:
+        assert (await journal.state()).bytes_max == 1 << 30
 
 
 def test_replicas_need_a_cluster(tmp_path: Path, group: str) -> None:
@@ -460,25 +427,19 @@ def test_a_server_that_takes_small_messages_only_is_an_error(tmp_path: Path, gro
         "nats://me:secret@a:4222,you:secret@b:4222",
     ],
 )
-def test_a_malformed_address_is_an_error(url: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(BadConfig) as error:
-            await JetStream.connect(url, "west", "m1")
-        assert "nats://a:4222,b:4222" in error.value.hint
-        assert "secret" not in str(error.value)
-
-    asyncio.run(scenario())
+async def test_a_malformed_address_is_an_error(url: str) -> None:
+    with pytest.raises(BadConfig) as error:
+        await JetStream.connect(url, "west", "m1")
+    assert "nats://a:4222,b:4222" in error.value.hint
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("group", "member"), [("", "m"), ("a.b", "m"), ("*", "m"), ("a", ""), ("a", ">"), ("a", "m..n")]
 )
-def test_a_name_that_is_no_part_of_a_subject_is_an_error(group: str, member: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(BadConfig, match="is not a name"):
-            await JetStream.connect("nats://127.0.0.1", group, member)
-
-    asyncio.run(scenario())
+async def test_a_name_that_is_no_part_of_a_subject_is_an_error(group: str, member: str) -> None:
+    with pytest.raises(BadConfig, match="is not a name"):
+        await JetStream.connect("nats://127.0.0.1", group, member)
 
 
 def test_a_journal_waits_for_its_servers_and_says_so(
@@ -501,13 +462,10 @@ def test_a_journal_waits_for_its_servers_and_says_so(
         server.close()
 
 
-def test_a_journal_that_waits_can_be_cancelled(tmp_path: Path, group: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(JetStream.connect(NatsCluster(tmp_path).url, group, "m1"), 0.2)
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(scenario())
+async def test_a_journal_that_waits_can_be_cancelled(tmp_path: Path, group: str) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(JetStream.connect(NatsCluster(tmp_path).url, group, "m1"), 0.2)
+    assert len(asyncio.all_tasks()) == 1
 
 
 async def warned(caplog: pytest.LogCaptureFixture, text: str) -> None:

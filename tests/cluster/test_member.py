@@ -15,7 +15,8 @@ from headpond.cluster.member import Member, MemberStatus
 from headpond.cluster.records import ActiveMember
 from headpond.cluster.standby import CERTAIN_S, SILENCE_S, turn_after_s
 from headpond.model.errors import MemberExists
-from tests.cluster.bus import Bus, BusJournal, at_once, until
+from tests.client.peer import until
+from tests.cluster.bus import Bus, BusJournal, at_once
 from tests.cluster.folders import FolderDisk
 
 Becoming = asyncio.Task[Active]

@@ -19,6 +19,7 @@ from headpond.cluster.inquiry import inquire
 from headpond.cluster.jetstream import JetStream
 from headpond.cluster.journal import StreamState
 from headpond.cluster.reseed import ReseedJournal, reseed, reseeded
+from tests.client.reading import receive
 from tests.cluster.folders import FolderDisk, Rig, change, contents
 from tests.cluster.group import GROUP, RealGroup
 from tests.cluster.nats import NatsCluster
@@ -123,8 +124,7 @@ async def lose_the_stream_and_reseed(folder: Path) -> None:
             client.consumer(TOPIC, subscription="s") as consumer,
         ):
             while len(values) < 10:
-                message = await consumer.receive(timeout=30)
-                assert message is not None
+                message = await receive(consumer)
                 values.add(message.value)
         assert values == {b"%d" % number for number in range(10)}
 

@@ -16,6 +16,7 @@ import pytest
 
 import headpond
 from headpond.wire.frame import FrameType, encode
+from tests.client.reading import receive
 from tests.fire.real_node import NodeDidNotStart, RealNode
 from tests.fire.stored_topic import (
     CONFIG,
@@ -194,8 +195,7 @@ def test_a_damaged_settlement_brings_messages_again_and_skips_none(
 async def settle_one_by_one(url: str, count: int) -> None:
     async with headpond.connect(url) as client, client.consumer("kept", subscription="careful") as consumer:
         for number in range(count):
-            message = await consumer.receive(timeout=10.0)
-            assert message is not None
+            message = await receive(consumer)
             await consumer.ack(message)
             if number % 20 == 19:
                 await consumer.flush()

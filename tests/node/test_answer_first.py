@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from headpond.wire.frame import FrameType
 WARM_UP = 3
 
 
-def test_a_lone_message_is_synced_then_answered_then_delivered_then_proven(
+async def test_a_lone_message_is_synced_then_answered_then_delivered_then_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -50,28 +49,24 @@ def test_a_lone_message_is_synced_then_answered_then_delivered_then_proven(
     monkeypatch.setattr(os, "fdatasync", sync)
     monkeypatch.setattr(shell.Server, "_send", answer)
     monkeypatch.setattr(shell, "HERE_S_MAX", 60.0)  # every short write runs on the loop
-
-    async def run() -> None:
-        settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", create_on_first_use=True)
-        disk = lock_folder(tmp_path)
-        core = NodeCore(
-            disk, settings, node="n", software="test", now_us=shell.now_us, new_uuid=lambda: uuid.uuid4().bytes
-        )
-        server = shell.Server(disk, core, settings)
-        async with (
-            headpond.connect(await server.start()) as client,
-            client.producer("t", refill=None) as producer,
-            client.consumer("t", "s", kind="shared") as consumer,
-        ):
-            for _ in range(WARM_UP):
-                await producer.send(b"")
-                assert await consumer.receive(10.0) is not None
-            done.clear()
-            await producer.send(b"message")
+    settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", create_on_first_use=True)
+    disk = lock_folder(tmp_path)
+    core = NodeCore(
+        disk, settings, node="n", software="test", now_us=shell.now_us, new_uuid=lambda: uuid.uuid4().bytes
+    )
+    server = shell.Server(disk, core, settings)
+    async with (
+        headpond.connect(await server.start()) as client,
+        client.producer("t", refill=None) as producer,
+        client.consumer("t", "s", kind="shared") as consumer,
+    ):
+        for _ in range(WARM_UP):
+            await producer.send(b"")
             assert await consumer.receive(10.0) is not None
-            assert done[:5] == ["frames", "sync", "ACK", "DELIVER", "status"]
-            assert core.context.counters["writes_on_loop"] > 0
-        await server.stop()
-        disk.unlock()
-
-    asyncio.run(run())
+        done.clear()
+        await producer.send(b"message")
+        assert await consumer.receive(10.0) is not None
+        assert done[:5] == ["frames", "sync", "ACK", "DELIVER", "status"]
+        assert core.context.counters["writes_on_loop"] > 0
+    await server.stop()
+    disk.unlock()

@@ -38,63 +38,51 @@ def ends() -> tuple[End, End]:
     return client, node
 
 
-def test_the_nodes_bytes_wait_for_the_next_turn_and_the_clients_do_not() -> None:
-    async def scenario() -> None:
-        client, node = ends()
-        client.transport.write(b"ask")
-        assert node.notes == [b"ask"]
-        node.transport.writelines([b"an", b"swer"])
-        node.transport.write(b"!")
-        assert client.notes == []
-        await asyncio.sleep(0)
-        assert client.notes == [b"answer!"]
-
-    asyncio.run(scenario())
+async def test_the_nodes_bytes_wait_for_the_next_turn_and_the_clients_do_not() -> None:
+    client, node = ends()
+    client.transport.write(b"ask")
+    assert node.notes == [b"ask"]
+    node.transport.writelines([b"an", b"swer"])
+    node.transport.write(b"!")
+    assert client.notes == []
+    await asyncio.sleep(0)
+    assert client.notes == [b"answer!"]
 
 
-def test_bytes_for_an_end_that_does_not_read_wait_in_order_and_stop_the_writer() -> None:
-    async def scenario() -> None:
-        client, node = ends()
-        node.transport.pause_reading()
-        client.transport.write(b"a")
-        client.transport.write(b"b" * HIGH_BYTES)
-        await asyncio.sleep(0)
-        assert (node.notes, client.notes) == ([], ["pause"])
-        assert client.transport.get_write_buffer_size() == HIGH_BYTES + 1
-        node.transport.resume_reading()
-        client.transport.write(b"c")
-        await asyncio.sleep(0)
-        assert node.notes == [b"a" + b"b" * HIGH_BYTES + b"c"]
-        assert client.notes == ["pause", "resume"]
-
-    asyncio.run(scenario())
+async def test_bytes_for_an_end_that_does_not_read_wait_in_order_and_stop_the_writer() -> None:
+    client, node = ends()
+    node.transport.pause_reading()
+    client.transport.write(b"a")
+    client.transport.write(b"b" * HIGH_BYTES)
+    await asyncio.sleep(0)
+    assert (node.notes, client.notes) == ([], ["pause"])
+    assert client.transport.get_write_buffer_size() == HIGH_BYTES + 1
+    node.transport.resume_reading()
+    client.transport.write(b"c")
+    await asyncio.sleep(0)
+    assert node.notes == [b"a" + b"b" * HIGH_BYTES + b"c"]
+    assert client.notes == ["pause", "resume"]
 
 
-def test_an_end_that_closes_is_heard_to_its_last_byte_and_one_that_aborts_is_not() -> None:
-    async def scenario() -> None:
-        client, node = ends()
-        node.transport.write(b"goodbye")
-        node.transport.close()
-        client.transport.write(b"too late")
-        await asyncio.sleep(0)
-        assert (client.notes, node.notes) == ([b"goodbye", "lost"], ["lost"])
-        client, node = ends()
-        node.transport.write(b"goodbye")
-        node.transport.abort()
-        await asyncio.sleep(0)
-        assert (client.notes, node.notes) == (["lost"], ["lost"])
-
-    asyncio.run(scenario())
+async def test_an_end_that_closes_is_heard_to_its_last_byte_and_one_that_aborts_is_not() -> None:
+    client, node = ends()
+    node.transport.write(b"goodbye")
+    node.transport.close()
+    client.transport.write(b"too late")
+    await asyncio.sleep(0)
+    assert (client.notes, node.notes) == ([b"goodbye", "lost"], ["lost"])
+    client, node = ends()
+    node.transport.write(b"goodbye")
+    node.transport.abort()
+    await asyncio.sleep(0)
+    assert (client.notes, node.notes) == (["lost"], ["lost"])
 
 
-def test_the_end_of_a_connection_ends_a_wait_for_its_reader() -> None:
-    async def scenario() -> None:
-        client, node = ends()
-        node.transport.pause_reading()
-        waiting = asyncio.ensure_future(node.transport.wait_reading())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        client.transport.close()
-        await asyncio.wait_for(waiting, 1)
-
-    asyncio.run(scenario())
+async def test_the_end_of_a_connection_ends_a_wait_for_its_reader() -> None:
+    client, node = ends()
+    node.transport.pause_reading()
+    waiting = asyncio.ensure_future(node.transport.wait_reading())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    client.transport.close()
+    await asyncio.wait_for(waiting, 1)

@@ -20,7 +20,7 @@ SPIN_S = 0.2
 
 
 @pytest.mark.parametrize("spin_s", [0.0, SPIN_S])
-def test_the_loop_spins_after_messages_that_follow_each_other(
+async def test_the_loop_spins_after_messages_that_follow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spin_s: float
 ) -> None:
     turns = 0
@@ -35,32 +35,28 @@ def test_the_loop_spins_after_messages_that_follow_each_other(
     monkeypatch.setattr(spin, "cores", lambda: 2.0)
     monkeypatch.setattr(spin, "SPARE", 100.0)
     monkeypatch.setattr(shell, "HERE_S_MAX", 60.0)  # every short write runs on the loop
-
-    async def run() -> None:
-        settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", create_on_first_use=True)
-        disk = lock_folder(tmp_path)
-        core = NodeCore(
-            disk, settings, node="n", software="test", now_us=shell.now_us, new_uuid=lambda: uuid.uuid4().bytes
-        )
-        server = shell.Server(disk, core, settings, spin=Spin(spin_s))
-        async with (
-            headpond.connect(await server.start()) as client,
-            client.producer("t", refill=None) as producer,
-        ):
-            await producer.send(b"creates the file")
-            await asyncio.sleep(2 * SPIN_S)
-            before = turns
-            await producer.send(b"alone")
-            await asyncio.sleep(2 * SPIN_S)
-            assert turns == before
-            await producer.send(b"first")
-            await producer.send(b"second")
-            await asyncio.sleep(2 * SPIN_S)
-            after = turns
-            assert (after > before) == (spin_s > 0)
-            await asyncio.sleep(SPIN_S)
-            assert turns == after
-        await server.stop()
-        disk.unlock()
-
-    asyncio.run(run())
+    settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", create_on_first_use=True)
+    disk = lock_folder(tmp_path)
+    core = NodeCore(
+        disk, settings, node="n", software="test", now_us=shell.now_us, new_uuid=lambda: uuid.uuid4().bytes
+    )
+    server = shell.Server(disk, core, settings, spin=Spin(spin_s))
+    async with (
+        headpond.connect(await server.start()) as client,
+        client.producer("t", refill=None) as producer,
+    ):
+        await producer.send(b"creates the file")
+        await asyncio.sleep(2 * SPIN_S)
+        before = turns
+        await producer.send(b"alone")
+        await asyncio.sleep(2 * SPIN_S)
+        assert turns == before
+        await producer.send(b"first")
+        await producer.send(b"second")
+        await asyncio.sleep(2 * SPIN_S)
+        after = turns
+        assert (after > before) == (spin_s > 0)
+        await asyncio.sleep(SPIN_S)
+        assert turns == after
+    await server.stop()
+    disk.unlock()

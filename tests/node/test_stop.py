@@ -7,6 +7,7 @@ from typing import Any
 
 from headpond.node.server import STOP_S_MAX
 from headpond.testing.memory_node import Node, node
+from tests.client.reading import receive
 
 SLOW_S = STOP_S_MAX + 10.0
 """How long the disk takes for each step; the last one closes the files."""
@@ -40,8 +41,7 @@ async def stop_with_writes_under_way(it: Node) -> float:
     loop = asyncio.get_running_loop()
     async with it.connect() as client, client.producer("t") as producer, client.consumer("t", "s") as consumer:
         await producer.send(b"stored")
-        message = await consumer.receive(5.0)
-        assert message is not None
+        message = await receive(consumer)
         it.slow_disk(SLOW_S)
         producer.post(b"not stored")
         await consumer.nack(message)

@@ -15,6 +15,7 @@ from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.node.data_folder import lock_folder
 from headpond.node.server import Server, now_us
+from tests.client.reading import receive
 
 MESSAGES = 6
 SYNC_S = 0.02
@@ -43,8 +44,7 @@ def test_a_message_and_a_settlement_are_confirmed_after_their_sync(
                 synced.clear()
                 await producer.send(b"message")
                 assert "topics" in synced
-                message = await consumer.receive(10.0)
-                assert message is not None
+                message = await receive(consumer)
                 synced.clear()
                 await consumer.ack(message)
                 await consumer.flush()

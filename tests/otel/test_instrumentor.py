@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from headpond import testing
 from headpond.client.produce.batcher import Batcher
 from headpond.otel import HeadpondInstrumentor
+from tests.client.reading import receive
 from tests.otel.finished import FinishedSpans
 from tests.root import ROOT
 
@@ -76,8 +77,7 @@ def test_without_a_provider_messages_are_sent_as_ever_and_carry_the_context_arou
             async with client.producer("orders") as producer:
                 assert (await producer.send(b"tea")).stored
             async with client.consumer("orders", "s") as consumer:
-                message = await consumer.receive(20)
-                assert message is not None
+                message = await receive(consumer)
                 return message.headers
 
     try:

@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind
 import headpond
 from headpond import testing
 from headpond.otel import HeadpondInstrumentor, span
+from tests.client.reading import receive
 from tests.otel.finished import GIVEN, FinishedSpans, attributes, carried, failure, links, own, parent
 
 WAIT_S = 20
@@ -63,7 +64,7 @@ def test_one_trace_leads_from_the_producer_over_the_node_through_a_handler_to_wh
     assert ids[0] == ids[1]
 
 
-def test_the_span_of_a_handler_says_what_became_of_its_message(spans: FinishedSpans) -> None:
+async def test_the_span_of_a_handler_says_what_became_of_its_message(spans: FinishedSpans) -> None:
     app = headpond.App()
     raised: dict[str, Exception] = {
         "unwanted": headpond.Skip(),
@@ -77,10 +78,7 @@ def test_the_span_of_a_handler_says_what_became_of_its_message(spans: FinishedSp
         if word in raised:
             raise raised[word]
 
-    async def scenario() -> None:
-        await handled(app, b"good", *(word.encode() for word in raised), b"\xff")
-
-    asyncio.run(scenario())
+    await handled(app, b"good", *(word.encode() for word in raised), b"\xff")
     sends = {
         own(each): word for each, word in zip(spans.named("send orders"), ["good", *raised, ""], strict=True)
     }
@@ -104,7 +102,7 @@ def test_the_span_of_a_handler_says_what_became_of_its_message(spans: FinishedSp
     assert [attributes(each, ("messaging.headpond.attempt",)) for each in (failed, again)] == [[1], [2]]
 
 
-def test_a_plain_function_and_middleware_run_inside_the_span(
+async def test_a_plain_function_and_middleware_run_inside_the_span(
     spans: FinishedSpans, provider: TracerProvider
 ) -> None:
     app = headpond.App()
@@ -121,11 +119,8 @@ def test_a_plain_function_and_middleware_run_inside_the_span(
         tracer.start_span("inner").end()
         assert baggage.get_baggage("till") == "7"
 
-    async def scenario() -> None:
-        with tracer.start_as_current_span("start of the program"):
-            await handled(app, b"tea", headers=GIVEN | {"baggage": "till=7"})
-
-    asyncio.run(scenario())
+    with tracer.start_as_current_span("start of the program"):
+        await handled(app, b"tea", headers=GIVEN | {"baggage": "till=7"})
     process, outer_span = spans.one("process orders"), spans.one("outer")
     assert (parent(outer_span), parent(spans.one("inner"))) == (own(process), own(outer_span))
     assert parent(process) == carried(GIVEN), "not a child of the span in which the application was started"
@@ -138,9 +133,7 @@ def one_message(**options: Any) -> headpond.Message:
             async with client.producer("orders") as producer:
                 await producer.send(b"tea", **options)
             async with client.consumer("orders", "s") as consumer:
-                message = await consumer.receive(WAIT_S)
-                assert message is not None
-                return message
+                return await receive(consumer)
 
     return asyncio.run(scenario())
 
@@ -197,22 +190,19 @@ def test_a_message_without_a_valid_context_begins_a_trace(headers: dict[str, str
     assert (parent(made), links(made)) == (None, [])
 
 
-def test_the_span_of_a_batch_links_to_each_context_in_it_once(spans: FinishedSpans) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            async with client.producer("orders") as producer:
-                await producer.send_batch(pa.table({"value": [b"%d" % number for number in range(1000)]}))
-                for number in range(3):
-                    await producer.send(b"", headers=GIVEN if number == 1 else None)
-            async with client.consumer("orders", "s") as consumer:
-                rows = 0
-                async for batch in consumer.batches():
-                    with span(batch, "s"):
-                        rows += len(batch)
-                    if rows == 1003:
-                        break
-
-    asyncio.run(scenario())
+async def test_the_span_of_a_batch_links_to_each_context_in_it_once(spans: FinishedSpans) -> None:
+    async with testing.node() as node, node.connect() as client:
+        async with client.producer("orders") as producer:
+            await producer.send_batch(pa.table({"value": [b"%d" % number for number in range(1000)]}))
+            for number in range(3):
+                await producer.send(b"", headers=GIVEN if number == 1 else None)
+        async with client.consumer("orders", "s") as consumer:
+            rows = 0
+            async for batch in consumer.batches():
+                with span(batch, "s"):
+                    rows += len(batch)
+                if rows == 1003:
+                    break
     table, one, _, three = spans.named("send orders")
     processed = spans.named("process orders")
     count = "messaging.batch.message_count"

@@ -64,20 +64,17 @@ def test_a_span_of_each_send_ends_with_its_receipt_and_the_message_carries_its_c
     assert failure(span) == (None, None)
 
 
-def test_each_posted_message_has_its_own_span_and_only_that_of_an_answered_one_has_ended(
+async def test_each_posted_message_has_its_own_span_and_only_that_of_an_answered_one_has_ended(
     spans: FinishedSpans,
 ) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
-            promises = [producer.post(b"%d" % number) for number in range(3)]
-            assert spans.named(SEND) == []
-            for promise in promises:
-                await promise
-            assert len(spans.named(SEND)) == 3
-            messages = await stored(client)
-            assert [carried(message.headers) for message in messages] == list(map(own, spans.named(SEND)))
-
-    asyncio.run(scenario())
+    async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
+        promises = [producer.post(b"%d" % number) for number in range(3)]
+        assert spans.named(SEND) == []
+        for promise in promises:
+            await promise
+        assert len(spans.named(SEND)) == 3
+        messages = await stored(client)
+        assert [carried(message.headers) for message in messages] == list(map(own, spans.named(SEND)))
 
 
 def test_a_message_with_a_context_keeps_it_and_the_span_links_to_it(spans: FinishedSpans) -> None:
@@ -98,18 +95,17 @@ def test_a_message_with_a_context_keeps_it_and_the_span_links_to_it(spans: Finis
     assert (carried(replaced.headers), second.kind, links(second)) == (own(second), SpanKind.PRODUCER, [])
 
 
-def test_the_span_of_a_refused_message_has_the_error_and_flush_still_raises_it(spans: FinishedSpans) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
-            await producer.send(b"tea")
-            await client.admin.delete_topic("orders")
-            producer.post(b"tea")
-            with pytest.raises(TopicNotFound):
-                await producer.flush()
-            with pytest.raises(SegmentTooLarge):
-                producer.post(bytes(9 * 1024 * 1024))
-
-    asyncio.run(scenario())
+async def test_the_span_of_a_refused_message_has_the_error_and_flush_still_raises_it(
+    spans: FinishedSpans,
+) -> None:
+    async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
+        await producer.send(b"tea")
+        await client.admin.delete_topic("orders")
+        producer.post(b"tea")
+        with pytest.raises(TopicNotFound):
+            await producer.flush()
+        with pytest.raises(SegmentTooLarge):
+            producer.post(bytes(9 * 1024 * 1024))
     _, refused, too_large = spans.named(SEND)
     assert attributes(refused, ("error.type", OUTCOME)) == ["topic-not-found", "rejected"]
     assert [event.name for event in refused.events] == ["exception"]
@@ -117,25 +113,19 @@ def test_the_span_of_a_refused_message_has_the_error_and_flush_still_raises_it(s
 
 
 @pytest.mark.parametrize("headers", ["text", {"traceparent": 3}, {"a": b"b"}, [("a", "b")]])
-def test_wrong_headers_are_refused_as_without_tracing(spans: FinishedSpans, headers: Any) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
-            with pytest.raises(BadRequest):
-                await producer.send(b"tea", headers=headers)
-
-    asyncio.run(scenario())
+async def test_wrong_headers_are_refused_as_without_tracing(spans: FinishedSpans, headers: Any) -> None:
+    async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
+        with pytest.raises(BadRequest):
+            await producer.send(b"tea", headers=headers)
     assert spans.named(SEND) == []
 
 
-def test_the_span_of_a_spilled_message_says_so(spans: FinishedSpans, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            producer = await client.producer("orders", spill_after=0.0, refill=tmp_path).open()
-            node.kill()
-            assert (await producer.send(b"tea")).outcome == "spilled"
-            await node.restart()
-
-    asyncio.run(scenario())
+async def test_the_span_of_a_spilled_message_says_so(spans: FinishedSpans, tmp_path: Path) -> None:
+    async with testing.node() as node, node.connect() as client:
+        producer = await client.producer("orders", spill_after=0.0, refill=tmp_path).open()
+        node.kill()
+        assert (await producer.send(b"tea")).outcome == "spilled"
+        await node.restart()
     assert attributes(spans.one(SEND), (OUTCOME,)) == ["spilled"]
 
 
@@ -174,25 +164,20 @@ def test_rows_of_a_typed_topic_carry_the_context_too(spans: FinishedSpans) -> No
     assert [carried(message.headers) for message in messages] == list(map(own, spans.named(SEND)))
 
 
-def test_rows_that_outgrow_a_segment_by_their_context_are_sent_in_more_of_them(spans: FinishedSpans) -> None:
+async def test_rows_that_outgrow_a_segment_by_their_context_are_sent_in_more_of_them(
+    spans: FinishedSpans,
+) -> None:
     rows = 120_000
-
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            producer = await client.producer("orders", batch_bytes=8 * 1024 * 1024).open()
-            receipt = await producer.send_batch(pa.table({"value": pa.repeat(b"x", rows)}))
-            assert (receipt.stored, len(receipt.parcels)) == (rows, 2)
-
-    asyncio.run(scenario())
+    async with testing.node() as node, node.connect() as client:
+        producer = await client.producer("orders", batch_bytes=8 * 1024 * 1024).open()
+        receipt = await producer.send_batch(pa.table({"value": pa.repeat(b"x", rows)}))
+        assert (receipt.stored, len(receipt.parcels)) == (rows, 2)
 
 
-def test_a_table_at_fault_leaves_a_failed_span(spans: FinishedSpans) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
-            with pytest.raises(headpond.HeadpondError):
-                await producer.send_batch(pa.table({"other": [1]}))
-
-    asyncio.run(scenario())
+async def test_a_table_at_fault_leaves_a_failed_span(spans: FinishedSpans) -> None:
+    async with testing.node() as node, node.connect() as client, client.producer("orders") as producer:
+        with pytest.raises(headpond.HeadpondError):
+            await producer.send_batch(pa.table({"other": [1]}))
     assert failure(spans.one(SEND))[0] == "schema-mismatch"
 
 

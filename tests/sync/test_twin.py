@@ -26,7 +26,7 @@ PAIRS = [
 INTERNAL_OF_STAGES = {"encode", "send"}
 OTHER_RESULT = {"unacked", "skipped", "dead_letters", "browse", "batches", "read"}
 """Async iterators, as a list or as an iterator."""
-FEWER_NAMED = {"create_subscription", "browse", "fetch", "read", "consumer"}
+FEWER_NAMED = {"create_subscription", "browse", "fetch", "read"}
 """The twin passes some keywords on, or does not offer them."""
 
 

@@ -14,6 +14,7 @@ import pytest
 import headpond
 from headpond import testing
 from headpond.errors import AccessRefused, BadRequest, Unavailable
+from tests.client.reading import receive
 
 Scenario = Callable[[testing.Node, headpond.Client], Coroutine[Any, Any, None]]
 
@@ -100,8 +101,7 @@ async def test_no_client_finds_a_node_that_was_killed(node: testing.Node, client
 async def test_settlements_survive_a_restart(node: testing.Node, client: headpond.Client) -> None:
     await send(client, "orders", b"one", b"two")
     async with client.consumer("orders", "billing") as consumer:
-        message = await consumer.receive(timeout=5)
-        assert message is not None
+        message = await receive(consumer)
         await consumer.ack(message)
     await node.restart()
     assert await values_of(client, "orders", "billing") == [b"two"]
@@ -120,8 +120,7 @@ async def test_a_cut_ends_every_connection(node: testing.Node, client: headpond.
 async def test_the_clock_makes_a_delayed_message_due(node: testing.Node, client: headpond.Client) -> None:
     await send(client, "orders", b"one")
     async with client.consumer("orders", "billing") as consumer:
-        first = await consumer.receive(timeout=5)
-        assert first is not None
+        first = await receive(consumer)
         await consumer.nack(first, delay=24 * 3600)
         await consumer.flush()
         node.clock.advance(23 * 3600)
@@ -204,36 +203,30 @@ async def test_tokens_guard_it_like_any_node(node: testing.Node, client: headpon
         assert admin.connected
 
 
-def test_a_killed_node_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with testing.node() as node, node.connect() as client:
-            await send(client, "orders", b"one")
-            async with client.consumer("orders", "billing") as consumer:
-                assert await consumer.receive(timeout=5) is not None
-                node.kill()
-                await asyncio.sleep(0.05)  # a running node would note that its consumer is gone
-                await node.restart()
-
-    asyncio.run(scenario())
+async def test_a_killed_node_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with testing.node() as node, node.connect() as client:
+        await send(client, "orders", b"one")
+        async with client.consumer("orders", "billing") as consumer:
+            assert await consumer.receive(timeout=5) is not None
+            node.kill()
+            await asyncio.sleep(0.05)  # a running node would note that its consumer is gone
+            await node.restart()
     assert [each.message for each in caplog.records if each.name == "headpond.node"] == []
 
 
-def test_a_node_that_listens_serves_programs_that_connect_themselves(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with testing.node(listen=True) as first, testing.node(listen=True) as second:
-            url = first.url
-            async with first.connect() as client:
-                async with client.producer("orders", copies=[second.url], refill=tmp_path) as producer:
-                    receipt = await producer.send(b"one")
-                assert len(receipt.copies) == 2
-            first.kill()
-            await first.restart()
-            assert first.url == url
-            for each in (first, second):
-                async with headpond.connect(each.url) as client:
-                    assert await values_of(client, "orders") == [b"one"]
-
-    asyncio.run(scenario())
+async def test_a_node_that_listens_serves_programs_that_connect_themselves(tmp_path: Path) -> None:
+    async with testing.node(listen=True) as first, testing.node(listen=True) as second:
+        url = first.url
+        async with first.connect() as client:
+            async with client.producer("orders", copies=[second.url], refill=tmp_path) as producer:
+                receipt = await producer.send(b"one")
+            assert len(receipt.copies) == 2
+        first.kill()
+        await first.restart()
+        assert first.url == url
+        for each in (first, second):
+            async with headpond.connect(each.url) as client:
+                assert await values_of(client, "orders") == [b"one"]
 
 
 def test_it_starts_with_its_first_client_and_stays_on_that_loop() -> None:
@@ -248,14 +241,11 @@ def test_it_starts_with_its_first_client_and_stays_on_that_loop() -> None:
         asyncio.run(scenario())
 
 
-def test_a_client_that_outlives_its_node_finds_none() -> None:
-    async def scenario() -> None:
-        async with testing.node() as node:
-            client = await node.connect().open()
-        await asyncio.sleep(0)
-        assert not client.connected
-        await client.close()
-        with pytest.raises(Unavailable):
-            await node.connect().open()
-
-    asyncio.run(scenario())
+async def test_a_client_that_outlives_its_node_finds_none() -> None:
+    async with testing.node() as node:
+        client = await node.connect().open()
+    await asyncio.sleep(0)
+    assert not client.connected
+    await client.close()
+    with pytest.raises(Unavailable):
+        await node.connect().open()

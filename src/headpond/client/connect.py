@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Generator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
@@ -22,15 +21,7 @@ from headpond.client.link.dialling import REDIRECTS, Backoff
 from headpond.client.link.group_links import GroupLinks
 from headpond.client.link.link import REQUEST_TIMEOUT_S, Link, LinkOptions
 from headpond.client.link.tls import TlsOptions
-from headpond.client.options import (
-    ConsumerKeywords,
-    ConsumerOptions,
-    KindName,
-    LostSpan,
-    ModeName,
-    ProducerKeywords,
-    ProducerOptions,
-)
+from headpond.client.options import ConsumerKeywords, ConsumerOptions, ProducerKeywords, ProducerOptions
 from headpond.client.produce.batcher import Batcher
 from headpond.client.produce.encoding import encoding
 from headpond.client.produce.producer import Producer
@@ -39,7 +30,6 @@ from headpond.client.scope import AsyncScope
 from headpond.client.writer import TIMEOUT_S, Writer
 from headpond.model.address import Address, parse_addresses
 from headpond.model.errors import BadRequest, Closed
-from headpond.model.policy import Policy
 
 Item = TypeVar("Item")
 Member = TypeVar("Member", Producer[Any], Consumer[Any], Writer)
@@ -211,41 +201,14 @@ class Client(AsyncScope):
 
     @checked
     def consumer(
-        self,
-        topic: str,
-        subscription: str,
-        *,
-        value: Any = bytes,
-        kind: KindName = "unique",
-        mode: ModeName = "non_resilient",
-        start: str | int | datetime = "earliest",
-        credit_bytes: int = 8 * 1024 * 1024,
-        create: bool = True,
-        name: str | None = None,
-        close_timeout: float = 30.0,
-        on_lost: Callable[[LostSpan], None] | None = None,
-        policy: Policy | None = None,
-        copies: Sequence[str] = (),
-        dedup: bool = True,
+        self, topic: str, subscription: str, *, value: Any = bytes, name: str | None = None, **options: Any
     ) -> Consumer[Any]:
         """A consumer of ``topic``, to be opened with ``async with``; see ``ConsumerOptions``.
 
         With ``value``, a type or a ``Codec``, messages have values of that type; one that does not decode is a
         ``BadValue``.
         """
-        options = ConsumerOptions(
-            kind=kind,
-            mode=mode,
-            start=start,
-            credit_bytes=credit_bytes,
-            create=create,
-            close_timeout=close_timeout,
-            on_lost=on_lost,
-            policy=policy,
-            copies=copies,
-            dedup=dedup,
-        )
-        return self.add_consumer(topic, subscription, name, value, options)
+        return self.add_consumer(topic, subscription, name, value, ConsumerOptions(**options))
 
     def add_consumer(
         self,

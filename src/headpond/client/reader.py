@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headpond.client.arguments import checked_methods
-from headpond.client.consume.batch import Batch, RecordReader, in_runs, runs
+from headpond.client.consume.batch import Batch, RecordReader, in_runs
 from headpond.client.link.link import Link
 from headpond.client.options import LostSpan
 from headpond.client.scope import AsyncScope
@@ -24,7 +24,7 @@ from headpond.model.bounds import Span
 from headpond.model.entry_set import EntrySet
 from headpond.model.errors import BadFrame, BadRequest, Closed, HeadpondError, TopicMismatch, TopicNotFound
 from headpond.model.names import TopicName
-from headpond.model.ranges import RangeSet
+from headpond.model.ranges import RangeSet, runs
 from headpond.wire.control.catalog import OpenTopic, TopicInfo
 from headpond.wire.control.consuming import Deliver
 from headpond.wire.control.reading import Ends, Fetched, FetchEntries, FindTime, ReadEnds, ShardEnds
@@ -296,7 +296,7 @@ def _masked(run: Sequence[Frame], masks: Sequence[bytes], start: int, end: int) 
             raise BadFrame(f"a mask of {len(mask)} bytes for {header.count} rows")
         rows = pa.BooleanArray.from_buffers(pa.bool_(), header.count, [None, pa.py_buffer(mask)])
         entries += [header.first_entry + row for row in pc.indices_nonzero(rows).to_pylist()]
-    return [(max(a, start), min(b, end)) for a, b in runs(entries) if a < end and b > start]
+    return runs(entry for entry in entries if start <= entry < end)
 
 
 def _beyond(topic: str, shard: int, end: int, there: int) -> BadRequest:

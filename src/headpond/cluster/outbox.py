@@ -84,7 +84,6 @@ class Outbox:
         self.epoch = self.position.epoch
         self.number = self.position.number
         """Operations that were put in."""
-        self.confirmed_number = self.position.number
         self.confirmed_seq = self.position.seq
         """The last record of the stream that this member knows, its own or a void one."""
         self._chain = self.position.chain
@@ -153,7 +152,6 @@ class Outbox:
             record = self.flight.popleft()
             self.flight_bytes -= len(record.raw)
             self.confirmed_seq = max(self.confirmed_seq, record.seq)
-            self.confirmed_number = record.number
             found.append(Confirmed(record.seq, record.raw, record.number, record.sent_s or 0.0))
         return found
 

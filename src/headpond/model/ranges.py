@@ -106,3 +106,19 @@ class RangeSet:
 
     def __repr__(self) -> str:
         return f"RangeSet({', '.join(f'[{a}, {b})' for a, b in self)})"
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return found
+
+
+def overlap(spans: Iterable[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of the spans that are in ``[start, end)``."""
+    return [(max(a, start), min(b, end)) for a, b in spans if a < end and b > start]

@@ -31,7 +31,7 @@ import msgspec
 from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadData, BadFrame, DiskFull, HeadpondError
 from headpond.storage.append import write_whole
-from headpond.storage.disk import Disk, is_disk_full
+from headpond.storage.disk import Disk, is_disk_full, read_whole
 from headpond.storage.os_disk import OsDisk
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
@@ -124,13 +124,8 @@ def open_identity(disk: Disk, *, node: str, now_us: int) -> NodeIdentity:
 
 def read_identity(disk: Disk) -> NodeIdentity:
     """The identity of the node that owns the folder."""
-    file = disk.open(NODE_FILE)
     try:
-        data = file.read_at(0, CONTROL_BYTES_MAX)
-    finally:
-        file.close()
-    try:
-        frame = decode_at(data, 0, CONTROL_BYTES_MAX)
+        frame = decode_at(read_whole(disk, NODE_FILE), 0, CONTROL_BYTES_MAX)
         if frame is None or frame.type != FrameType.RECORD:
             raise BadFrame("the file ends too early")
         identity = msgspec.msgpack.decode(frame.body, type=NodeIdentity)

@@ -15,7 +15,8 @@ import msgspec
 
 from headpond.model.bounds import UNDECODABLE
 from headpond.model.errors import BadData, BadFrame, StorageFailed
-from headpond.storage.disk import Disk
+from headpond.storage.append import write_whole
+from headpond.storage.disk import Disk, read_whole
 from headpond.wire.frame import CONTROL_BYTES_MAX, FrameType, decode_at, encode
 
 RESERVE: Final = 4096
@@ -31,7 +32,6 @@ class Numbers:
     def __init__(self, disk: Disk, folder: str, name: str, block: bytes | None, new_block: bytes) -> None:
         """``block`` None takes the first block in the file, else ``new_block``."""
         self._disk = disk
-        self._folder = folder
         self._path = f"{folder}/{name}"
         self._blocks: _Blocks = self._read()
         self.block = block or next(iter(self._blocks), new_block)
@@ -53,13 +53,8 @@ class Numbers:
     def _read(self) -> _Blocks:
         if not self._disk.exists(self._path):
             return {}
-        file = self._disk.open(self._path)
         try:
-            data = file.read_at(0, CONTROL_BYTES_MAX)
-        finally:
-            file.close()
-        try:
-            frame = decode_at(data, 0, CONTROL_BYTES_MAX)
+            frame = decode_at(read_whole(self._disk, self._path), 0, CONTROL_BYTES_MAX)
             if frame is None or frame.type != FrameType.RECORD:
                 raise BadFrame("it is cut short")
             return _decoder.decode(frame.body)
@@ -73,23 +68,11 @@ class Numbers:
         """Numbers count as reserved only when the file has them, synced."""
         blocks = {**self._blocks, self.block: free}
         try:
-            self._replace(encode(FrameType.RECORD, msgspec.msgpack.encode(blocks)))
+            data = encode(FrameType.RECORD, msgspec.msgpack.encode(blocks))
+            write_whole(self._disk, self._path, data, sync=True)
         except OSError as error:
             raise StorageFailed(
                 f"numbers cannot be reserved in {self._path}: {error.strerror or error}",
                 hint="Look at the disk of the refill's folder; a number must be reserved before it is used.",
             ) from error
         self._blocks, self._free = blocks, free
-
-    def _replace(self, data: bytes) -> None:
-        new = f"{self._path}.new"
-        if self._disk.exists(new):
-            self._disk.remove(new)
-        file = self._disk.create(new)
-        try:
-            file.write_at(0, [data])
-            file.sync()
-        finally:
-            file.close()
-        self._disk.rename(new, self._path)
-        self._disk.sync_folder(self._folder)

@@ -15,7 +15,7 @@ from headpond.sim.history import Restored, SetBack
 from headpond.sim.jetstream import StreamServer
 from headpond.sim.member import SimGroup
 from headpond.sim.node import SimNode
-from headpond.sim.process import Machine, Process, Trap
+from headpond.sim.process import Machine, Trap
 from headpond.storage.memory_disk import Keep, MemoryDisk, Operation
 
 KEEP: tuple[Keep, ...] = ("none", "all", "some", "some", "some")
@@ -44,10 +44,14 @@ def _client(cast: Cast) -> Actor | None:
 
 
 def kill_node(cast: Cast) -> bool:
-    if (node := _node(cast)) is None or node.process is None:
+    return _kill(cast, _node(cast))
+
+
+def _kill(cast: Cast, program: SimNode | Actor | None) -> bool:
+    if program is None or program.process is None:
         return False
-    cast.note(f"{node.process} is killed")
-    node.process.kill()
+    cast.note(f"{program.process} is killed")
+    program.process.kill()
     return True
 
 
@@ -110,12 +114,12 @@ def cut_power_of_client(cast: Cast) -> bool:
 
 
 def stop_node(cast: Cast) -> bool:
-    if (node := _node(cast)) is None or node.process is None:
+    return _stop(cast, _node(cast))
+
+
+def _stop(cast: Cast, program: SimNode | Actor | None) -> bool:
+    if program is None or (process := program.process) is None:
         return False
-    return _stop(cast, node.process)
-
-
-def _stop(cast: Cast, process: Process) -> bool:
     pause_s = cast.pause_s()
     cast.note(f"{process} stands still for {pause_s} s")
     process.stop()
@@ -124,11 +128,7 @@ def _stop(cast: Cast, process: Process) -> bool:
 
 
 def kill_client(cast: Cast) -> bool:
-    if (actor := _client(cast)) is None or actor.process is None:
-        return False
-    cast.note(f"{actor.process} is killed")
-    actor.process.kill()
-    return True
+    return _kill(cast, _client(cast))
 
 
 def kill_client_at_a_point(cast: Cast) -> bool:
@@ -140,9 +140,7 @@ def cut_power_of_client_at_a_point(cast: Cast) -> bool:
 
 
 def stop_client(cast: Cast) -> bool:
-    if (actor := _client(cast)) is None or actor.process is None:
-        return False
-    return _stop(cast, actor.process)
+    return _stop(cast, _client(cast))
 
 
 def twin(cast: Cast) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headpond.model.errors import BadRequest, BadSegment
+from headpond.model.ranges import runs
 from headpond.wire.plain.columns import NAMES
 from headpond.wire.plain.segment import FORM_FOLDED
 from headpond.wire.typed.record import HEADER_BYTES, is_typed_record, stored_rows, version_of
@@ -106,12 +107,4 @@ def last_us(segment: bytes, schemas: SchemaVersions | None, stored_at_us: int) -
 
 def expired_spans(expiries: list[int | None], first_entry: int, now_us: int) -> list[tuple[int, int]]:
     """The entries that have expired."""
-    spans: list[tuple[int, int]] = []
-    for row, time in enumerate(expiries):
-        if time is not None and time <= now_us:
-            entry = first_entry + row
-            if spans and spans[-1][1] == entry:
-                spans[-1] = (spans[-1][0], entry + 1)
-            else:
-                spans.append((entry, entry + 1))
-    return spans
+    return runs(first_entry + row for row, time in enumerate(expiries) if time is not None and time <= now_us)

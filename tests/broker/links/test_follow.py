@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -44,10 +42,6 @@ from tests.broker.links.peer_world import TOPIC, MemoryNode, linked, pull
 X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
 
 
-def run(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(scenario())
-
-
 def pair(segments: int = 20) -> tuple[MemoryNode, MemoryNode]:
     """Two nodes with the same messages in another order, and a subscription on the first."""
     a, b = MemoryNode("a"), MemoryNode("b")
@@ -72,7 +66,7 @@ async def mix(a: MemoryNode, b: MemoryNode) -> None:
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
 @pytest.mark.parametrize("small", [False, True])
-def test_settlements_are_copied_whatever_order_the_logs_have(
+async def test_settlements_are_copied_whatever_order_the_logs_have(
     direction: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:  # nothing is in memory, and pieces are short
@@ -82,22 +76,18 @@ def test_settlements_are_copied_whatever_order_the_logs_have(
         monkeypatch.setattr(log_segments, "HEADS_MAX", 3)
     a, b = pair()
     chance = random.Random(7)
-
-    async def scenario() -> None:
-        await mix(a, b)
-        consumer = MemoryConsumer(a)
-        entries = [entry for _, entry in consumer.take()]
-        assert len(entries) == 120
-        async with linked(follow(a, b, direction)):
-            for _ in range(4):
-                chosen = chance.sample(entries, len(entries) // 3)
-                consumer.settle(chosen[1:], nacked=chosen[:1])
-                entries = [entry for entry in entries if entry not in chosen]
-                await until(lambda: alike(a, b))
-        assert 0 < len(settled(b)) < 120
-        assert len(deliveries(b)) == 120 - len(settled(b)), "what is not done with is out, or came back"
-
-    run(scenario)
+    await mix(a, b)
+    consumer = MemoryConsumer(a)
+    entries = [entry for _, entry in consumer.take()]
+    assert len(entries) == 120
+    async with linked(follow(a, b, direction)):
+        for _ in range(4):
+            chosen = chance.sample(entries, len(entries) // 3)
+            consumer.settle(chosen[1:], nacked=chosen[:1])
+            entries = [entry for entry in entries if entry not in chosen]
+            await until(lambda: alike(a, b))
+    assert 0 < len(settled(b)) < 120
+    assert len(deliveries(b)) == 120 - len(settled(b)), "what is not done with is out, or came back"
     info = b.admin.request(ShowSubscription(TOPIC, NAME))
     assert (info["passive"], info["node"], info["link"], info["behind"]) == (True, "a", "link", 0)
     assert (info["kind"], info["mode"]) == ("shared", "non_resilient")
@@ -125,117 +115,93 @@ def test_settlements_wait_for_their_data() -> None:
 
 
 @pytest.mark.parametrize("who", ["source", "sink"])
-def test_after_a_power_cut_of_either_nothing_is_missing(who: str) -> None:
+async def test_after_a_power_cut_of_either_nothing_is_missing(who: str) -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        for round_ in range(3):
-            consumer = MemoryConsumer(a)
-            out = [entry for _, entry in consumer.take()]
-            consumer.settle(out[1::2])
-            async with linked(follow(a, b)):
-                await until(lambda: alike(a, b))
-                before = settled(b)
-            (a if who == "source" else b).crash()
-            assert settled(b) == before and of(b).copy.passive
-            a.produce(X, range(20 + round_, 21 + round_))
-            async with linked(follow(a, b)):
-                await until(lambda: len(rows(b)) == len(rows(a)) + 60 and settled(b) == settled(a))
-                await until(lambda: deliveries(a).items() <= deliveries(b).items())
-            assert before <= settled(b)
-
-    run(scenario)
-
-
-def test_a_node_restored_from_an_old_copy_gets_all_reports_again() -> None:
-    a, b = pair()
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 120)
-        old = b.disk.copy()
-        a.produce(X, range(20, 30))
+    for round_ in range(3):
         consumer = MemoryConsumer(a)
-        consumer.settle(list(range(80)))
+        out = [entry for _, entry in consumer.take()]
+        consumer.settle(out[1::2])
         async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 150)
-        b.crash(old)
-        assert settled(b) == set()
+            await until(lambda: alike(a, b))
+            before = settled(b)
+        (a if who == "source" else b).crash()
+        assert settled(b) == before and of(b).copy.passive
+        a.produce(X, range(20 + round_, 21 + round_))
         async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 150)
-        assert len(settled(b)) == 80
+            await until(lambda: len(rows(b)) == len(rows(a)) + 60 and settled(b) == settled(a))
+            await until(lambda: deliveries(a).items() <= deliveries(b).items())
+        assert before <= settled(b)
 
-    run(scenario)
+
+async def test_a_node_restored_from_an_old_copy_gets_all_reports_again() -> None:
+    a, b = pair()
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 120)
+    old = b.disk.copy()
+    a.produce(X, range(20, 30))
+    consumer = MemoryConsumer(a)
+    consumer.settle(list(range(80)))
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 150)
+    b.crash(old)
+    assert settled(b) == set()
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 150)
+    assert len(settled(b)) == 80
 
 
-def test_a_seek_and_a_redrive_replace_earlier_reports() -> None:
+async def test_a_seek_and_a_redrive_replace_earlier_reports() -> None:
     a, b = pair()
     a.admin.request(DeleteSubscription(TOPIC, NAME))
     subscribe(a, policy=Policy(max_attempts=1))
-
-    async def scenario() -> None:
+    consumer = MemoryConsumer(a)
+    consumer.settle(list(range(40)), nacked=[50, 51])
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(dead(b)) == 2)
+        a.admin.request(Redrive(TOPIC, NAME))
+        await until(lambda: alike(a, b) and not dead(b))
+        a.admin.request(SeekSubscription(TOPIC, NAME, 10))
+        await until(lambda: alike(a, b) and len(settled(b)) == 10)
         consumer = MemoryConsumer(a)
-        consumer.settle(list(range(40)), nacked=[50, 51])
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(dead(b)) == 2)
-            a.admin.request(Redrive(TOPIC, NAME))
-            await until(lambda: alike(a, b) and not dead(b))
-            a.admin.request(SeekSubscription(TOPIC, NAME, 10))
-            await until(lambda: alike(a, b) and len(settled(b)) == 10)
-            consumer = MemoryConsumer(a)
-            consumer.settle([20, 21])
-            await until(lambda: alike(a, b) and len(settled(b)) == 12)
-        b.crash()
-        assert alike(a, b)
-
-    run(scenario)
+        consumer.settle([20, 21])
+        await until(lambda: alike(a, b) and len(settled(b)) == 12)
+    b.crash()
+    assert alike(a, b)
 
 
-def test_entries_that_the_receiver_dropped_do_not_delay_other_settlements() -> None:
+async def test_entries_that_the_receiver_dropped_do_not_delay_other_settlements() -> None:
     a, b = pair(60)
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 360)
-            log = b.topic().shards[0].log
-            assert log.drop_before(150) > 0
-            b.drain()
-            consumer = MemoryConsumer(a)
-            consumer.settle(list(range(180)))
-            await until(lambda: alike(a, b) and not sum(of(b).copy.left.values()))
-
-    run(scenario)
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 360)
+        log = b.topic().shards[0].log
+        assert log.drop_before(150) > 0
+        b.drain()
+        consumer = MemoryConsumer(a)
+        consumer.settle(list(range(180)))
+        await until(lambda: alike(a, b) and not sum(of(b).copy.left.values()))
 
 
-def test_entries_that_the_source_dropped_are_settled_and_those_it_never_had_are_not() -> None:
+async def test_entries_that_the_source_dropped_are_settled_and_those_it_never_had_are_not() -> None:
     a, b = pair(60)
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: len(rows(b)) == 360)
-        a.admin.request(DeleteSubscription(TOPIC, NAME))
-        kept = a.topic().shards[0].log.drop_before(100)
-        a.drain()
-        assert kept > 0
-        subscribe(a)
-        async with linked(follow(a, b)):
-            await until(lambda: len(b.shell.core.stores.subscriptions) == 1 and len(settled(b)) == kept)
-        assert settled(b) == {(X, entry // 3, entry % 3) for entry in range(kept)}
-
-    run(scenario)
+    async with linked(pull(a, b)):
+        await until(lambda: len(rows(b)) == 360)
+    a.admin.request(DeleteSubscription(TOPIC, NAME))
+    kept = a.topic().shards[0].log.drop_before(100)
+    a.drain()
+    assert kept > 0
+    subscribe(a)
+    async with linked(follow(a, b)):
+        await until(lambda: len(b.shell.core.stores.subscriptions) == 1 and len(settled(b)) == kept)
+    assert settled(b) == {(X, entry // 3, entry % 3) for entry in range(kept)}
 
 
 # --- a copy -------------------------------------------------------------------------------------------
 
 
-def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
+async def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b))
-
-    run(scenario)
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b))
     consumer = MemoryConsumer(b)
     (refusal,) = consumer.client.take(Error)
     assert refusal.code == "subscription-passive"
@@ -249,15 +215,11 @@ def test_a_copy_cannot_be_read_or_moved_and_survives_its_link() -> None:
     assert of(b).copy.passive
 
 
-def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
+async def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
     a, b = pair()
     MemoryConsumer(a).settle(list(range(30)))
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(settled(b)) == 30)
-
-    run(scenario)
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(settled(b)) == 30)
     made, policy = of(a).created_at_us, of(a).policy
     ask = OpenCopy(b.topic().uuid, "a", NAME, "shared", "non_resilient", policy, made, 0, 0, "link")
     assert b.admin.request(ask) == {"state": "following", "floors": [30], "epoch": 0}
@@ -265,7 +227,7 @@ def test_reports_count_only_while_the_data_is_known_to_be_there() -> None:
     assert b.admin.request(ask)["floors"] == [0]
 
 
-def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves_its_copy() -> None:
+async def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves_its_copy() -> None:
     a, b = pair()
     b.shell.now_us += 1
     subscribe(b)
@@ -277,61 +239,50 @@ def test_others_of_that_name_stay_what_they_are_and_a_source_that_is_gone_leaves
     def states() -> dict[str, str]:
         return {name: info.state for (_, _, name), info in way.status.subscriptions.items()}
 
-    async def scenario() -> None:
-        async with linked(way):
-            await until(lambda: states() == {NAME: "own", "audit-1": "following"})
-            assert not of(b).copy.passive
-            a.admin.request(DeleteSubscription(TOPIC, "audit-1"))
-            await until(lambda: states()["audit-1"] == "orphan")
-            assert of(b, "audit-1").copy.passive
-            a.shell.now_us += 1
-            subscribe(a, "audit-1")
-            MemoryConsumer(a, "audit-1").settle([3])
-            await until(lambda: alike(a, b, "audit-1") and states()["audit-1"] == "following")
-            assert len(settled(b, "audit-1")) == 1
-
-    run(scenario)
+    async with linked(way):
+        await until(lambda: states() == {NAME: "own", "audit-1": "following"})
+        assert not of(b).copy.passive
+        a.admin.request(DeleteSubscription(TOPIC, "audit-1"))
+        await until(lambda: states()["audit-1"] == "orphan")
+        assert of(b, "audit-1").copy.passive
+        a.shell.now_us += 1
+        subscribe(a, "audit-1")
+        MemoryConsumer(a, "audit-1").settle([3])
+        await until(lambda: alike(a, b, "audit-1") and states()["audit-1"] == "following")
+        assert len(settled(b, "audit-1")) == 1
     assert len(b.shell.core.stores.subscriptions) == 2
     with pytest.raises(BadRequest, match="names no subscriptions"):
         b.admin.request(AddPeer("headpond://a:1", ["*"], subscriptions=["a*b"]))
 
 
-def test_of_two_nodes_that_tell_of_one_name_the_first_keeps_its_copy() -> None:
+async def test_of_two_nodes_that_tell_of_one_name_the_first_keeps_its_copy() -> None:
     a, b = pair()
     c = MemoryNode("c")
     c.create()
     c.shell.now_us += 5
     subscribe(c)
     first, second = follow(a, b), follow(c, b)
-
-    async def scenario() -> None:
-        async with linked(first):
-            await until(lambda: alike(a, b))
-            async with linked(second):
-                await until(lambda: "own" in {each.state for each in second.status.subscriptions.values()})
-                MemoryConsumer(a).settle([0, 1])
-                await until(lambda: alike(a, b) and len(settled(b)) == 2)
-        record = of(b).copy.record
-        assert record is not None and record.node == "a"
-
-    run(scenario)
+    async with linked(first):
+        await until(lambda: alike(a, b))
+        async with linked(second):
+            await until(lambda: "own" in {each.state for each in second.status.subscriptions.values()})
+            MemoryConsumer(a).settle([0, 1])
+            await until(lambda: alike(a, b) and len(settled(b)) == 2)
+    record = of(b).copy.record
+    assert record is not None and record.node == "a"
 
 
 # --- promotion ----------------------------------------------------------------------------------------
 
 
-def test_after_a_promotion_a_consumer_continues_and_delivered_messages_come_again_with_their_attempt() -> None:
+async def test_after_a_promotion_a_consumer_continues_and_deliveries_come_again_with_their_attempt() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        await mix(a, b)
-        consumer = MemoryConsumer(a)
-        taken = len(consumer.take())
-        consumer.settle(list(range(0, taken, 2)), nacked=[1])
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b))
-
-    run(scenario)
+    await mix(a, b)
+    consumer = MemoryConsumer(a)
+    taken = len(consumer.take())
+    consumer.settle(list(range(0, taken, 2)), nacked=[1])
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b))
     done, out = settled(a), deliveries(a)
     b.produce(Z, range(2))
     info = b.admin.request(PromoteSubscription(TOPIC, NAME))
@@ -343,56 +294,44 @@ def test_after_a_promotion_a_consumer_continues_and_delivered_messages_come_agai
     assert all(attempt > 1 for attempt in again.values()), "who was handed what at last is not known"
 
 
-def test_messages_that_only_the_old_node_had_are_marked_after_a_promotion() -> None:
+async def test_messages_that_only_the_old_node_had_are_marked_after_a_promotion() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        consumer = MemoryConsumer(a)
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 120)
-        a.produce(X, range(20, 30))
-        consumer.settle([entry for _, entry in consumer.take()])
-        b.shell.now_us += 10
-        b.admin.request(PromoteSubscription(TOPIC, NAME))
-        moved = MemoryConsumer(b)
-        moved.take()
-        async with linked(pull(a, b)):
-            await until(lambda: len(rows(b)) == 150)
-            assert list(moved.take().values()) == [2] * 30
-            a.shell.now_us += 10_000_000
-            a.produce(X, range(30, 32))
-            await until(lambda: len(rows(b)) == 156)
-            assert list(moved.take().values()) == [1] * 6
-
-    run(scenario)
+    consumer = MemoryConsumer(a)
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 120)
+    a.produce(X, range(20, 30))
+    consumer.settle([entry for _, entry in consumer.take()])
+    b.shell.now_us += 10
+    b.admin.request(PromoteSubscription(TOPIC, NAME))
+    moved = MemoryConsumer(b)
+    moved.take()
+    async with linked(pull(a, b)):
+        await until(lambda: len(rows(b)) == 150)
+        assert list(moved.take().values()) == [2] * 30
+        a.shell.now_us += 10_000_000
+        a.produce(X, range(30, 32))
+        await until(lambda: len(rows(b)) == 156)
+        assert list(moved.take().values()) == [1] * 6
 
 
-def test_a_copy_whose_source_had_no_consumer_begins_with_first_attempts() -> None:
+async def test_a_copy_whose_source_had_no_consumer_begins_with_first_attempts() -> None:
     a, b = pair()
-
-    async def scenario() -> None:
-        async with linked(follow(a, b)):
-            await until(lambda: alike(a, b) and len(rows(b)) == 120)
-
-    run(scenario)
+    async with linked(follow(a, b)):
+        await until(lambda: alike(a, b) and len(rows(b)) == 120)
     b.admin.request(PromoteSubscription(TOPIC, NAME))
     assert {*MemoryConsumer(b).take().values()} == {1}
 
 
-def test_a_link_does_not_change_a_promoted_subscription() -> None:
+async def test_a_link_does_not_change_a_promoted_subscription() -> None:
     a, b = pair()
     way = follow(a, b)
-
-    async def scenario() -> None:
-        async with linked(way):
-            await until(lambda: alike(a, b))
-            b.admin.request(PromoteSubscription(TOPIC, NAME))
-            MemoryConsumer(a).settle(list(range(30)))
-            key = ("pull", TOPIC, NAME)
-            await until(lambda: key in way.status.subscriptions and bool(of(a).copy.elsewhere))
-            assert way.status.subscriptions[key].state == "promoted"
-
-    run(scenario)
+    async with linked(way):
+        await until(lambda: alike(a, b))
+        b.admin.request(PromoteSubscription(TOPIC, NAME))
+        MemoryConsumer(a).settle(list(range(30)))
+        key = ("pull", TOPIC, NAME)
+        await until(lambda: key in way.status.subscriptions and bool(of(a).copy.elsewhere))
+        assert way.status.subscriptions[key].state == "promoted"
     assert settled(b) == set()
     assert a.admin.request(ShowSubscription(TOPIC, NAME))["elsewhere"] == "b"
     made = of(a).created_at_us
@@ -402,25 +341,21 @@ def test_a_link_does_not_change_a_promoted_subscription() -> None:
     assert b.admin.request(ShowSubscription(TOPIC, NAME))["ignored"] >= 1
 
 
-def test_with_links_in_both_directions_the_old_side_becomes_the_copy() -> None:
+async def test_with_links_in_both_directions_the_old_side_becomes_the_copy() -> None:
     a, b = pair()
     ways = [follow(a, b), follow(b, a, "push")]
-
-    async def scenario() -> None:
-        async with linked(*ways):
-            await until(lambda: alike(a, b) and len(rows(a)) == len(rows(b)) == 120)
-            reader = MemoryConsumer(a)
-            reader.settle([0, 1])
-            await until(lambda: alike(a, b) and len(settled(b)) == 2)
-            b.admin.request(PromoteSubscription(TOPIC, NAME))
-            await until(lambda: of(a).copy.passive)
-            refusals = [refusal.code for refusal in reader.client.take(Error)]
-            assert refusals == ["subscription-passive"]
-            consumer = MemoryConsumer(b)
-            consumer.settle([entry for _, entry in consumer.take()][:50])
-            await until(lambda: alike(b, a))
-            a.admin.request(PromoteSubscription(TOPIC, NAME))
-            await until(lambda: of(b).copy.passive)
-        assert (of(a).copy.epoch, of(b).copy.epoch) == (2, 2)
-
-    run(scenario)
+    async with linked(*ways):
+        await until(lambda: alike(a, b) and len(rows(a)) == len(rows(b)) == 120)
+        reader = MemoryConsumer(a)
+        reader.settle([0, 1])
+        await until(lambda: alike(a, b) and len(settled(b)) == 2)
+        b.admin.request(PromoteSubscription(TOPIC, NAME))
+        await until(lambda: of(a).copy.passive)
+        refusals = [refusal.code for refusal in reader.client.take(Error)]
+        assert refusals == ["subscription-passive"]
+        consumer = MemoryConsumer(b)
+        consumer.settle([entry for _, entry in consumer.take()][:50])
+        await until(lambda: alike(b, a))
+        a.admin.request(PromoteSubscription(TOPIC, NAME))
+        await until(lambda: of(b).copy.passive)
+    assert (of(a).copy.epoch, of(b).copy.epoch) == (2, 2)

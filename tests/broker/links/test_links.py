@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -40,10 +40,6 @@ from tests.fire.raw_client import encode_peer, segment_frame, title_frame
 X, Y, Z = b"x" * 16, b"y" * 16, b"z" * 16
 
 
-def run(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(scenario())
-
-
 def same(*nodes: MemoryNode, topic: str = TOPIC) -> bool:
     """All have the same records, each once."""
     stored = [node.stored(topic) for node in nodes]
@@ -55,24 +51,20 @@ def same(*nodes: MemoryNode, topic: str = TOPIC) -> bool:
 
 
 @pytest.mark.parametrize("way", [pull, push])
-def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way]) -> None:
+async def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way]) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create(shards=2, settings={"hard_ttl": "1d"})
     a.produce(X, range(40))
     a.produce(X, range(7), shard=1)
-
-    async def scenario() -> None:
-        link = way(a, b)
-        async with linked(link):
-            await until(lambda: b.has(TOPIC) and len(b.stored()) == 47)
-            a.produce(Y, range(5), shard=1)
-            await until(lambda: same(a, b))
-        carried = "in" if way is pull else "out"
-        assert link.counts[f"records_{carried}"] == 52
-        assert link.counts[f"messages_{carried}"] == 156
-        assert link.counts["duplicates"] == link.counts["holes"] == link.counts["rewinds"] == 0
-
-    run(scenario)
+    link = way(a, b)
+    async with linked(link):
+        await until(lambda: b.has(TOPIC) and len(b.stored()) == 47)
+        a.produce(Y, range(5), shard=1)
+        await until(lambda: same(a, b))
+    carried = "in" if way is pull else "out"
+    assert link.counts[f"records_{carried}"] == 52
+    assert link.counts[f"messages_{carried}"] == 156
+    assert link.counts["duplicates"] == link.counts["holes"] == link.counts["rewinds"] == 0
     assert a.values() == b.values()
     assert len(b.topic().shards) == 2
     assert b.topic().settings.hard_ttl == 86400, "it was made like the first"
@@ -80,19 +72,15 @@ def test_present_and_later_records_arrive_byte_for_byte(way: Callable[..., Way])
     assert [(each["producer"], each["stored"]) for each in ledger["producers"]] == [("till", 52)]
 
 
-def test_a_topic_made_later_follows_and_others_do_not() -> None:
+async def test_a_topic_made_later_follows_and_others_do_not() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
-
-    async def scenario() -> None:
-        async with linked(pull(a, b, "shop/*")):
-            await rest()
-            for topic in ("shop/p/c/new", "mart/p/c/other", "shop/p/c/new.dead"):
-                a.create(topic)
-                a.produce(X, range(2), topic=topic)
-            await until(lambda: b.has("shop/p/c/new") and same(a, b, topic="shop/p/c/new"))
-            await rest()
-
-    run(scenario)
+    async with linked(pull(a, b, "shop/*")):
+        await rest()
+        for topic in ("shop/p/c/new", "mart/p/c/other", "shop/p/c/new.dead"):
+            a.create(topic)
+            a.produce(X, range(2), topic=topic)
+        await until(lambda: b.has("shop/p/c/new") and same(a, b, topic="shop/p/c/new"))
+        await rest()
     assert [topic.name for topic in b.shell.core.stores.catalog] == ["shop/p/c/new"]
 
 
@@ -103,21 +91,17 @@ def test_dead_letters_follow_where_they_are_named() -> None:
     assert not TopicPatterns.parse(["shop"]).match("shop/a/b/c"), "a bare name is a topic of default"
 
 
-def test_a_refused_segment_and_a_hole_are_the_same_on_the_other_side() -> None:
+async def test_a_refused_segment_and_a_hole_are_the_same_on_the_other_side() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create(settings={"message_bytes_max": 12})
     a.produce(X, range(2))
     assert a.produce(X, range(2, 3), text="far too long for it")[0].code == "segment-too-large"
     a.admin.send(Hole(X, 0, 5))
     a.produce(X, range(5, 7))
-
-    async def scenario() -> None:
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-        assert link.counts["holes"] == 2
-
-    run(scenario)
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+    assert link.counts["holes"] == 2
     assert b.produce(X, range(2, 3), text="far too long for it")[0].outcome == "rejected"
     late = b.produce(X, range(3, 4))
     assert late[0].outcome == "stored", "what comes for a hole later is not lost"
@@ -129,170 +113,142 @@ def test_a_refused_segment_and_a_hole_are_the_same_on_the_other_side() -> None:
 # --- many ways ----------------------------------------------------------------------------------------
 
 
-def test_rings_and_doubled_paths_bring_each_record_once_and_its_body_once() -> None:
+async def test_rings_and_doubled_paths_bring_each_record_once_and_its_body_once() -> None:
     a, b, c = nodes = [MemoryNode(name) for name in "abc"]
     a.create(shards=2)
-
-    async def scenario() -> None:
-        # A ring in one direction, another one back, and one path twice over.
-        ways = [pull(a, b), pull(b, c), pull(c, a), push(b, a), push(a, c), pull(a, b)]
-        async with linked(*ways):
-            await until(lambda: all(node.has(TOPIC) for node in nodes))
-            for turn in range(0, 60, 10):
-                a.produce(X, range(turn, turn + 10))
-                c.produce(Y, range(turn, turn + 10), shard=1)
-                await asyncio.sleep(0)
-                b.produce(Z, range(turn, turn + 10))
-            await until(lambda: same(*nodes) and len(a.stored()) == 180)
-            await rest()
-        brought = sum(way.counts["records_in"] + way.counts["records_out"] for way in ways)
-        assert brought == 2 * 180, "each of three nodes took what it had not, once"
-        assert not any(way.counts["conflicts"] or way.counts["lost"] for way in ways)
-
-    run(scenario)
+    # A ring in one direction, another one back, and one path twice over.
+    ways = [pull(a, b), pull(b, c), pull(c, a), push(b, a), push(a, c), pull(a, b)]
+    async with linked(*ways):
+        await until(lambda: all(node.has(TOPIC) for node in nodes))
+        for turn in range(0, 60, 10):
+            a.produce(X, range(turn, turn + 10))
+            c.produce(Y, range(turn, turn + 10), shard=1)
+            await asyncio.sleep(0)
+            b.produce(Z, range(turn, turn + 10))
+        await until(lambda: same(*nodes) and len(a.stored()) == 180)
+        await rest()
+    brought = sum(way.counts["records_in"] + way.counts["records_out"] for way in ways)
+    assert brought == 2 * 180, "each of three nodes took what it had not, once"
+    assert not any(way.counts["conflicts"] or way.counts["lost"] for way in ways)
     for node in nodes:  # the order of each producer is kept on every node
         for block in (X, Y, Z):
             segments = [each[2] for each in node.stored() if each[1] == block]
             assert segments == sorted(segments)
 
 
-def test_another_content_under_the_same_number_is_a_conflict_and_is_not_stored() -> None:
+async def test_another_content_under_the_same_number_is_a_conflict_and_is_not_stored() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     for node in (a, b):
         node.create()
     a.produce(X, range(3))
     b.produce(X, range(2), text="!")
-
-    async def scenario() -> None:
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: len(b.stored()) == 3)
-        assert (link.counts["conflicts"], link.counts["records_in"]) == (2, 1)
-
-    run(scenario)
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: len(b.stored()) == 3)
+    assert (link.counts["conflicts"], link.counts["records_in"]) == (2, 1)
     assert b.stored()[:2] != a.stored()[:2]
 
 
 # --- ends and beginnings ------------------------------------------------------------------------------
 
 
-def test_after_a_crash_of_either_side_nothing_is_missing_and_nothing_twice() -> None:
+async def test_after_a_crash_of_either_side_nothing_is_missing_and_nothing_twice() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
-
-    async def scenario() -> None:
-        for turn in range(4):
-            a.produce(X, range(turn * 10, turn * 10 + 10))
-            async with linked(pull(a, b)):
-                await until(lambda turn=turn: b.has(TOPIC) and len(b.stored()) >= turn * 10 + 5)  # type: ignore[misc]
-            (b if turn % 2 else a).crash()
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: same(a, b))
-
-    run(scenario)
+    for turn in range(4):
+        a.produce(X, range(turn * 10, turn * 10 + 10))
+        async with linked(pull(a, b)):
+            await until(lambda turn=turn: b.has(TOPIC) and len(b.stored()) >= turn * 10 + 5)  # type: ignore[misc]
+        (b if turn % 2 else a).crash()
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: same(a, b))
 
 
-def test_known_records_are_not_copied_again_after_a_restart() -> None:
+async def test_known_records_are_not_copied_again_after_a_restart() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(20))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-        b.shell.wait(2_000_000)  # places are written down by then
-        b.shell.work_all()
-        b.crash()
-        a.produce(X, range(20, 21))
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: same(a, b))
-        assert (link.counts["records_in"], link.counts["duplicates"], link.counts["rewinds"]) == (1, 0, 0)
-
-    run(scenario)
+    async with linked(pull(a, b)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+    b.shell.wait(2_000_000)  # places are written down by then
+    b.shell.work_all()
+    b.crash()
+    a.produce(X, range(20, 21))
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: same(a, b))
+    assert (link.counts["records_in"], link.counts["duplicates"], link.counts["rewinds"]) == (1, 0, 0)
 
 
-def test_a_sink_restored_from_an_old_copy_gets_back_what_it_lost() -> None:
+async def test_a_sink_restored_from_an_old_copy_gets_back_what_it_lost() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(10))
-
-    async def scenario() -> None:
-        old = MemoryDisk()
-        async with linked(pull(a, b), push(b, a)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-            b.shell.wait(2_000_000)
-            b.shell.work_all()
-            old = b.disk.copy()
-            b.produce(Y, range(10))  # its own producer's, which only the other node will have
-            a.produce(X, range(10, 20))
-            await until(lambda: same(a, b) and len(a.stored()) == 30)
-        b.crash(old)
-        assert len(b.stored()) == 10
-        b.produce(Z, range(15))  # so that its log is as long as it was, with other content
-        assert len(b.stored()) == 25
-        pulls, pushes = pull(a, b), push(b, a)
-        async with linked(pulls, pushes):
-            await until(lambda: same(a, b) and len(a.stored()) == 45)
-        assert pushes.counts["rewinds"] == 1, "the log that was read is another one now"
-        assert pulls.counts["records_in"] == 20
-        assert pushes.counts["records_out"] == 15
-
-    run(scenario)
+    old = MemoryDisk()
+    async with linked(pull(a, b), push(b, a)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+        b.shell.wait(2_000_000)
+        b.shell.work_all()
+        old = b.disk.copy()
+        b.produce(Y, range(10))  # its own producer's, which only the other node will have
+        a.produce(X, range(10, 20))
+        await until(lambda: same(a, b) and len(a.stored()) == 30)
+    b.crash(old)
+    assert len(b.stored()) == 10
+    b.produce(Z, range(15))  # so that its log is as long as it was, with other content
+    assert len(b.stored()) == 25
+    pulls, pushes = pull(a, b), push(b, a)
+    async with linked(pulls, pushes):
+        await until(lambda: same(a, b) and len(a.stored()) == 45)
+    assert pushes.counts["rewinds"] == 1, "the log that was read is another one now"
+    assert pulls.counts["records_in"] == 20
+    assert pushes.counts["records_out"] == 15
 
 
-def test_the_same_record_in_the_same_place_behind_others_is_not_taken_for_the_same_log() -> None:
+async def test_the_same_record_in_the_same_place_behind_others_is_not_taken_for_the_same_log() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(2))
     old = a.disk.copy()
     a.produce(Y, range(3))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-        a.crash(old)
-        a.shell.now_us += 5_000_000
-        a.produce(Z, range(2))
-        a.admin.send(title_frame(Y, a.topic().uuid, topic=TOPIC, producer="till"), Hole(Y, 0, 2))
-        a.produce(Y, range(2, 3))
-        assert a.stored()[-1] == b.stored()[-1] and a.stored() != b.stored()
-        async with linked(pull(a, b)):
-            await until(lambda: len(b.stored()) == 7)
-        assert set(a.stored()) < set(b.stored())
-
-    run(scenario)
+    async with linked(pull(a, b)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+    a.crash(old)
+    a.shell.now_us += 5_000_000
+    a.produce(Z, range(2))
+    a.admin.send(title_frame(Y, a.topic().uuid, topic=TOPIC, producer="till"), Hole(Y, 0, 2))
+    a.produce(Y, range(2, 3))
+    assert a.stored()[-1] == b.stored()[-1] and a.stored() != b.stored()
+    async with linked(pull(a, b)):
+        await until(lambda: len(b.stored()) == 7)
+    assert set(a.stored()) < set(b.stored())
 
 
-def test_a_log_that_is_shorter_than_its_position_is_compared_again() -> None:
+async def test_a_log_that_is_shorter_than_its_position_is_compared_again() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-            half = b.disk.copy()
-            a.produce(X, range(5, 12))
-            await until(lambda: same(a, b))
-        b.shell.wait(2_000_000)
-        b.shell.work_all()
-        log = next(path for path in b.disk.paths() if path.startswith("topics/") and path.endswith(".log"))
-        size = len(half.contents(log).rstrip(b"\0"))
-        file = b.disk.open(log, writable=True)  # the log alone is the old one; the place is the new one
-        file.truncate(size)
-        file.sync()
-        file.close()
-        b.open()
-        assert len(b.stored()) < 12
-        async with linked(pull(a, b)):
-            await until(lambda: same(a, b))
-
-    run(scenario)
+    async with linked(pull(a, b)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+        half = b.disk.copy()
+        a.produce(X, range(5, 12))
+        await until(lambda: same(a, b))
+    b.shell.wait(2_000_000)
+    b.shell.work_all()
+    log = next(path for path in b.disk.paths() if path.startswith("topics/") and path.endswith(".log"))
+    size = len(half.contents(log).rstrip(b"\0"))
+    file = b.disk.open(log, writable=True)  # the log alone is the old one; the place is the new one
+    file.truncate(size)
+    file.sync()
+    file.close()
+    b.open()
+    assert len(b.stored()) < 12
+    async with linked(pull(a, b)):
+        await until(lambda: same(a, b))
 
 
-def test_entries_that_the_source_dropped_count_as_lost_and_the_rest_arrives() -> None:
+async def test_entries_that_the_source_dropped_count_as_lost_and_the_rest_arrives() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     for segment in range(0, 100, 10):
@@ -302,87 +258,71 @@ def test_entries_that_the_source_dropped_count_as_lost_and_the_rest_arrives() ->
     assert 0 < first <= 200
     shard.lane.mark()
     a.drain()
-
-    async def scenario() -> None:
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-        assert link.counts["lost"] == first
-        assert link.counts["holes"] == first // 3, "their numbers are holes"
-
-    run(scenario)
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+    assert link.counts["lost"] == first
+    assert link.counts["holes"] == first // 3, "their numbers are holes"
 
 
-def test_a_topic_deleted_and_created_again_at_the_source_continues_under_its_name() -> None:
+async def test_a_topic_deleted_and_created_again_at_the_source_continues_under_its_name() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-            a.admin.request(DeleteTopic(TOPIC))
-            await rest()
-            assert len(b.stored()) == 5, "a deletion does not travel"
-            a.create()
-            a.produce(Y, range(3))
-            await until(lambda: len(b.stored()) == 8)
-
-    run(scenario)
+    async with linked(pull(a, b)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+        a.admin.request(DeleteTopic(TOPIC))
+        await rest()
+        assert len(b.stored()) == 5, "a deletion does not travel"
+        a.create()
+        a.produce(Y, range(3))
+        await until(lambda: len(b.stored()) == 8)
 
 
 @pytest.mark.parametrize("delete", [DeleteTopic(TOPIC), DeletePlace("tenant", "default", True)])
-def test_a_topic_deleted_here_comes_back_only_when_a_client_creates_it(
+async def test_a_topic_deleted_here_comes_back_only_when_a_client_creates_it(
     delete: DeleteTopic | DeletePlace,
 ) -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
     b.admin.request(AddPeer("headpond://other", ["*"]))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b), pull(b, a)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-            b.admin.request(delete)
-            a.produce(X, range(5, 6))
-            await rest()
-        b.crash()
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: any(each.code == "peer-barred" for each in link.status.topics.values()))
-            assert not b.has(TOPIC)
-        b.create()
-        async with linked(pull(a, b)):
-            await until(lambda: same(a, b))
-
-    run(scenario)
+    async with linked(pull(a, b), pull(b, a)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+        b.admin.request(delete)
+        a.produce(X, range(5, 6))
+        await rest()
+    b.crash()
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: any(each.code == "peer-barred" for each in link.status.topics.values()))
+        assert not b.has(TOPIC)
+    b.create()
+    async with linked(pull(a, b)):
+        await until(lambda: same(a, b))
 
 
 @pytest.mark.parametrize("way", [pull, push])
-def test_a_topic_deleted_and_made_again_at_the_sink_is_filled_though_nothing_new_comes(
+async def test_a_topic_deleted_and_made_again_at_the_sink_is_filled_though_nothing_new_comes(
     way: Callable[..., Way], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_flow, "AGAIN_SOON_S", 0.0)
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(5))
-
-    async def scenario() -> None:
-        link = way(a, b)
-        async with linked(link):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-            b.admin.request(DeleteTopic(TOPIC))
-            await until(lambda: [each.code for each in link.status.topics.values()] == ["peer-barred"])
-            b.create()
-            await until(lambda: same(a, b))
-
-    run(scenario)
+    link = way(a, b)
+    async with linked(link):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+        b.admin.request(DeleteTopic(TOPIC))
+        await until(lambda: [each.code for each in link.status.topics.values()] == ["peer-barred"])
+        b.create()
+        await until(lambda: same(a, b))
 
 
 # --- what does not fit --------------------------------------------------------------------------------
 
 
-def test_a_topic_that_differs_is_refused_and_the_others_continue() -> None:
+async def test_a_topic_that_differs_is_refused_and_the_others_continue() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     names = [f"shop/p/c/{name}" for name in ("shards", "typed", "schema", "state", "good")]
     shards, typed, schema, state, good = names
@@ -397,67 +337,55 @@ def test_a_topic_that_differs_is_refused_and_the_others_continue() -> None:
     b.create(state)
     a.create(good)
     a.produce(X, range(3), topic=good)
-
-    async def scenario() -> None:
-        link = pull(a, b)
-        async with linked(link):
-            await until(lambda: b.has(good) and same(a, b, topic=good))
-            await until(lambda: sum(each.state == "refused" for each in link.status.topics.values()) == 4)
-        info = link.status.info(link.made, whole=True)
-        assert (info.following, info.refused) == (1, 4)
-        codes = {each.topic: each.code for each in info.topic_list}
-        assert codes == {
-            shards: "peer-mismatch",
-            typed: "peer-mismatch",
-            schema: "peer-mismatch",
-            state: "peer-mismatch",
-            good: "",
-        }
-
-    run(scenario)
+    link = pull(a, b)
+    async with linked(link):
+        await until(lambda: b.has(good) and same(a, b, topic=good))
+        await until(lambda: sum(each.state == "refused" for each in link.status.topics.values()) == 4)
+    info = link.status.info(link.made, whole=True)
+    assert (info.following, info.refused) == (1, 4)
+    codes = {each.topic: each.code for each in info.topic_list}
+    assert codes == {
+        shards: "peer-mismatch",
+        typed: "peer-mismatch",
+        schema: "peer-mismatch",
+        state: "peer-mismatch",
+        good: "",
+    }
 
 
-def test_a_typed_topic_follows_with_every_version_of_its_schema() -> None:
+async def test_a_typed_topic_follows_with_every_version_of_its_schema() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     sender = TypedSender(a.shell)
     wider = pa.schema([*SCHEMA, ("more", pa.string())])
     for number in range(3):
         sender.send([{"at": number, "value": 1, "host": "h"}])
     name = sender.info.topic
-
-    async def scenario() -> None:
-        async with linked(pull(a, b, "m")):
-            await until(lambda: b.has(name) and same(a, b, topic=name))
-            a.admin.request(AlterTopic(name, encode_schema(wider)))
-            sender.send([{"at": 9, "value": 2, "host": "i"}])
-            await until(lambda: same(a, b, topic=name))
-
-    run(scenario)
+    async with linked(pull(a, b, "m")):
+        await until(lambda: b.has(name) and same(a, b, topic=name))
+        a.admin.request(AlterTopic(name, encode_schema(wider)))
+        sender.send([{"at": 9, "value": 2, "host": "i"}])
+        await until(lambda: same(a, b, topic=name))
     schemas = b.topic(name).schemas
     assert schemas is not None and schemas.version == 2 and schemas.newest.equals(wider)
     assert a.values(name) == b.values(name)
 
 
-def test_a_full_disk_at_the_sink_loses_nothing() -> None:
+async def test_a_full_disk_at_the_sink_loses_nothing() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(10))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: b.has(TOPIC) and same(a, b))
-            b.disk.fail_next("write", 28, count=1)
-            a.produce(X, range(10, 20))
-            link_state = b.shell.core.peering.links.places
-            await rest()
-            noted = [each.place.entry for places in link_state.values() for each in places.values()]
-            assert noted == [30], "what failed is not noted as there"
-            b.disk.fail_never()
-            b.shell.wait(2_000_000)
-        async with linked(pull(a, b)):
-            await until(lambda: same(a, b))
-
-    run(scenario)
+    async with linked(pull(a, b)):
+        await until(lambda: b.has(TOPIC) and same(a, b))
+        b.disk.fail_next("write", 28, count=1)
+        a.produce(X, range(10, 20))
+        link_state = b.shell.core.peering.links.places
+        await rest()
+        noted = [each.place.entry for places in link_state.values() for each in places.values()]
+        assert noted == [30], "what failed is not noted as there"
+        b.disk.fail_never()
+        b.shell.wait(2_000_000)
+    async with linked(pull(a, b)):
+        await until(lambda: same(a, b))
 
 
 # --- what is remembered -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,10 +14,6 @@ from tests.broker.catalog.state_world import Got, StateWorld
 from tests.broker.links.peer_world import Way, linked, pull, rest, until
 
 TEA, COFFEE, COCOA = b"tea", b"coffee", b"cocoa"
-
-
-def run(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(scenario())
 
 
 def home(seed: int = 1) -> StateWorld:
@@ -54,7 +49,7 @@ def follow(source: StateWorld, *sinks: StateWorld) -> list[Way]:
         async with linked(*ways):
             await caught_up(*ways)
 
-    run(scenario)
+    asyncio.run(scenario())
     return ways
 
 

@@ -104,23 +104,19 @@ def test_a_source_cannot_write_to_topics_that_the_link_is_not_about(lies: dict[s
 # --- what it says of records --------------------------------------------------------------------------
 
 
-def test_a_record_that_is_gone_when_it_is_fetched_is_counted_as_lost() -> None:
+async def test_a_record_that_is_gone_when_it_is_fetched_is_counted_as_lost() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     a.produce(X, range(4))
     flow, status = lying(a, b, "*", hidden=2)
-
-    async def scenario() -> None:
-        task = asyncio.ensure_future(flow.run())
-        await until(lambda: b.has(TOPIC) and len(b.stored()) == 3)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(scenario())
+    task = asyncio.ensure_future(flow.run())
+    await until(lambda: b.has(TOPIC) and len(b.stored()) == 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert status.counts["lost"] == 3
 
 
-def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_comes() -> None:
+async def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_comes() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     for node in (a, b):
         node.create()
@@ -128,12 +124,8 @@ def test_every_record_of_an_offer_keeps_its_producers_name_in_whatever_part_it_c
     for node in (a, b):  # what is known in the middle makes it two parts
         node.produce(Y, range(1))
     a.produce(Z, range(1))
-
-    async def scenario() -> None:
-        async with linked(pull(a, b)):
-            await until(lambda: len(b.stored()) == 3)
-
-    asyncio.run(scenario())
+    async with linked(pull(a, b)):
+        await until(lambda: len(b.stored()) == 3)
     accounts = b.admin.request(ShowLedger(TOPIC))["producers"]
     assert [(each["producer"], each["blocks"]) for each in accounts] == [("till", 3)]
 
@@ -249,7 +241,7 @@ def test_the_same_link_again_leaves_it_as_it_is() -> None:
     assert a.admin.request(changed)["state"] == "connecting"
 
 
-def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
+async def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
     a, b = MemoryNode("a"), MemoryNode("b")
     a.create()
     released: list[str] = []
@@ -265,16 +257,13 @@ def test_a_topic_that_one_link_is_refused_another_may_carry() -> None:
                 raise HeadpondError("for the test")
             return await super().ask(operation)
 
-    async def scenario() -> None:
-        flow, _ = lying(a, b, "*")
-        sink = Refusing(b.shell.core, -3, b.drain)
-        flow.direction = dataclasses.replace(flow.direction, sink=sink, claims=Claims())
-        task = asyncio.ensure_future(flow.run())
-        await until(lambda: bool(released))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(scenario())
+    flow, _ = lying(a, b, "*")
+    sink = Refusing(b.shell.core, -3, b.drain)
+    flow.direction = dataclasses.replace(flow.direction, sink=sink, claims=Claims())
+    task = asyncio.ensure_future(flow.run())
+    await until(lambda: bool(released))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert released == [TOPIC]
 
 
@@ -296,52 +285,43 @@ async def open_link(url: str) -> Link:
     return link
 
 
-def test_a_new_connection_does_not_continue_an_earlier_one() -> None:
-    async def scenario() -> None:
-        async with serving() as other:
-            link = await open_link(other.url)
-            there = OtherNode(link)
-            (await other.conversation()).abort()
-            await other.conversation()  # the link came back by itself
-            await link.wait_up()
-            with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
-                await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0))
-            with pytest.raises(ConnectionLost):
-                await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [LogRecord(0, b"r")])
-            await link.close()
-
-    asyncio.run(scenario())
+async def test_a_new_connection_does_not_continue_an_earlier_one() -> None:
+    async with serving() as other:
+        link = await open_link(other.url)
+        there = OtherNode(link)
+        (await other.conversation()).abort()
+        await other.conversation()  # the link came back by itself
+        await link.wait_up()
+        with pytest.raises(ConnectionLost):  # a stamp of the old connection would wait for ever
+            await there.ask(FollowTopics(["*"], seen=1000, wait_s=20.0))
+        with pytest.raises(ConnectionLost):
+            await there.admit(AdmitRecords(U, 0, "a", SourcePosition(U, 0)), [LogRecord(0, b"r")])
+        await link.close()
 
 
-def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
-    async def scenario() -> None:
-        async with serving() as other:
-            link = await open_link(other.url)
-            conversation = await other.conversation()
-            heads = [RecordHead(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
-            named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
-            asked = asyncio.ensure_future(offer(OtherNode(link), OfferHeads(U, 0, heads, named)))
-            for _ in range(2):
-                request = await conversation.next(Request)
-                assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
-                conversation.say(Response(request.number, [0] * len(request.operation.heads)))
-            assert await asked == [0] * 1024
-            await link.close()
-
-    asyncio.run(scenario())
+async def test_an_offer_too_long_for_one_request_is_made_in_two() -> None:
+    async with serving() as other:
+        link = await open_link(other.url)
+        conversation = await other.conversation()
+        heads = [RecordHead(at, 1, at.to_bytes(16), 0, 7, 99) for at in range(1024)]
+        named = {head.block: BlockName("\U0001f600" * 256) for head in heads}
+        asked = asyncio.ensure_future(offer(OtherNode(link), OfferHeads(U, 0, heads, named)))
+        for _ in range(2):
+            request = await conversation.next(Request)
+            assert isinstance(request.operation, OfferHeads) and len(request.operation.blocks) == 512
+            conversation.say(Response(request.number, [0] * len(request.operation.heads)))
+        assert await asked == [0] * 1024
+        await link.close()
 
 
-def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
-    async def scenario() -> None:
-        async with serving() as other:
-            link = await open_link(other.url)
-            conversation = await other.conversation()
-            asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"])))
-            number = (await conversation.next(Request)).number
-            topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
-            conversation.say(Response(number, [topic]))
-            with pytest.raises(ProtocolError):
-                await asked
-            await link.close()
-
-    asyncio.run(scenario())
+async def test_an_answer_that_cannot_be_is_the_other_nodes_fault() -> None:
+    async with serving() as other:
+        link = await open_link(other.url)
+        conversation = await other.conversation()
+        asked = asyncio.ensure_future(OtherNode(link).ask(FollowTopics(["*"])))
+        number = (await conversation.next(Request)).number
+        topic = {"topic": TOPIC, "uuid": U, "stamp": 1, "schema_version": None, "shards": [[1, 0, 2**63]]}
+        conversation.say(Response(number, [topic]))
+        with pytest.raises(ProtocolError):
+            await asked
+        await link.close()

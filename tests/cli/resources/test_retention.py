@@ -11,6 +11,7 @@ import headpond
 from headpond.client.connect import Client
 from tests.cli.conftest import Cli
 from tests.client.processes import environment
+from tests.client.reading import receive
 from tests.fire.real_node import RealNode
 from tests.root import ROOT
 
@@ -36,8 +37,7 @@ async def send(client: Client, topic: str, count: int) -> None:
 async def read_and_settle(client: Client, topic: str, subscription: str, count: int) -> None:
     async with client.consumer(topic, subscription=subscription) as consumer:
         for _ in range(count):
-            message = await consumer.receive(timeout=WAIT_S_MAX)
-            assert message is not None
+            message = await receive(consumer)
             await consumer.ack(message)
         await consumer.flush()
 
@@ -71,8 +71,7 @@ def test_hard_ttl_deletes_and_the_slow_subscription_sees_which_ranges_it_lost(no
             await until_kept(client, "hard", 7)
             async with client.consumer("hard", subscription="slow") as consumer:
                 await send(client, "hard", 1)
-                message = await consumer.receive(timeout=WAIT_S_MAX)
-                assert message is not None
+                message = await receive(consumer)
                 assert message.entry == 7
                 await consumer.ack(message)
 

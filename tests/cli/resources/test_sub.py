@@ -7,6 +7,7 @@ import json
 
 import headpond
 from tests.cli.conftest import Cli, Node
+from tests.client.reading import receive
 
 
 def lines(count: int) -> bytes:
@@ -81,8 +82,7 @@ def test_dead_messages_are_listed_shown_and_redriven(cli: Cli, service: Node, to
         policy = headpond.Policy(max_attempts=2, backoff=0.0)
         async with headpond.connect(url) as client, client.consumer(topic, "s", policy=policy) as consumer:
             for _ in range(3):
-                message = await consumer.receive(5)
-                assert message is not None
+                message = await receive(consumer)
                 await (consumer.nack(message) if message.value == b"bad" else consumer.ack(message))
             await consumer.flush()
             while (await client.admin.show_subscription(topic, "s")).dead == 0:  # noqa: ASYNC110

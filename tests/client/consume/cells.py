@@ -12,6 +12,7 @@ import pytest
 import headpond
 from headpond.client.link.dialling import Backoff
 from headpond.model.errors import ConnectionLost
+from tests.client.reading import receive
 
 KINDS = ("unique", "shared", "failover", "key_shared")
 MODES = ("resilient", "non_resilient")
@@ -57,8 +58,7 @@ async def take(consumer: headpond.Consumer, count: int, timeout: float = 20.0) -
     found: list[headpond.Message] = []
     async with asyncio.timeout(timeout):
         while len(found) < count:
-            message = await consumer.receive(timeout)
-            assert message is not None
+            message = await receive(consumer)
             found.append(message)
             await consumer.ack(message)
     return found

@@ -15,7 +15,7 @@ def test_every_test_that_the_page_names_exists_and_runs_for_every_kind_and_mode(
     named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) == 8
     sources = "\n".join(path.read_text() for path in PLACES)
-    in_each_cell = set(re.findall(r"^@each_cell\ndef (test_\w+)", sources, re.MULTILINE))
+    in_each_cell = set(re.findall(r"^@each_cell\n(?:async )?def (test_\w+)", sources, re.MULTILINE))
     assert named <= in_each_cell
 
 

@@ -11,6 +11,7 @@ import pytest
 import headpond
 from headpond.client.options import KindName
 from tests.client.consume.cells import fill
+from tests.client.reading import receive
 from tests.fire.real_node import RealNode
 
 LITTLE = 2000
@@ -30,14 +31,12 @@ def test_the_backlog_comes_first_and_then_the_refused_message(
             options = {"kind": kind, "policy": policy, "credit_bytes": LITTLE}
             async with client.consumer(topic, "s", **options) as consumer:  # type: ignore[call-overload]
                 assert consumer.policy.redelivery == redelivery
-                refused = await consumer.receive(5)
-                assert refused is not None
+                refused = await receive(consumer)
                 await consumer.nack(refused, delay=0.0)
                 await consumer.flush()
                 await asyncio.sleep(0.1)  # its time has come
                 while len(found) < 100:
-                    message = await consumer.receive(5)
-                    assert message is not None
+                    message = await receive(consumer)
                     await consumer.ack(message)
                     found.append((message.entry, message.attempt))
         return found
@@ -56,9 +55,7 @@ def test_a_delay_and_its_attempt_outlive_a_kill_of_the_node(tmp_path: Path) -> N
         async with headpond.connect(url) as client:
             await fill(client, "orders", 4, rows=1)
             async with client.consumer("orders", "s") as consumer:
-                first, second = await consumer.receive(5), await consumer.receive(5)
-                assert first is not None
-                assert second is not None
+                first, second = await receive(consumer), await receive(consumer)
                 refused_at = time.time()
                 await consumer.nack(first, delay=delay_s)
                 await consumer.nack(second, delay=long_s)
@@ -69,8 +66,7 @@ def test_a_delay_and_its_attempt_outlive_a_kill_of_the_node(tmp_path: Path) -> N
         found: list[tuple[int, int, float]] = []
         async with headpond.connect(url) as client, client.consumer("orders", "s") as consumer:
             while len(found) < 3:
-                message = await consumer.receive(5)
-                assert message is not None
+                message = await receive(consumer)
                 found.append((message.entry, message.attempt, time.time()))
                 await consumer.ack(message)
             await consumer.flush()

@@ -45,21 +45,18 @@ def trial(url: str, **files: str) -> type[HeadpondError] | None:
     return None
 
 
-def test_messages_go_and_come_over_tls(tls_node: RealNode, certificates: Certificates) -> None:
-    async def scenario() -> None:
-        assert tls_node.url.startswith("headponds://")
-        payload = b"x" * 3_000_000  # several records of TLS, and more than a buffer
-        async with headpond.connect(tls_node.url, ca=certificates.ca) as client:
-            async with client.producer("large") as producer:
-                for _ in range(4):
-                    await producer.send(payload)
-            async with client.consumer("large", "s") as consumer:
-                for _ in range(4):
-                    message = await consumer.receive(30)
-                    assert message is not None and message.value == payload
-                    await consumer.ack(message)
-
-    asyncio.run(scenario())
+async def test_messages_go_and_come_over_tls(tls_node: RealNode, certificates: Certificates) -> None:
+    assert tls_node.url.startswith("headponds://")
+    payload = b"x" * 3_000_000  # several records of TLS, and more than a buffer
+    async with headpond.connect(tls_node.url, ca=certificates.ca) as client:
+        async with client.producer("large") as producer:
+            for _ in range(4):
+                await producer.send(payload)
+        async with client.consumer("large", "s") as consumer:
+            for _ in range(4):
+                message = await consumer.receive(30)
+                assert message is not None and message.value == payload
+                await consumer.ack(message)
 
 
 def test_a_client_continues_over_tls_after_the_node_was_killed(

@@ -28,139 +28,119 @@ def pair(tmp_path: Path) -> Iterator[tuple[RealNode, RealNode]]:
         yield one, two
 
 
-def test_both_nodes_have_every_message_under_the_same_identity(
+async def test_both_nodes_have_every_message_under_the_same_identity(
     pair: tuple[RealNode, RealNode], topic: str
 ) -> None:
     one, two = pair
-
-    async def scenario() -> None:
-        async with headpond.connect(one.url) as client:
-            await client.admin.create_topic(topic, shards=2)
-            async with client.producer(topic, copies=[two.url]) as producer:
-                receipt = await producer.send(b"x", key=b"k")
-                assert receipt.outcome == "stored"
-                assert [(copy.destination, copy.outcome) for copy in receipt.copies] == [
-                    (one.url, "stored"),
-                    (two.url, "stored"),
-                ]
-                assert {copy.identity for copy in receipt.copies} == {receipt.identity}
-                result = await producer.send_batch(pa.table({"value": [b"a", b"b"], "key": [b"k", b"k"]}))
-                assert result.stored == 2
-        async with headpond.connect(two.url) as client:
-            assert (await client.admin.show_topic(topic)).shards == 2, "the copy was made like the first"
-        assert await values_at(one.url, topic) == await values_at(two.url, topic) == [b"x", b"a", b"b"]
-
-    asyncio.run(scenario())
+    async with headpond.connect(one.url) as client:
+        await client.admin.create_topic(topic, shards=2)
+        async with client.producer(topic, copies=[two.url]) as producer:
+            receipt = await producer.send(b"x", key=b"k")
+            assert receipt.outcome == "stored"
+            assert [(copy.destination, copy.outcome) for copy in receipt.copies] == [
+                (one.url, "stored"),
+                (two.url, "stored"),
+            ]
+            assert {copy.identity for copy in receipt.copies} == {receipt.identity}
+            result = await producer.send_batch(pa.table({"value": [b"a", b"b"], "key": [b"k", b"k"]}))
+            assert result.stored == 2
+    async with headpond.connect(two.url) as client:
+        assert (await client.admin.show_topic(topic)).shards == 2, "the copy was made like the first"
+    assert await values_at(one.url, topic) == await values_at(two.url, topic) == [b"x", b"a", b"b"]
 
 
-def test_a_destination_that_was_away_gets_the_missed_messages(
+async def test_a_destination_that_was_away_gets_the_missed_messages(
     pair: tuple[RealNode, RealNode], topic: str
 ) -> None:
     one, two = pair
-
-    async def scenario() -> None:
-        async with (
-            headpond.connect(one.url, backoff=QUICK) as client,
-            client.producer(topic, copies=[two.url], spill_after=0.1) as producer,
-        ):
-            await producer.send(b"0")
-            two.kill()
-            promises = [producer.post(b"%d" % number) for number in range(1, 20)]
-            receipts = [await promise for promise in promises]
-            for receipt in receipts:
-                assert receipt.outcome == "spilled", "the gravest of both"
-                assert [str(copy.outcome) for copy in receipt.copies] == ["stored", "spilled"]
-            assert (await promises[0].confirmed("one")).stored
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await promises[0].confirmed("quorum")
-            await asyncio.to_thread(two.start)
-            for promise in promises:
-                full = await promise.confirmed("all")
-                assert [str(copy.outcome) for copy in full.copies] == ["stored", "stored"]
-        assert await values_at(one.url, topic) == [b"%d" % number for number in range(20)]
-        assert await values_at(two.url, topic) == [b"%d" % number for number in range(20)]
-
-    asyncio.run(scenario())
+    async with (
+        headpond.connect(one.url, backoff=QUICK) as client,
+        client.producer(topic, copies=[two.url], spill_after=0.1) as producer,
+    ):
+        await producer.send(b"0")
+        two.kill()
+        promises = [producer.post(b"%d" % number) for number in range(1, 20)]
+        receipts = [await promise for promise in promises]
+        for receipt in receipts:
+            assert receipt.outcome == "spilled", "the gravest of both"
+            assert [str(copy.outcome) for copy in receipt.copies] == ["stored", "spilled"]
+        assert (await promises[0].confirmed("one")).stored
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await promises[0].confirmed("quorum")
+        await asyncio.to_thread(two.start)
+        for promise in promises:
+            full = await promise.confirmed("all")
+            assert [str(copy.outcome) for copy in full.copies] == ["stored", "stored"]
+    assert await values_at(one.url, topic) == [b"%d" % number for number in range(20)]
+    assert await values_at(two.url, topic) == [b"%d" % number for number in range(20)]
 
 
-def test_the_first_may_be_away_while_the_copy_is_there(pair: tuple[RealNode, RealNode], topic: str) -> None:
-    one, two = pair
-
-    async def scenario() -> None:
-        async with headpond.connect(two.url) as client:
-            await client.admin.create_topic(topic, shards=4)
-        one.kill()
-        async with headpond.connect(one.url, backoff=QUICK, wait=False) as client:
-            async with client.producer(topic, copies=[two.url]) as producer:
-                await producer.send(b"early", key=b"k")
-                await asyncio.to_thread(one.start)
-                await producer.reached()
-                assert producer.shards == 4, "the copy says how the topic is"
-                receipt = await producer.send(b"late", key=b"k")
-                assert [str(copy.outcome) for copy in receipt.copies] == ["stored", "stored"]
-            assert (await client.admin.show_topic(topic)).shards == 4, "and the first was made like it"
-        assert await values_at(one.url, topic) == await values_at(two.url, topic) == [b"early", b"late"]
-
-    asyncio.run(scenario())
-
-
-def test_a_copy_with_other_shards_refuses_and_the_first_still_stores(
+async def test_the_first_may_be_away_while_the_copy_is_there(
     pair: tuple[RealNode, RealNode], topic: str
 ) -> None:
     one, two = pair
-
-    async def scenario() -> None:
-        async with headpond.connect(one.url) as client:
-            await client.admin.create_topic(topic, shards=2)
-        async with headpond.connect(two.url) as client:
-            await client.admin.create_topic(topic, shards=8)
-        async with headpond.connect(one.url) as client:
-            producer = await client.producer(topic, copies=[two.url]).open()
-            promise = producer.post(b"x")
-            with pytest.raises(TopicMismatch, match="8 shards") as caught:
-                await promise
-            outcomes = [str(copy.outcome) for copy in caught.value.receipt.copies]
-            assert outcomes == ["stored", "rejected"]
-            assert (await promise.confirmed("one")).stored
-            with pytest.raises(TopicMismatch):
-                await promise.confirmed("all")
-            assert producer.unreachable == [two.url]
-            await producer.close()
-        assert await values_at(one.url, topic) == [b"x"]
-        assert await values_at(two.url, topic) == []
-
-    asyncio.run(scenario())
+    async with headpond.connect(two.url) as client:
+        await client.admin.create_topic(topic, shards=4)
+    one.kill()
+    async with headpond.connect(one.url, backoff=QUICK, wait=False) as client:
+        async with client.producer(topic, copies=[two.url]) as producer:
+            await producer.send(b"early", key=b"k")
+            await asyncio.to_thread(one.start)
+            await producer.reached()
+            assert producer.shards == 4, "the copy says how the topic is"
+            receipt = await producer.send(b"late", key=b"k")
+            assert [str(copy.outcome) for copy in receipt.copies] == ["stored", "stored"]
+        assert (await client.admin.show_topic(topic)).shards == 4, "and the first was made like it"
+    assert await values_at(one.url, topic) == await values_at(two.url, topic) == [b"early", b"late"]
 
 
-def test_a_number_of_destinations_that_cannot_be_is_refused() -> None:
-    async def scenario() -> None:
-        async with serving() as peer, quick(peer) as client, client.producer("t") as producer:
-            conversation = await peer.conversation()
-            promise = producer.post(b"x")
-            conversation.answer(await conversation.next(Frame))
-            for by in (0, 2, "most"):
-                with pytest.raises(BadRequest, match="there are 1 destinations"):
-                    await promise.confirmed(by)
-            assert (await promise.confirmed(1)).stored and (await promise.confirmed("quorum")).stored
+async def test_a_copy_with_other_shards_refuses_and_the_first_still_stores(
+    pair: tuple[RealNode, RealNode], topic: str
+) -> None:
+    one, two = pair
+    async with headpond.connect(one.url) as client:
+        await client.admin.create_topic(topic, shards=2)
+    async with headpond.connect(two.url) as client:
+        await client.admin.create_topic(topic, shards=8)
+    async with headpond.connect(one.url) as client:
+        producer = await client.producer(topic, copies=[two.url]).open()
+        promise = producer.post(b"x")
+        with pytest.raises(TopicMismatch, match="8 shards") as caught:
+            await promise
+        outcomes = [str(copy.outcome) for copy in caught.value.receipt.copies]
+        assert outcomes == ["stored", "rejected"]
+        assert (await promise.confirmed("one")).stored
+        with pytest.raises(TopicMismatch):
+            await promise.confirmed("all")
+        assert producer.unreachable == [two.url]
+        await producer.close()
+    assert await values_at(one.url, topic) == [b"x"]
+    assert await values_at(two.url, topic) == []
 
-    asyncio.run(scenario())
+
+async def test_a_number_of_destinations_that_cannot_be_is_refused() -> None:
+    async with serving() as peer, quick(peer) as client, client.producer("t") as producer:
+        conversation = await peer.conversation()
+        promise = producer.post(b"x")
+        conversation.answer(await conversation.next(Frame))
+        for by in (0, 2, "most"):
+            with pytest.raises(BadRequest, match="there are 1 destinations"):
+                await promise.confirmed(by)
+        assert (await promise.confirmed(1)).stored and (await promise.confirmed("quorum")).stored
 
 
-def test_waiting_for_a_delivery_ends_with_the_producer(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        node.kill()
-        async with headpond.connect(node.url, backoff=QUICK, wait=False) as client:
-            producer = await client.producer(topic).open()
-            promise = producer.post(b"x")
-            assert (await promise).outcome == "spilled"
-            waiting = asyncio.create_task(promise.confirmed())
-            await asyncio.sleep(0)
-            await producer.close()
-            with pytest.raises(Closed, match="spilled"):
-                await waiting
-
-    asyncio.run(scenario())
+async def test_waiting_for_a_delivery_ends_with_the_producer(node: RealNode, topic: str) -> None:
+    node.kill()
+    async with headpond.connect(node.url, backoff=QUICK, wait=False) as client:
+        producer = await client.producer(topic).open()
+        promise = producer.post(b"x")
+        assert (await promise).outcome == "spilled"
+        waiting = asyncio.create_task(promise.confirmed())
+        await asyncio.sleep(0)
+        await producer.close()
+        with pytest.raises(Closed, match="spilled"):
+            await waiting
 
 
 def test_the_blocking_twin_waits_for_one_or_all(pair: tuple[RealNode, RealNode], topic: str) -> None:

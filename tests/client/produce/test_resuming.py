@@ -28,30 +28,24 @@ def remove_numbers(folder: Path) -> None:
     numbers.unlink()
 
 
-def test_after_a_clean_end_the_next_number_follows(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        for run in range(3):
-            async with connect(node.url) as client:
-                async with client.producer(topic, name="p", resume=True, block=BLOCK) as producer:
-                    receipt = await producer.send(b"%d" % run)
-                    assert (receipt.identity.block, receipt.identity.segment) == (BLOCK, run)
-                assert producer.stats.holes == ()
-
-    asyncio.run(scenario())
+async def test_after_a_clean_end_the_next_number_follows(node: RealNode, topic: str) -> None:
+    for run in range(3):
+        async with connect(node.url) as client:
+            async with client.producer(topic, name="p", resume=True, block=BLOCK) as producer:
+                receipt = await producer.send(b"%d" % run)
+                assert (receipt.identity.block, receipt.identity.segment) == (BLOCK, run)
+            assert producer.stats.holes == ()
 
 
-def test_the_block_of_the_first_run_is_kept_without_being_named(node: RealNode, topic: str) -> None:
-    async def scenario() -> None:
-        blocks = set()
-        for _ in range(2):
-            async with connect(node.url) as client, client.producer(topic, "p", resume=True) as producer:
-                blocks.add((await producer.send(b"x")).identity.block)
-        assert len(blocks) == 1
-
-    asyncio.run(scenario())
+async def test_the_block_of_the_first_run_is_kept_without_being_named(node: RealNode, topic: str) -> None:
+    blocks = set()
+    for _ in range(2):
+        async with connect(node.url) as client, client.producer(topic, "p", resume=True) as producer:
+            blocks.add((await producer.send(b"x")).identity.block)
+    assert len(blocks) == 1
 
 
-def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_declared(
+async def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_declared(
     node: RealNode, topic: str
 ) -> None:
     for run in range(2):
@@ -59,53 +53,43 @@ def test_after_a_kill_numbers_continue_after_the_reserve_and_the_skipped_are_dec
             said = lines_until(process, "done")
             assert [line.split()[1] for line in said[1:]] == [str(run * RESERVE + n) for n in range(3)]
             assert {line.split()[0] for line in said[1:]} == {"stored"}
-
-    async def scenario() -> None:
-        async with connect(node.url) as client:
-            messages = await read_all(client, topic, 6)
-            async with client.producer(topic, name="p", resume=True) as producer:
-                assert producer.block == messages[0].identity.block
-                assert (await producer.send(b"last")).identity.segment == 2 * RESERVE
-                (hole,) = producer.stats.holes
-                assert f"segments {RESERVE + 3}–{2 * RESERVE - 1}" in hole
-        assert {message.identity.block for message in messages} == {messages[0].identity.block}
-        assert [int(message.value) for message in messages] == [0, 1, 2] * 2
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client:
+        messages = await read_all(client, topic, 6)
+        async with client.producer(topic, name="p", resume=True) as producer:
+            assert producer.block == messages[0].identity.block
+            assert (await producer.send(b"last")).identity.segment == 2 * RESERVE
+            (hole,) = producer.stats.holes
+            assert f"segments {RESERVE + 3}–{2 * RESERVE - 1}" in hole
+    assert {message.identity.block for message in messages} == {messages[0].identity.block}
+    assert [int(message.value) for message in messages] == [0, 1, 2] * 2
 
 
-def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
+async def test_a_sequence_that_went_backwards_is_answered_with_a_conflict(
     node: RealNode, topic: str, state_folder: Path
 ) -> None:
-    async def scenario() -> None:
-        async with connect(node.url) as client:
-            async with client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1) as producer:
-                for number in range(3):
-                    await producer.send(b"%d" % number)
-            remove_numbers(state_folder)
-            producer = await client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1).open()
-            for _ in range(3):
-                with pytest.raises(Conflict) as caught:
-                    await producer.send(b"other")
-                assert caught.value.receipt.outcome == "rejected"
-                assert "another `block`" in caught.value.hint and "resume=True" not in caught.value.hint
-            assert (await producer.send(b"fresh number")).stored
-            await producer.close()
-            assert producer.stats.rejected == 3
-        assert await values_at(node.url, topic) == [b"0", b"1", b"2", b"fresh number"]
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client:
+        async with client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1) as producer:
+            for number in range(3):
+                await producer.send(b"%d" % number)
+        remove_numbers(state_folder)
+        producer = await client.producer(topic, "p", resume=True, block=BLOCK, batch_rows=1).open()
+        for _ in range(3):
+            with pytest.raises(Conflict) as caught:
+                await producer.send(b"other")
+            assert caught.value.receipt.outcome == "rejected"
+            assert "another `block`" in caught.value.hint and "resume=True" not in caught.value.hint
+        assert (await producer.send(b"fresh number")).stored
+        await producer.close()
+        assert producer.stats.rejected == 3
+    assert await values_at(node.url, topic) == [b"0", b"1", b"2", b"fresh number"]
 
 
-def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client, client.producer(topic, "p", resume=True):
-            with pytest.raises(RefillInUse, match="process"):
-                await client.producer(topic, "p", resume=True).open()
-            async with client.producer(topic, "other", resume=True) as producer:
-                assert (await producer.send(b"x")).stored
-
-    asyncio.run(scenario())
+async def test_a_second_producer_of_a_kept_block_is_refused(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client, client.producer(topic, "p", resume=True):
+        with pytest.raises(RefillInUse, match="process"):
+            await client.producer(topic, "p", resume=True).open()
+        async with client.producer(topic, "other", resume=True) as producer:
+            assert (await producer.send(b"x")).stored
 
 
 def test_spilled_segments_of_a_killed_kept_block_arrive_before_its_next_ones(
@@ -133,20 +117,16 @@ def test_spilled_segments_of_a_killed_kept_block_arrive_before_its_next_ones(
     asyncio.run(scenario())
 
 
-def test_rows_that_had_no_shard_when_they_were_spilled_arrive_before_the_kept_block(
+async def test_rows_that_had_no_shard_when_they_were_spilled_arrive_before_the_kept_block(
     node: RealNode, topic: str
 ) -> None:
     node.kill()
     with lone_producer("send", node.url, topic, "p", 3, "resume=True") as process:
         assert [line.split()[0] for line in lines_until(process, "done")[1:]] == ["spilled"] * 3
     node.start()
-
-    async def scenario() -> None:
-        async with connect(node.url) as client:
-            async with client.producer(topic, "p", resume=True) as producer:
-                kept = (await producer.send(b"3")).identity
-            messages = await read_all(client, topic, 4)
-        assert [int(message.value) for message in messages] == [0, 1, 2, 3]
-        assert messages[3].identity == kept and kept.segment == 0, "no number of the kept block was used before"
-
-    asyncio.run(scenario())
+    async with connect(node.url) as client:
+        async with client.producer(topic, "p", resume=True) as producer:
+            kept = (await producer.send(b"3")).identity
+        messages = await read_all(client, topic, 4)
+    assert [int(message.value) for message in messages] == [0, 1, 2, 3]
+    assert messages[3].identity == kept and kept.segment == 0, "no number of the kept block was used before"

@@ -43,115 +43,97 @@ def send_astray(client: headpond.Client) -> list[Address]:
     return there
 
 
-def test_a_second_instance_is_refused_by_the_holders_name_until_it_closes(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with (
-            headpond.connect(shared_url, name="shop-a") as one,
-            headpond.connect(shared_url, name="shop-b") as two,
-        ):
-            async with one.producer(topic, name="till", access="single") as producer:
-                await producer.send(b"a")
-                with pytest.raises(ProducerBusy, match="shop-a"):
-                    await two.producer(topic, name="till", access="single").open()
-                info = await one.admin.show_producer(topic, "till")
-                assert (info.holder, info.epoch, info.access, info.clients) == (
-                    "shop-a",
-                    1,
-                    "single",
-                    ["shop-a"],
-                )
-            async with two.producer(topic, name="till") as producer:
-                await producer.send(b"b")
-                assert (await two.admin.show_producer(topic, "till")).epoch == 2
-            assert await values(two, topic, 2) == [b"a", b"b"]
-
-    asyncio.run(scenario())
-
-
-def test_an_instance_that_waits_takes_over_when_the_holder_closes(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as one, headpond.connect(shared_url) as two:
-            first = await one.producer(topic, name="till", access="single").open()
-            waiting = asyncio.create_task(two.producer(topic, name="till", access="single", wait=None).open())
-            await first.send(b"a")
-            assert not waiting.done()
-            await first.close()
-            second = await waiting
-            await second.send(b"b")
-            await second.close()
-            with pytest.raises(ProducerMismatch):
-                await two.producer(topic, name="till", access="multiple").open()
-
-    asyncio.run(scenario())
+async def test_a_second_instance_is_refused_by_the_holders_name_until_it_closes(
+    shared_url: str, topic: str
+) -> None:
+    async with (
+        headpond.connect(shared_url, name="shop-a") as one,
+        headpond.connect(shared_url, name="shop-b") as two,
+    ):
+        async with one.producer(topic, name="till", access="single") as producer:
+            await producer.send(b"a")
+            with pytest.raises(ProducerBusy, match="shop-a"):
+                await two.producer(topic, name="till", access="single").open()
+            info = await one.admin.show_producer(topic, "till")
+            assert (info.holder, info.epoch, info.access, info.clients) == (
+                "shop-a",
+                1,
+                "single",
+                ["shop-a"],
+            )
+        async with two.producer(topic, name="till") as producer:
+            await producer.send(b"b")
+            assert (await two.admin.show_producer(topic, "till")).epoch == 2
+        assert await values(two, topic, 2) == [b"a", b"b"]
 
 
-def test_waiting_ends_when_its_time_is_over(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with (
-            headpond.connect(shared_url) as one,
-            headpond.connect(shared_url) as two,
-            one.producer(topic, name="till", access="single"),
-        ):
-            with pytest.raises(ProducerBusy):
-                await two.producer(topic, name="till", access="single", wait=0.6).open()
+async def test_an_instance_that_waits_takes_over_when_the_holder_closes(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as one, headpond.connect(shared_url) as two:
+        first = await one.producer(topic, name="till", access="single").open()
+        waiting = asyncio.create_task(two.producer(topic, name="till", access="single", wait=None).open())
+        await first.send(b"a")
+        assert not waiting.done()
+        await first.close()
+        second = await waiting
+        await second.send(b"b")
+        await second.close()
+        with pytest.raises(ProducerMismatch):
+            await two.producer(topic, name="till", access="multiple").open()
 
-    asyncio.run(scenario())
+
+async def test_waiting_ends_when_its_time_is_over(shared_url: str, topic: str) -> None:
+    async with (
+        headpond.connect(shared_url) as one,
+        headpond.connect(shared_url) as two,
+        one.producer(topic, name="till", access="single"),
+    ):
+        with pytest.raises(ProducerBusy):
+            await two.producer(topic, name="till", access="single", wait=0.6).open()
 
 
-def test_a_holder_that_is_frozen_keeps_its_connection_and_loses_its_lease(shared_url: str, topic: str) -> None:
+async def test_a_holder_that_is_frozen_keeps_its_connection_and_loses_its_lease(
+    shared_url: str, topic: str
+) -> None:
     """It neither pings nor closes, like a stopped or hanging program."""
-
-    async def scenario() -> None:
-        async with headpond.connect(shared_url, name="standby") as client:
-            await client.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
-            address = parse_addresses(shared_url)[0]
-            with RawClient((address.host, address.port)) as frozen:
-                opened = frozen.request(OpenProducer(topic, "till", b"i" * 16, "single"))
-                assert (opened["epoch"], opened["lease_s"]) == (1, LEASE_S)
-                async with client.producer(topic, name="till", access="single", wait=None) as producer:
-                    await producer.send(b"a")
-                    info = await client.admin.show_producer(topic, "till")
-                    assert (info.epoch, info.holder, len(info.connections)) == (2, "standby", 2)
-                with pytest.raises(Fenced):
-                    frozen.request(OpenProducer(topic, "till", b"i" * 16, "single", 1))
-
-    asyncio.run(scenario())
-
-
-def test_a_holder_that_sends_nothing_for_long_keeps_its_lease(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as one, headpond.connect(shared_url) as two:
-            await one.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
-            async with one.producer(topic, name="till", access="single") as producer:
-                with pytest.raises(ProducerBusy):
-                    await two.producer(topic, name="till", access="single", wait=4 * LEASE_S).open()
-                assert (await producer.send(b"a")).stored
-
-    asyncio.run(scenario())
-
-
-def test_single_access_needs_a_name(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            for options in ({"access": "single"}, {"access": "several"}, {"wait": -1.0}):
-                with pytest.raises(BadRequest):
-                    client.producer(topic, **options)
-
-    asyncio.run(scenario())
-
-
-def test_the_holder_keeps_its_epoch_over_a_restart_of_the_node(node: RealNode) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(node.url) as client:
-            async with client.producer("t", name="till", access="single", spill_after=60) as producer:
+    async with headpond.connect(shared_url, name="standby") as client:
+        await client.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
+        address = parse_addresses(shared_url)[0]
+        with RawClient((address.host, address.port)) as frozen:
+            opened = frozen.request(OpenProducer(topic, "till", b"i" * 16, "single"))
+            assert (opened["epoch"], opened["lease_s"]) == (1, LEASE_S)
+            async with client.producer(topic, name="till", access="single", wait=None) as producer:
                 await producer.send(b"a")
-                await asyncio.to_thread(node.restart)
-                await producer.send(b"b")
-                info = await client.admin.show_producer("t", "till")
-                assert (info.epoch, info.holder != "") == (1, True)
-            assert await values(client, "t", 2) == [b"a", b"b"]
+                info = await client.admin.show_producer(topic, "till")
+                assert (info.epoch, info.holder, len(info.connections)) == (2, "standby", 2)
+            with pytest.raises(Fenced):
+                frozen.request(OpenProducer(topic, "till", b"i" * 16, "single", 1))
 
-    asyncio.run(scenario())
+
+async def test_a_holder_that_sends_nothing_for_long_keeps_its_lease(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as one, headpond.connect(shared_url) as two:
+        await one.admin.create_topic(topic, settings={"producer_lease": LEASE_S})
+        async with one.producer(topic, name="till", access="single") as producer:
+            with pytest.raises(ProducerBusy):
+                await two.producer(topic, name="till", access="single", wait=4 * LEASE_S).open()
+            assert (await producer.send(b"a")).stored
+
+
+async def test_single_access_needs_a_name(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client:
+        for options in ({"access": "single"}, {"access": "several"}, {"wait": -1.0}):
+            with pytest.raises(BadRequest):
+                client.producer(topic, **options)
+
+
+async def test_the_holder_keeps_its_epoch_over_a_restart_of_the_node(node: RealNode) -> None:
+    async with headpond.connect(node.url) as client:
+        async with client.producer("t", name="till", access="single", spill_after=60) as producer:
+            await producer.send(b"a")
+            await asyncio.to_thread(node.restart)
+            await producer.send(b"b")
+            info = await client.admin.show_producer("t", "till")
+            assert (info.epoch, info.holder != "") == (1, True)
+        assert await values(client, "t", 2) == [b"a", b"b"]
 
 
 def test_a_zombie_is_fenced_and_its_undelivered_messages_are_kept_and_sent_late(
@@ -239,24 +221,21 @@ def test_the_next_instance_after_a_crash_sends_the_files_left_behind(node: RealN
     assert asyncio.run(what_is_there()) == [b"first", b"spilled", b"after"]
 
 
-def test_an_instance_that_starts_with_the_node_away_gets_the_lease_when_it_is_there(
+async def test_an_instance_that_starts_with_the_node_away_gets_the_lease_when_it_is_there(
     node: RealNode, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(node.url) as client:
-            await client.admin.create_topic("t")
-        await asyncio.to_thread(node.kill)
-        async with headpond.connect(node.url, wait=False) as client:
-            producer = await client.producer("t", name="till", access="single", refill=tmp_path).open()
-            assert (await producer.send(b"away")).outcome == "spilled"
-            await asyncio.to_thread(node.start)
-            await producer.reached()
-            await producer.send(b"there")
-            await producer.close()
-            assert (await client.admin.show_producer("t", "till")).epoch == 1
-            assert await values(client, "t", 2) == [b"away", b"there"]
-
-    asyncio.run(scenario())
+    async with headpond.connect(node.url) as client:
+        await client.admin.create_topic("t")
+    await asyncio.to_thread(node.kill)
+    async with headpond.connect(node.url, wait=False) as client:
+        producer = await client.producer("t", name="till", access="single", refill=tmp_path).open()
+        assert (await producer.send(b"away")).outcome == "spilled"
+        await asyncio.to_thread(node.start)
+        await producer.reached()
+        await producer.send(b"there")
+        await producer.close()
+        assert (await client.admin.show_producer("t", "till")).epoch == 1
+        assert await values(client, "t", 2) == [b"away", b"there"]
 
 
 def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
@@ -273,19 +252,16 @@ def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
         asyncio.run(scenario(copy))
 
 
-def test_producers_of_a_deleted_tenant_get_an_error(shared_url: str, topic: str) -> None:
-    async def scenario() -> None:
-        async with headpond.connect(shared_url) as client:
-            name = f"{topic}/shop/web/orders"
-            producer = await client.producer(name, refill=None).open()
-            await producer.send(b"a")
-            gone = await client.admin.delete_tenant(topic, recursive=True)
-            assert gone.topics == [name]
-            with pytest.raises(TopicNotFound):
-                await producer.send(b"b")
-            await producer.close()
-
-    asyncio.run(scenario())
+async def test_producers_of_a_deleted_tenant_get_an_error(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client:
+        name = f"{topic}/shop/web/orders"
+        producer = await client.producer(name, refill=None).open()
+        await producer.send(b"a")
+        gone = await client.admin.delete_tenant(topic, recursive=True)
+        assert gone.topics == [name]
+        with pytest.raises(TopicNotFound):
+            await producer.send(b"b")
+        await producer.close()
 
 
 def test_the_blocking_twin_has_it_too(shared_url: str, topic: str) -> None:

@@ -45,66 +45,59 @@ async def send_whole(to: Answer, body: bytes) -> None:
     await to.send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def test_a_large_answer_goes_out_in_pieces_and_takes_room_until_it_is_out() -> None:
-    async def main() -> None:
-        room, sent = AnswerRoom(MIB, 0.01), list[Any]()
-        made = answer(room, sent)
-        body = bytes(range(256)) * 2000
-        await send_whole(made, body)
-        pieces = [each for each in sent if each["type"] == "http.response.body"]
-        assert b"".join(each["body"] for each in pieces) == body
-        assert max(len(each["body"]) for each in pieces) == PIECE_BYTES
-        assert [each["more_body"] for each in pieces] == [True] * (len(pieces) - 1) + [False]
-        assert room.bytes == len(body)
-        made.close()
-        assert room.bytes == 0
-
-    asyncio.run(main())
+async def test_a_large_answer_goes_out_in_pieces_and_takes_room_until_it_is_out() -> None:
+    room, sent = AnswerRoom(MIB, 0.01), list[Any]()
+    made = answer(room, sent)
+    body = bytes(range(256)) * 2000
+    await send_whole(made, body)
+    pieces = [each for each in sent if each["type"] == "http.response.body"]
+    assert b"".join(each["body"] for each in pieces) == body
+    assert max(len(each["body"]) for each in pieces) == PIECE_BYTES
+    assert [each["more_body"] for each in pieces] == [True] * (len(pieces) - 1) + [False]
+    assert room.bytes == len(body)
+    made.close()
+    assert room.bytes == 0
 
 
-def test_a_get_without_room_for_its_answer_is_refused_and_a_request_that_changed_something_is_not() -> None:
-    async def main() -> None:
-        room = AnswerRoom(MIB, 0.01)
-        await answer(room, []).expect(MIB)
-        refused, done, small = list[Any](), list[Any](), list[Any]()
-        await send_whole(answer(room, refused), b"x" * MIB)
-        assert refused[0]["status"] == 503 and (b"retry-after", b"1") in refused[0]["headers"]
-        assert b"http_limits.answers_bytes" in refused[1]["body"]
-        posted = answer(room, done, "POST")
-        await send_whole(posted, b"x" * MIB)
-        assert done[0]["status"] == 200 and room.bytes == 2 * MIB
-        posted.close()
-        await send_whole(answer(room, small), b"x" * 1000)
-        assert small[0]["status"] == 200 and room.bytes == MIB
+async def test_a_get_without_room_for_its_answer_is_refused_and_a_request_that_changed_something_is_not() -> (
+    None
+):
+    room = AnswerRoom(MIB, 0.01)
+    await answer(room, []).expect(MIB)
+    refused, done, small = list[Any](), list[Any](), list[Any]()
+    await send_whole(answer(room, refused), b"x" * MIB)
+    assert refused[0]["status"] == 503 and (b"retry-after", b"1") in refused[0]["headers"]
+    assert b"http_limits.answers_bytes" in refused[1]["body"]
+    posted = answer(room, done, "POST")
+    await send_whole(posted, b"x" * MIB)
+    assert done[0]["status"] == 200 and room.bytes == 2 * MIB
+    posted.close()
+    await send_whole(answer(room, small), b"x" * 1000)
+    assert small[0]["status"] == 200 and room.bytes == MIB
 
-    asyncio.run(main())
 
+async def test_room_is_given_in_the_order_of_the_requests_and_not_to_one_that_has_ended() -> None:
+    room = AnswerRoom(100, 60.0)
+    await room.take(100)
+    turns: list[int] = []
 
-def test_room_is_given_in_the_order_of_the_requests_and_not_to_one_that_has_ended() -> None:
-    async def main() -> None:
-        room = AnswerRoom(100, 60.0)
-        await room.take(100)
-        turns: list[int] = []
+    async def take(number: int, size: int) -> None:
+        await room.take(size)
+        turns.append(number)
 
-        async def take(number: int, size: int) -> None:
-            await room.take(size)
-            turns.append(number)
-
-        tasks = [asyncio.create_task(take(number, size)) for number, size in enumerate((90, 20, 10, 80))]
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        room.give(100)
-        await asyncio.sleep(0.01)
-        assert turns == [0, 2] and room.bytes == 100
-        tasks[3].cancel()  # and in the same turn of the loop there is room for it
-        room.give(100)
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert turns == [0, 2] and room.bytes == 0
-        await room.take(1000)  # larger than all of it, and alone
-        with pytest.raises(LimitReached):
-            await AnswerRoom.take(_patient(room), 1)
-
-    asyncio.run(main())
+    tasks = [asyncio.create_task(take(number, size)) for number, size in enumerate((90, 20, 10, 80))]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    room.give(100)
+    await asyncio.sleep(0.01)
+    assert turns == [0, 2] and room.bytes == 100
+    tasks[3].cancel()  # and in the same turn of the loop there is room for it
+    room.give(100)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert turns == [0, 2] and room.bytes == 0
+    await room.take(1000)  # larger than all of it, and alone
+    with pytest.raises(LimitReached):
+        await AnswerRoom.take(_patient(room), 1)
 
 
 def _patient(room: AnswerRoom) -> AnswerRoom:

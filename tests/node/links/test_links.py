@@ -28,14 +28,11 @@ class FailingPeers(Peers):
             raise ExceptionGroup("of the link", [Unavailable("the other node went away")]) from None
 
 
-def test_a_link_that_fails_while_it_is_stopped_ends() -> None:
-    async def scenario() -> None:
-        node = MemoryNode("a")
-        peering = node.shell.core.peering
-        peering.links.links[MADE.name] = MADE
-        peers = FailingPeers(node.shell.core, node.drain)
-        peers.follow_links()
-        await asyncio.sleep(0)
-        await asyncio.wait_for(peers.stop(), 5)
-
-    asyncio.run(scenario())
+async def test_a_link_that_fails_while_it_is_stopped_ends() -> None:
+    node = MemoryNode("a")
+    peering = node.shell.core.peering
+    peering.links.links[MADE.name] = MADE
+    peers = FailingPeers(node.shell.core, node.drain)
+    peers.follow_links()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(peers.stop(), 5)

@@ -20,62 +20,50 @@ def runner_of(timeout_s: float) -> tuple[Runner, list[Effects]]:
     return Runner(machine, steps.append), steps
 
 
-def test_no_time_passes_for_the_machine_until_it_resumes() -> None:
-    async def scenario() -> None:
-        runner, steps = runner_of(0.01)
+async def test_no_time_passes_for_the_machine_until_it_resumes() -> None:
+    runner, steps = runner_of(0.01)
+    runner.resume()
+    runner.step(Submit([b"a"]))
+    runner.pause()
+    before = runner.now
+    await asyncio.sleep(0.05)
+    assert runner.now == before
+    assert len(steps) == 1, "a timer ran though the clock stood still"
+    runner.resume()
+    await until(lambda: len(steps) > 1)
+    assert [packet.numbers for packet in steps[1].packets] == [[0]]
+    runner.close()
+
+
+async def test_the_clock_never_falls_and_takes_up_where_it_stood() -> None:
+    runner, _ = runner_of(1000.0)
+    seen = [runner.now]
+    for _ in range(5):
         runner.resume()
-        runner.step(Submit([b"a"]))
+        await asyncio.sleep(0.002)
         runner.pause()
-        before = runner.now
-        await asyncio.sleep(0.05)
-        assert runner.now == before
-        assert len(steps) == 1, "a timer ran though the clock stood still"
-        runner.resume()
-        await until(lambda: len(steps) > 1)
-        assert [packet.numbers for packet in steps[1].packets] == [[0]]
-        runner.close()
-
-    asyncio.run(scenario())
+        seen += [runner.now, runner.now]
+    assert seen == sorted(seen)
+    assert seen[-1] - seen[0] >= 0.009
+    runner.close()
 
 
-def test_the_clock_never_falls_and_takes_up_where_it_stood() -> None:
-    async def scenario() -> None:
-        runner, _ = runner_of(1000.0)
-        seen = [runner.now]
-        for _ in range(5):
-            runner.resume()
-            await asyncio.sleep(0.002)
-            runner.pause()
-            seen += [runner.now, runner.now]
-        assert seen == sorted(seen)
-        assert seen[-1] - seen[0] >= 0.009
-        runner.close()
-
-    asyncio.run(scenario())
+async def test_after_a_loss_the_next_timer_is_due_at_once() -> None:
+    runner, steps = runner_of(1000.0)
+    runner.step(Submit([b"a", b"b"]))
+    runner.resume(lost=True)
+    await until(lambda: len(steps) > 1)
+    assert [packet.numbers for packet in steps[1].packets] == [[0, 1]]
+    runner.close()
 
 
-def test_after_a_loss_the_next_timer_is_due_at_once() -> None:
-    async def scenario() -> None:
-        runner, steps = runner_of(1000.0)
-        runner.step(Submit([b"a", b"b"]))
-        runner.resume(lost=True)
-        await until(lambda: len(steps) > 1)
-        assert [packet.numbers for packet in steps[1].packets] == [[0, 1]]
-        runner.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_closed_runner_has_no_timer() -> None:
-    async def scenario() -> None:
-        runner, steps = runner_of(0.01)
-        runner.resume()
-        runner.close()
-        runner.step(Submit([b"a"]))
-        await asyncio.sleep(0.05)
-        assert len(steps) == 1
-
-    asyncio.run(scenario())
+async def test_a_closed_runner_has_no_timer() -> None:
+    runner, steps = runner_of(0.01)
+    runner.resume()
+    runner.close()
+    runner.step(Submit([b"a"]))
+    await asyncio.sleep(0.05)
+    assert len(steps) == 1
 
 
 def test_a_session_that_starts_later_has_a_higher_epoch() -> None:

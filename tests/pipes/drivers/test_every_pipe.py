@@ -84,67 +84,55 @@ async def through(sender: PipeSender, receiver: PipeReceiver, promise: Promise) 
 
 
 @SURE_ROUTES
-def test_over_memory_with_a_bad_route(route: str, promise: Promise) -> None:
-    async def scenario() -> None:
-        mischief = Mischief(seed=7)
-        sender, receiver = memory.pair(route, between=mischief.between)
-        async with receiver, sender:
-            await through(sender, receiver, promise)
-        assert mischief.lost and mischief.repeated and mischief.delayed
-
-    asyncio.run(scenario())
+async def test_over_memory_with_a_bad_route(route: str, promise: Promise) -> None:
+    mischief = Mischief(seed=7)
+    sender, receiver = memory.pair(route, between=mischief.between)
+    async with receiver, sender:
+        await through(sender, receiver, promise)
+    assert mischief.lost and mischief.repeated and mischief.delayed
 
 
 @SURE_ROUTES
-def test_over_tcp_with_a_bad_route_that_is_cut_again_and_again(route: str, promise: Promise) -> None:
-    async def scenario() -> None:
-        mischief = Mischief(seed=11)
-        async with (
-            tcp.listen(route) as receiver,
-            proxy(receiver.address, mischief, cut_every=40) as between,
-            tcp.connect(route, "127.0.0.1", between.port, backoff=QUICK) as sender,
-        ):
-            await through(sender, receiver, promise)
-            assert mischief.lost and mischief.repeated and mischief.delayed
-            assert sender.stats.reconnects
-            assert receiver.stats.senders == 1
-            assert (sender.stats.faults, receiver.stats.faults) == (0, 0)
-
-    asyncio.run(scenario())
+async def test_over_tcp_with_a_bad_route_that_is_cut_again_and_again(route: str, promise: Promise) -> None:
+    mischief = Mischief(seed=11)
+    async with (
+        tcp.listen(route) as receiver,
+        proxy(receiver.address, mischief, cut_every=40) as between,
+        tcp.connect(route, "127.0.0.1", between.port, backoff=QUICK) as sender,
+    ):
+        await through(sender, receiver, promise)
+        assert mischief.lost and mischief.repeated and mischief.delayed
+        assert sender.stats.reconnects
+        assert receiver.stats.senders == 1
+        assert (sender.stats.faults, receiver.stats.faults) == (0, 0)
 
 
 @UNSURE_ROUTES
-def test_pipes_that_do_not_confirm_keep_their_order_over_memory(route: str, promise: Promise) -> None:
-    async def scenario() -> None:
-        mischief = Mischief(seed=3)
-        sender, receiver = memory.pair(route, between=mischief.between)
-        async with receiver, sender, reading(receiver) as got:
-            await send_in_bursts(sender, SENT, burst=2)
-            await until(lambda: mischief.waiting == 0)
-            await asyncio.sleep(0.01)
-            assert promise(got)
-            assert mischief.lost and len(set(got)) < COUNT
-
-    asyncio.run(scenario())
+async def test_pipes_that_do_not_confirm_keep_their_order_over_memory(route: str, promise: Promise) -> None:
+    mischief = Mischief(seed=3)
+    sender, receiver = memory.pair(route, between=mischief.between)
+    async with receiver, sender, reading(receiver) as got:
+        await send_in_bursts(sender, SENT, burst=2)
+        await until(lambda: mischief.waiting == 0)
+        await asyncio.sleep(0.01)
+        assert promise(got)
+        assert mischief.lost and len(set(got)) < COUNT
 
 
 @UNSURE_ROUTES
-def test_pipes_that_do_not_confirm_keep_their_order_over_tcp(route: str, promise: Promise) -> None:
-    async def scenario() -> None:
-        mischief = Mischief(seed=5)
-        async with (
-            tcp.listen(route) as receiver,
-            proxy(receiver.address, mischief) as between,
-            tcp.connect(route, "127.0.0.1", between.port) as sender,
-            reading(receiver) as got,
-        ):
-            await send_in_bursts(sender, SENT, burst=2)
-            await asyncio.sleep(0.05)
-            await until(lambda: mischief.waiting == 0 and receiver.stats.transmissions == between.forwarded)
-            await until(lambda: len(got) == receiver.stats.delivered)
-            assert promise(got)
-            assert mischief.lost and len(set(got)) < COUNT
-            dropped = receiver.stats.duplicates + receiver.stats.late
-            assert receiver.stats.transmissions == len(got) + dropped
-
-    asyncio.run(scenario())
+async def test_pipes_that_do_not_confirm_keep_their_order_over_tcp(route: str, promise: Promise) -> None:
+    mischief = Mischief(seed=5)
+    async with (
+        tcp.listen(route) as receiver,
+        proxy(receiver.address, mischief) as between,
+        tcp.connect(route, "127.0.0.1", between.port) as sender,
+        reading(receiver) as got,
+    ):
+        await send_in_bursts(sender, SENT, burst=2)
+        await asyncio.sleep(0.05)
+        await until(lambda: mischief.waiting == 0 and receiver.stats.transmissions == between.forwarded)
+        await until(lambda: len(got) == receiver.stats.delivered)
+        assert promise(got)
+        assert mischief.lost and len(set(got)) < COUNT
+        dropped = receiver.stats.duplicates + receiver.stats.late
+        assert receiver.stats.transmissions == len(got) + dropped

@@ -37,68 +37,55 @@ async def read(receiver: PipeReceiver, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("route", "again"), [("stream", 4), (ROUTE, 0)])
-def test_the_next_process_delivers_messages_that_the_program_had_not_confirmed(
+async def test_the_next_process_delivers_messages_that_the_program_had_not_confirmed(
     tmp_path: Path, route: str, again: int
 ) -> None:
     """With pipes over the stream it begins at a run's start: a message that a pipe dropped has no place."""
-
-    async def scenario() -> None:
-        async with tcp.listen(route, store=tmp_path) as receiver:
-            await send(receiver, numbers(0, 10), route)
-            for _ in range(4):
-                item = await receiver.receive(timeout=10)
-                assert item is not None
-                receiver.confirm(item)
-            await receiver.flush()
-            assert await read(receiver, 2) == numbers(4, 2)
-        async with tcp.listen(route, store=tmp_path) as receiver:  # and its sender is not there
-            assert await read(receiver, 10 - again) == numbers(again, 10 - again)
-            assert await receiver.receive(timeout=0) is None
-
-    asyncio.run(scenario())
+    async with tcp.listen(route, store=tmp_path) as receiver:
+        await send(receiver, numbers(0, 10), route)
+        for _ in range(4):
+            item = await receiver.receive(timeout=10)
+            assert item is not None
+            receiver.confirm(item)
+        await receiver.flush()
+        assert await read(receiver, 2) == numbers(4, 2)
+    async with tcp.listen(route, store=tmp_path) as receiver:  # and its sender is not there
+        assert await read(receiver, 10 - again) == numbers(again, 10 - again)
+        assert await receiver.receive(timeout=0) is None
 
 
-def test_a_killed_receiver_loses_nothing_that_was_confirmed_to_the_sender(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        port = await closed_port()
-        async with Child("store-tcp", ROUTE, port, tmp_path) as first:
-            sender = await tcp.connect(ROUTE, "127.0.0.1", port, backoff=QUICK, connect_timeout=20)
-            sending = asyncio.create_task(sender.send_many(numbers(0, 20_000)))
-            await until(lambda: sender.stats.confirmed > 1000)
-            await first.kill()
-            confirmed = sender.stats.confirmed
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            await sender.abort()  # so that no sender sends anything again
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            assert await read(receiver, confirmed) == numbers(0, confirmed)
-
-    asyncio.run(scenario())
+async def test_a_killed_receiver_loses_nothing_that_was_confirmed_to_the_sender(tmp_path: Path) -> None:
+    port = await closed_port()
+    async with Child("store-tcp", ROUTE, port, tmp_path) as first:
+        sender = await tcp.connect(ROUTE, "127.0.0.1", port, backoff=QUICK, connect_timeout=20)
+        sending = asyncio.create_task(sender.send_many(numbers(0, 20_000)))
+        await until(lambda: sender.stats.confirmed > 1000)
+        await first.kill()
+        confirmed = sender.stats.confirmed
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await sender.abort()  # so that no sender sends anything again
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        assert await read(receiver, confirmed) == numbers(0, confirmed)
 
 
-def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        payloads = numbers(0, 50_000)
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            await send(receiver, payloads)
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            assert await read(receiver, len(payloads)) == payloads
-
-    asyncio.run(scenario())
+async def test_a_long_backlog_is_delivered_in_order(tmp_path: Path) -> None:
+    payloads = numbers(0, 50_000)
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        await send(receiver, payloads)
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        assert await read(receiver, len(payloads)) == payloads
 
 
-def test_repeats_in_the_store_that_a_pipe_drops_do_not_stop_the_delivery(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        folder = store.StreamStore(OsDisk(tmp_path))
-        await folder.open(lambda error: None)
-        entries = folder.entries_of("")
-        for first, count in ((0, 3000), (0, 3000), (3000, 10)):
-            entries.append(seal(1, range(first, first + count), numbers(first, count)))
-        await folder.close()
-        async with tcp.listen(ROUTE, store=tmp_path) as receiver:
-            assert await read(receiver, 3010) == numbers(0, 3010)
-
-    asyncio.run(scenario())
+async def test_repeats_in_the_store_that_a_pipe_drops_do_not_stop_the_delivery(tmp_path: Path) -> None:
+    folder = store.StreamStore(OsDisk(tmp_path))
+    await folder.open(lambda error: None)
+    entries = folder.entries_of("")
+    for first, count in ((0, 3000), (0, 3000), (3000, 10)):
+        entries.append(seal(1, range(first, first + count), numbers(first, count)))
+    await folder.close()
+    async with tcp.listen(ROUTE, store=tmp_path) as receiver:
+        assert await read(receiver, 3010) == numbers(0, 3010)
 
 
 def test_confirmed_messages_leave_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,45 +108,40 @@ def test_confirmed_messages_leave_the_folder(tmp_path: Path, monkeypatch: pytest
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.journal")) < 500_000
 
 
-def test_messages_are_not_confirmed_and_the_receiver_stops_when_a_sync_fails(
+async def test_messages_are_not_confirmed_and_the_receiver_stops_when_a_sync_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: OsDiskFile) -> None:
         raise OSError(28, "No space left on device")
 
-    async def scenario() -> None:
-        async with tcp.listen("stream", store=tmp_path) as receiver:
-            await send(receiver, numbers(0, 3), "stream")
-            monkeypatch.setattr(OsDiskFile, "sync", fail)
-            sender = await tcp.connect("stream", *receiver.address, backoff=QUICK)
-            await sender.send(b"lost")
-            with pytest.raises(StorageFailed, match="No space left"):
-                await read(receiver, 4)
-            with pytest.raises(TimedOut):
-                await sender.close(timeout=0.1)
-            assert sender.stats.confirmed == 0
-
-    asyncio.run(scenario())
+    async with tcp.listen("stream", store=tmp_path) as receiver:
+        await send(receiver, numbers(0, 3), "stream")
+        monkeypatch.setattr(OsDiskFile, "sync", fail)
+        sender = await tcp.connect("stream", *receiver.address, backoff=QUICK)
+        await sender.send(b"lost")
+        with pytest.raises(StorageFailed, match="No space left"):
+            await read(receiver, 4)
+        with pytest.raises(TimedOut):
+            await sender.close(timeout=0.1)
+        assert sender.stats.confirmed == 0
 
 
-def test_a_store_that_is_full_makes_the_sender_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_full_makes_the_sender_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store.StreamStore.__init__, "__defaults__", (2500,))
-
-    async def scenario() -> None:
-        async with (
-            tcp.listen("stream", store=tmp_path) as receiver,
-            tcp.connect("stream", *receiver.address, backoff=QUICK) as sender,
-        ):
-            await sender.send_many([bytes(1000)] * 3)
-            await until(lambda: sender.stats.confirmed == 2)
-            assert [notice.what for notice in receiver.notices] == ["storage full"]
-            for _ in range(2):
-                item = await receiver.receive(timeout=10)
-                assert item is not None
-                receiver.confirm(item)
-            await sender.flush()
-
-    asyncio.run(scenario())
+    async with (
+        tcp.listen("stream", store=tmp_path) as receiver,
+        tcp.connect("stream", *receiver.address, backoff=QUICK) as sender,
+    ):
+        await sender.send_many([bytes(1000)] * 3)
+        await until(lambda: sender.stats.confirmed == 2)
+        assert [notice.what for notice in receiver.notices] == ["storage full"]
+        for _ in range(2):
+            item = await receiver.receive(timeout=10)
+            assert item is not None
+            receiver.confirm(item)
+        await sender.flush()
 
 
 @pytest.mark.parametrize("route", ["resend_many", "stream(commit=false)"])
@@ -168,10 +150,7 @@ def test_a_route_without_a_committed_position_takes_no_store(tmp_path: Path, rou
         tcp.listen(route, store=tmp_path)
 
 
-def test_two_receivers_do_not_share_a_store(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with tcp.listen(ROUTE, store=tmp_path):
-            with pytest.raises(DataLocked):
-                await tcp.listen(ROUTE, store=tmp_path)
-
-    asyncio.run(scenario())
+async def test_two_receivers_do_not_share_a_store(tmp_path: Path) -> None:
+    async with tcp.listen(ROUTE, store=tmp_path):
+        with pytest.raises(DataLocked):
+            await tcp.listen(ROUTE, store=tmp_path)

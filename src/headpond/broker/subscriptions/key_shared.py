@@ -31,6 +31,7 @@ from headpond.broker.subscriptions.kinds import SPANS_MAX, Shared
 from headpond.broker.subscriptions.subscription import Offer, ReadRequest, first_of
 from headpond.model.entry_set import EntrySet, Span
 from headpond.model.errors import HeadpondError
+from headpond.model.ranges import runs
 from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
 from headpond.wire.typed.record import stored_rows
 from headpond.wire.typed.versions import SchemaVersions
@@ -263,7 +264,7 @@ class KeyShared(Shared):
             self._cache([each for each in dealt if each.keeps], shard, record)
         offers: list[Offer] = []
         for receiver, some in dealt.items():
-            offers += self._give(receiver, shard, _runs(some), [] if record is None else [record])
+            offers += self._give(receiver, shard, runs(some), [] if record is None else [record])
         for slot in delivered:
             self._unpark(shard, slot)
         return offers
@@ -348,14 +349,3 @@ class KeyShared(Shared):
 def _entries(spans: Iterable[Span]) -> Iterator[int]:
     for start, end in spans:
         yield from range(start, end)
-
-
-def _runs(entries: list[int]) -> list[Span]:
-    """Ascending entries as spans."""
-    runs: list[Span] = []
-    for entry in entries:
-        if runs and runs[-1][1] == entry:
-            runs[-1] = (runs[-1][0], entry + 1)
-        else:
-            runs.append((entry, entry + 1))
-    return runs

@@ -22,6 +22,7 @@ from headpond.broker.subscriptions.subscription import (
 )
 from headpond.model.entry_set import Span
 from headpond.model.errors import SubscriptionBusy
+from headpond.model.ranges import overlap
 from headpond.storage.log.read import ReadResult, StoredRecord, segment_of
 from headpond.wire.expiry import expiries_us
 
@@ -182,7 +183,7 @@ class Shared(Subscription):
         runs = len(receivers) / max(1, len(run.records))
         offers: list[Offer] = []
         for record in run.records:
-            mine = _clip(spans, record.header.first_entry, record.header.end_entry)
+            mine = overlap(spans, record.header.first_entry, record.header.end_entry)
             for piece in _cut(mine, _pieces(record, mine, runs)):
                 receiver = self._next(receivers)
                 if receiver is None:
@@ -282,10 +283,6 @@ def _within(records: list[StoredRecord], budget: int) -> list[StoredRecord]:
             return records[:index]
         budget -= sum(map(len, record.parts))
     return records
-
-
-def _clip(spans: list[Span], first: int, end: int) -> list[Span]:
-    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
 
 
 def _pieces(record: StoredRecord, spans: list[Span], runs: float) -> int:

@@ -11,17 +11,9 @@ from typing import Annotated, Any
 
 from headpond.cli import completion
 from headpond.cli.command import command, confirm, group, need_terminal
-from headpond.cli.data.refill_files import Report, all_files, find_files, read_reports, root_of, short_topic
+from headpond.cli.data.refill_files import Report, all_files, find_files, read_reports, root_of
 from headpond.cli.options import Token, Yes, argument, flag, option
-from headpond.cli.output import (
-    Output,
-    note,
-    picked,
-    print_fields,
-    print_parts,
-    print_report,
-    run,
-)
+from headpond.cli.output import Output, note, picked, print_fields, print_parts, print_report, run
 from headpond.client.contexts import Contexts
 from headpond.client.produce.refill_send import Sent, send_slot
 from headpond.model.bounds import SECONDS_MAX
@@ -236,7 +228,6 @@ def _row(report: Report) -> dict[str, Any]:
     return {
         **shown,
         "block": refill.block.hex()[:8],
-        "topic": short_topic(refill.title.topic),
         "damage": f"{len(refill.damage)} places" if refill.damage else None,
         "owed": "; ".join(f"{name} {t.pending:,} ({_rest(t)})" for name, t in owed),
     }

@@ -10,7 +10,6 @@ from typing import Any
 from headpond.client.produce.registration import LeaseNote
 from headpond.client.produce.slot import lease_file_of
 from headpond.model.errors import BadRequest, HeadpondError
-from headpond.model.names import TopicName
 from headpond.producer.refill.folder import FileName, files, slots
 from headpond.producer.refill.refill import Refill
 from headpond.producer.refill.scan import Damage
@@ -188,13 +187,6 @@ def _is_late(path: Path, refill: Refill) -> bool:
     slot = path.parent
     note = LeaseNote(OsDisk(slot.parent), lease_file_of(slot.name))
     return note.is_late(refill.title.epoch, refill.block, note.last)
-
-
-def short_topic(topic: str) -> str:
-    try:
-        return TopicName.parse(topic).short
-    except HeadpondError:  # the file names no valid topic
-        return topic
 
 
 def damage_object(damage: Damage) -> Object:

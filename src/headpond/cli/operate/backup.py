@@ -20,6 +20,7 @@ from headpond.cli.options import argument, option
 from headpond.cli.output import Output, size
 from headpond.cli.stdio import beside
 from headpond.model.errors import BadData, BadRequest
+from headpond.storage.os_disk import OsDisk
 
 if TYPE_CHECKING:
     from headpond.client.admin import Admin
@@ -118,7 +119,7 @@ def _copy_cut(cut: Path, folder: Path) -> Copied:
     _sync_folders(partial, files)
     done = folder / name
     partial.rename(done)
-    _sync(folder)
+    OsDisk(folder).sync_folder("")
     for left in folder.glob(f"*{PARTIAL_SUFFIX}"):  # of a command that did not end
         shutil.rmtree(left)
     return Copied(done, len(files), sum(each.bytes for each in files), bytes_copied)
@@ -162,12 +163,4 @@ def _sync_folders(root: Path, files: Iterable[CutFile]) -> None:
     for each in files:
         folders.update(root / above for above in Path(each.path).parents)
     for folder in folders:
-        _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        OsDisk(folder).sync_folder("")

@@ -15,7 +15,7 @@ from headpond.client.consume.packed_origins import PackedOrigins, counts_of, sto
 from headpond.model.bounds import Span
 from headpond.model.errors import BadFrame, BadRequest, BadSegment
 from headpond.model.message import Message, Origin
-from headpond.model.ranges import RangeSet
+from headpond.model.ranges import RangeSet, overlap, runs
 from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame
 from headpond.wire.plain.columns import PLAIN_SCHEMA
@@ -219,7 +219,7 @@ class RecordReader(NamedTuple):
 
     def _read_one(self, frame: Frame, deliver: Deliver) -> Batch | None:
         header = decode_record_header(frame.body)
-        spans = _overlap(deliver.spans, header.first_entry, header.end_entry)
+        spans = overlap(deliver.spans, header.first_entry, header.end_entry)
         if not spans:
             return None
         segment = memoryview(frame.body)[RECORD_HEADER_BYTES:]  # a copy would cost more than decoding it
@@ -276,7 +276,7 @@ def meant_spans(run: Sequence[Frame], deliver: Deliver) -> list[Span]:
     except BadFrame:
         return deliver.spans
     held = RangeSet((header.first_entry, header.end_entry) for header in headers)
-    return [span for each in held for span in _overlap(deliver.spans, *each)]
+    return [span for each in held for span in overlap(deliver.spans, *each)]
 
 
 def without(batch: Batch, drop: list[Span]) -> Batch | None:
@@ -294,7 +294,7 @@ def only(batch: Batch, spans: list[Span], attempt: int | None = None) -> Batch |
     row = 0
     many = RangeSet(spans) if len(spans) > 1 else None
     for first, last in batch.spans:
-        for start, end in _overlap(spans, first, last) if many is None else many.overlap(first, last):
+        for start, end in overlap(spans, first, last) if many is None else many.overlap(first, last):
             entries.append((start, end))
             rows.append((row + start - first, row + end - first))
         row += last - first
@@ -316,11 +316,6 @@ def last_of(batch: Batch, count: int) -> Batch | None:
     return only(batch, batch.select(range(rows - count, rows))) if count else None
 
 
-def _overlap(spans: list[Span], first: int, end: int) -> list[Span]:
-    """The parts of the spans between two entries."""
-    return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
-
-
 def _rows_of(rows: pa.RecordBatch, spans: list[Span]) -> pa.RecordBatch:
     """The rows with these numbers: all, a slice, or slices put together."""
     if len(spans) > 1:
@@ -333,14 +328,3 @@ def _micros(column: pa.Array) -> list[int]:
     """A timestamp column as whole numbers, without a Python object of Arrow's for each."""
     start = column.offset
     return memoryview(column.buffers()[1]).cast("q")[start : start + len(column)].tolist()
-
-
-def runs(entries: Iterable[int]) -> list[Span]:
-    """Ascending entries as ranges."""
-    runs: list[Span] = []
-    for entry in entries:
-        if runs and runs[-1][1] == entry:
-            runs[-1] = (runs[-1][0], entry + 1)
-        else:
-            runs.append((entry, entry + 1))
-    return runs
