@@ -525,6 +525,30 @@ def test_a_lost_sector_at_the_end_of_a_packed_file_costs_only_what_was_in_it(row
     assert before - {(block, number) for block, numbers in marked(again).items() for number in numbers} == gone
 
 
+def test_two_lost_sectors_of_a_packed_file_cost_nothing_between_them() -> None:
+    """Sectors of zeros do not make it a file whose last write was torn."""
+    options = LogOptions(rotate_bytes=40_000, index_every_bytes=4_000)
+    disk = MemoryDisk()
+    writer = SegmentWriter(open_log(disk, options), random.Random(4))
+    for number in range(400):
+        if number % 50 == 49:
+            writer.refuse()
+        writer.put(size=60)
+        writer.commit(disk)
+    pack_all(writer.log, disk)
+    path, offset, *_ = packed_spans(disk)[0]
+    at = (read_frame(disk.open(path), offset).end - 1_000) // 512 * 512
+    disk.open(path, writable=True).write_at(at, [bytes(512)])
+    lose_the_last_sector(disk, path, cut=False)
+    rows, lost = read_all(writer.log)
+    gone = sum(end - start for start, end in lost)
+    assert len(lost) == 2 and gone < 30
+    rot_marks(disk, log_files(disk)[1])
+    again = open_log(disk, options)
+    assert read_all(again) == (rows, lost) and list(again.damaged) == lost
+    assert sum(map(len, marked(again).values())) == len(writer.durable) - gone
+
+
 def test_two_damaged_neighbours_both_give_back_what_is_whole() -> None:
     disk = MemoryDisk()
     options = LogOptions(rotate_bytes=450_000, index_every_bytes=100_000)
