@@ -134,8 +134,8 @@ async def test_a_kill_between_making_the_subscription_and_reading_changes_nothin
         assert (await client.admin.show_subscription("t", "s")).compacted == made.compacted
 
 
-def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_path: Path) -> None:
-    async def scenario(node: RealNode) -> None:
+async def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_path: Path) -> None:
+    with RealNode(tmp_path / "node", config=SMALL_FILES) as node:
         draw = random.Random(6)
         async with headpond.connect(node.url, backoff=Backoff(0.02, 0.2)) as client:
             await client.admin.create_topic("t", state=True, settings={"tombstone_ttl": 0})
@@ -169,12 +169,9 @@ def test_compaction_between_kills_takes_nothing_from_a_slow_subscription(tmp_pat
             ]
             assert browsed == left, "a removed message belongs to nobody"
 
+
+async def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
     with RealNode(tmp_path / "node", config=SMALL_FILES) as node:
-        asyncio.run(scenario(node))
-
-
-def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
-    async def scenario(node: RealNode) -> None:
         draw = random.Random(7)
         async with headpond.connect(node.url) as client:
             await client.admin.create_topic("t", state=True)
@@ -190,9 +187,6 @@ def test_compaction_does_not_disturb_a_reader(tmp_path: Path) -> None:
                     await client.admin.compact_topic("t")
                 assert [entry for entry, _, _ in got] == list(range(600))
             assert (await client.admin.show_topic("t")).shard_list[0].compacted > 500
-
-    with RealNode(tmp_path / "node", config=SMALL_FILES) as node:
-        asyncio.run(scenario(node))
 
 
 async def test_a_typed_state_topic_keeps_the_latest_row_of_a_key_and_compacts_the_others(

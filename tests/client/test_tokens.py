@@ -55,7 +55,6 @@ def slot_in(refill: Path) -> str:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with Guarded(tmp_path_factory.mktemp("guarded")) as running:
-        assert isinstance(running, Guarded)
         yield running
 
 
@@ -119,10 +118,10 @@ async def test_a_forbidden_topic_and_a_missing_one_get_the_same_answer(guarded: 
             await client.admin.show_topic("gamma/a/b/absent")
 
 
-def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
+async def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
     tmp_path: Path, state_folder: Path
 ) -> None:
-    async def scenario(node: Guarded) -> None:
+    with Guarded(tmp_path / "node") as node:
         topic = "acme/shop/till/orders"
         token, text = await node.token_for("produce", "consume", scope="acme")
         async with node.connect() as admin, node.connect(text) as client:
@@ -150,13 +149,9 @@ def test_revoking_ends_readers_with_the_reason_and_keeps_what_producers_have(
             values = [(await consumer.receive(timeout=20)).value for _ in range(2)]  # type: ignore[union-attr]
             assert values == [b"0", b"1"]
 
+
+async def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: Path) -> None:
     with Guarded(tmp_path / "node") as node:
-        assert isinstance(node, Guarded)
-        asyncio.run(scenario(node))
-
-
-def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: Path) -> None:
-    async def scenario(node: Guarded) -> None:
         topic = "acme/shop/till/orders"
         token, text = await node.token_for("produce", "consume", scope="acme")
         urls = f"{node.url},127.0.0.1:1"
@@ -171,13 +166,9 @@ def test_a_flush_at_several_addresses_ends_when_the_token_is_revoked(tmp_path: P
             with pytest.raises(TokenRevoked):
                 await asyncio.wait_for(consumer.flush(), 20)
 
+
+async def test_a_producer_without_a_refill_refuses_messages_once_its_token_is_revoked(tmp_path: Path) -> None:
     with Guarded(tmp_path / "node") as node:
-        assert isinstance(node, Guarded)
-        asyncio.run(scenario(node))
-
-
-def test_a_producer_without_a_refill_refuses_messages_once_its_token_is_revoked(tmp_path: Path) -> None:
-    async def scenario(node: Guarded) -> None:
         token, text = await node.token_for("produce", scope="acme")
         async with (
             node.connect() as admin,
@@ -191,15 +182,11 @@ def test_a_producer_without_a_refill_refuses_messages_once_its_token_is_revoked(
             with pytest.raises(TokenRevoked):
                 await asyncio.wait_for(producer.send(b"2"), 20)
 
-    with Guarded(tmp_path / "node") as node:
-        assert isinstance(node, Guarded)
-        asyncio.run(scenario(node))
 
-
-def test_spilled_messages_stay_owed_after_a_token_that_may_not_send_them(
+async def test_spilled_messages_stay_owed_after_a_token_that_may_not_send_them(
     tmp_path: Path, state_folder: Path
 ) -> None:
-    async def scenario(node: Guarded) -> None:
+    with Guarded(tmp_path / "node") as node:
         topic = "acme/shop/till/orders"
         wrong = [
             await node.token_for("consume", scope="acme"),
@@ -224,13 +211,9 @@ def test_spilled_messages_stay_owed_after_a_token_that_may_not_send_them(
         assert sent.delivered, sent.error
         assert await values_at(node.url, topic, token=node.token) == [b"0", b"1"]
 
+
+async def test_a_producer_comes_back_with_its_token_after_the_node_did(tmp_path: Path) -> None:
     with Guarded(tmp_path / "node") as node:
-        assert isinstance(node, Guarded)
-        asyncio.run(scenario(node))
-
-
-def test_a_producer_comes_back_with_its_token_after_the_node_did(tmp_path: Path) -> None:
-    async def scenario(node: Guarded) -> None:
         async with node.connect() as client:
             async with client.producer("orders", spill_after=0.05) as producer:
                 await producer.send(b"0")
@@ -242,13 +225,9 @@ def test_a_producer_comes_back_with_its_token_after_the_node_did(tmp_path: Path)
                 assert (await producer.send(b"2")).outcome == "stored"
             assert await values_at(node.url, "orders", token=node.token) == [b"0", b"1", b"2"]
 
-    with Guarded(tmp_path / "node") as node:
-        assert isinstance(node, Guarded)
-        asyncio.run(scenario(node))
 
-
-def test_each_copy_gets_its_own_nodes_token(guarded: Guarded, tmp_path: Path) -> None:
-    async def scenario(copy: Guarded) -> None:
+async def test_each_copy_gets_its_own_nodes_token(guarded: Guarded, tmp_path: Path) -> None:
+    with Guarded(tmp_path / "copy") as copy:
         tokens = {guarded.url: guarded.token, copy.url: copy.token}
         async with (
             headpond.connect(guarded.url, tokens) as client,
@@ -257,10 +236,6 @@ def test_each_copy_gets_its_own_nodes_token(guarded: Guarded, tmp_path: Path) ->
             receipt = await producer.send(b"1")
             assert {each.outcome for each in receipt.copies} == {"stored"}
         assert await values_at(copy.url, "copied", token=copy.token) == [b"1"]
-
-    with Guarded(tmp_path / "copy") as copy:
-        assert isinstance(copy, Guarded)
-        asyncio.run(scenario(copy))
 
 
 def test_the_blocking_twin_looks_after_tokens_too(guarded: Guarded) -> None:

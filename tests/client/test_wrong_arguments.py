@@ -20,8 +20,7 @@ from headpond.client.arguments import check_argument
 from headpond.client.link.dialling import Backoff
 from headpond.client.options import ConsumerOptions, ProducerOptions
 from headpond.errors import BadRequest, HeadpondError
-from headpond.node.bootstrap import bootstrap
-from tests.fire.real_node import RealNode
+from tests.client.test_tokens import Guarded
 
 TOPIC = "wrong"
 WAIT_S = 0.2
@@ -86,18 +85,9 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 """The argument that is wrong, then all of them."""
 
 
-class GuardedNode(RealNode):
-    """A node with tokens: on an open node the first created token would shut out the other tests."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.token = bootstrap(self.data, "admin")[1]
-
-
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
-    with GuardedNode(tmp_path_factory.mktemp("wrong")) as running:
-        assert isinstance(running, GuardedNode)
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with Guarded(tmp_path_factory.mktemp("wrong")) as running:
         with headpond.sync.connect(running.url, running.token) as client:
             client.admin.create_topic(TOPIC)
             client.admin.create_subscription(TOPIC, "s")
@@ -175,7 +165,7 @@ async def opened(client: headpond.Client) -> list[object]:
 
 
 def test_only_errors_of_the_catalogue_come_of_wrong_arguments(
-    node: GuardedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # some are names of files
 
@@ -191,7 +181,7 @@ def test_only_errors_of_the_catalogue_come_of_wrong_arguments(
     assert asyncio.run(main()) == []
 
 
-def test_a_value_that_no_argument_can_have_is_refused_by_the_arguments_name(node: GuardedNode) -> None:
+def test_a_value_that_no_argument_can_have_is_refused_by_the_arguments_name(node: Guarded) -> None:
     own_words = {
         "what": "a message or a batch",
         "table": "Arrow table",
@@ -215,7 +205,7 @@ def test_a_value_that_no_argument_can_have_is_refused_by_the_arguments_name(node
 
 
 def test_the_blocking_twin_does_the_same(
-    node: GuardedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = []

@@ -42,7 +42,6 @@ from tests.producer.refills import PATH, PLAIN, TYPED, carrying_another, pending
 from tests.storage.log.logs import LogWriter, filled, log_files, open_log
 
 EDIT = struct.Struct("<BBIHB")
-EDITS_MAX = 6
 Touched = dict[str, RangeSet]
 
 

@@ -107,5 +107,4 @@ def _ask(http: httpx.Client, case: Any, statuses: Counter[int]) -> None:
 def live_http(folder: Path, seconds: float) -> tuple[int, str]:
     """The number of requests; a fault raises."""
     with HttpNode(folder) as node:
-        assert isinstance(node, HttpNode)
         return walk(node, seconds).total(), ""

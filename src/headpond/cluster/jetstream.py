@@ -529,7 +529,7 @@ class JetStream:
             batch.messages.append((int(seq[1]) if seq else 0, data))
 
     async def _publish(self, subject: str, data: bytes, token: bytes) -> None:
-        """Sends what is answered by a batch."""
+        """Sends a request that a batch answers."""
         with suppress(NatsError):  # the batch gets nothing
             await self._client.publish(subject, data, self._batch_inbox + token.decode())
 

@@ -273,7 +273,7 @@ class End(asyncio.Transport):
             )
 
     def fall_silent(self) -> None:
-        """What is written from now on arrives nowhere."""
+        """Later writes arrive nowhere."""
         self._broken = self.other._broken = True
 
     def reset_later(self) -> None:

@@ -140,7 +140,7 @@ class Process:
         self.stopped = True
 
     def resume(self) -> None:
-        """SIGCONT: it goes on as if no time had passed."""
+        """SIGCONT: it continues as if no time had passed."""
         self.stopped = False
         missed, self._missed = self._missed, []
         self.loop.hold(self, missed)

@@ -59,10 +59,10 @@ async def test_messages_go_and_come_over_tls(tls_node: RealNode, certificates: C
                 await consumer.ack(message)
 
 
-def test_a_client_continues_over_tls_after_the_node_was_killed(
+async def test_a_client_continues_over_tls_after_the_node_was_killed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    async def scenario(node: RealNode) -> None:
+    with RealNode(tmp_path, config=f'tls_cert = "{certificates.node}"') as node:
         async with headpond.connect(node.url, ca=certificates.ca, backoff=Backoff(0.01, 0.05)) as client:
             async with client.producer("orders") as producer:
                 await producer.send(b"0")
@@ -71,9 +71,6 @@ def test_a_client_continues_over_tls_after_the_node_was_killed(
                 await producer.flush()
                 await producer.reached()
             assert (await client.admin.show_topic("orders")).shard_list[0].entry_next == 2
-
-    with RealNode(tmp_path, config=f'tls_cert = "{certificates.node}"') as node:
-        asyncio.run(scenario(node))
 
 
 def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tls_node: RealNode, tmp_path: Path) -> None:

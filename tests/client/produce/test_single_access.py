@@ -238,8 +238,8 @@ async def test_an_instance_that_starts_with_the_node_away_gets_the_lease_when_it
         assert await values(client, "t", 2) == [b"away", b"there"]
 
 
-def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
-    async def scenario(copy: RealNode) -> None:
+async def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
+    with RealNode(tmp_path / "copy") as copy:
         async with headpond.connect(node.url) as client, headpond.connect(copy.url) as there:
             async with client.producer("t", name="till", access="single", copies=[copy.url]) as producer:
                 await producer.send(b"a")
@@ -247,9 +247,6 @@ def test_the_epoch_reaches_every_copy(node: RealNode, tmp_path: Path) -> None:
                 await producer.send(b"b")
             assert (await there.admin.show_producer("t", "till")).epoch == 2
             assert await values(there, "t", 2) == [b"a", b"b"]
-
-    with RealNode(tmp_path / "copy") as copy:
-        asyncio.run(scenario(copy))
 
 
 async def test_producers_of_a_deleted_tenant_get_an_error(shared_url: str, topic: str) -> None:

@@ -220,7 +220,6 @@ def walk(node: HttpNode) -> Table:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, HttpNode(Path(folder) / "node", guarded=True) as node:
-        assert isinstance(node, HttpNode)
         table = walk(node)
     width = max(len(path) for _, path in table)
     print(f"{'':7}{'':{width}}  {'needs':20}" + "".join(f"{name:>11}" for name in TOKENS))

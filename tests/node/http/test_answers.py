@@ -108,7 +108,6 @@ def _patient(room: AnswerRoom) -> AnswerRoom:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
     with HttpNode(tmp_path_factory.mktemp("small") / "node", more=SMALL) as running:
-        assert isinstance(running, HttpNode)
         yield running
 
 

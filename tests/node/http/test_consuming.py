@@ -146,18 +146,16 @@ def test_a_resilient_subscription_hands_out_the_next_once_the_one_before_is_sett
 
 def test_a_consumer_that_nobody_fetches_with_gives_its_messages_back(tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("idle") / "node"
-    with HttpNode(folder, more="[http_limits]\nconsumer_idle_s = 0.2\n") as node:
-        assert isinstance(node, HttpNode)
-        with node.client() as http:
-            send(http, "t", "a")
-            both: Json = {"kind": "shared", "wait": 20}
-            assert len(fetch(http, "t", consumer="gone", **both)) == 1
-            (found,) = fetch(http, "t", consumer="here", **both)
-            assert found["value"] == "a"
-            deadline = time.monotonic() + 20
-            answer = settle(http, "ack", "t", "0/0")
-            assert answer.status_code == 409
-            assert time.monotonic() < deadline
+    with HttpNode(folder, more="[http_limits]\nconsumer_idle_s = 0.2\n") as node, node.client() as http:
+        send(http, "t", "a")
+        both: Json = {"kind": "shared", "wait": 20}
+        assert len(fetch(http, "t", consumer="gone", **both)) == 1
+        (found,) = fetch(http, "t", consumer="here", **both)
+        assert found["value"] == "a"
+        deadline = time.monotonic() + 20
+        answer = settle(http, "ack", "t", "0/0")
+        assert answer.status_code == 409
+        assert time.monotonic() < deadline
 
 
 def test_dead_messages_are_listed_and_offered_again(http: httpx.Client, topic: str) -> None:

@@ -39,7 +39,6 @@ wait_s = 20
 @pytest.fixture(scope="module")
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpNode]:
     with HttpNode(tmp_path_factory.mktemp("tight") / "node", more=TIGHT) as running:
-        assert isinstance(running, HttpNode)
         yield running
 
 
@@ -285,7 +284,6 @@ def test_http_uses_tls_with_the_certificate_of_the_node(tmp_path: Path) -> None:
     pem = tmp_path / "node.pem"
     pem.write_bytes(made.private_key_and_cert_chain_pem.bytes())
     with HttpNode(tmp_path / "node", more=f'tls_cert = "{pem}"\n') as node:
-        assert isinstance(node, HttpNode)
         assert node.http.startswith("https://")
         context = ssl.create_default_context()
         authority.configure_trust(context)
@@ -297,7 +295,6 @@ def test_http_uses_tls_with_the_certificate_of_the_node(tmp_path: Path) -> None:
 def test_a_node_whose_disk_is_full_is_not_ready_and_says_why(tmp_path: Path) -> None:
     """No disk has as much room as is asked for here."""
     with HttpNode(tmp_path / "node", more="[limits]\nfree_bytes_min = 1152921504606846976\n") as node:
-        assert isinstance(node, HttpNode)
         with node.client() as http:
             answer = http.get("/readyz")
             assert (answer.status_code, answer.json()["code"]) == (503, "disk-full")
@@ -309,7 +306,6 @@ def test_a_node_whose_disk_is_full_is_not_ready_and_says_why(tmp_path: Path) -> 
 
 def test_a_node_that_stops_ends_waits_and_streams(tmp_path: Path) -> None:
     with HttpNode(tmp_path / "node") as node:
-        assert isinstance(node, HttpNode)
         answers: list[int] = []
 
         def wait() -> None:

@@ -109,7 +109,6 @@ def test_the_same_key_for_other_messages_is_a_conflict(http: httpx.Client, topic
 
 def test_a_key_is_remembered_over_a_kill(tmp_path: Path) -> None:
     with HttpNode(tmp_path / "node") as node:
-        assert isinstance(node, HttpNode)
         for outcome in ("stored", "duplicate"):
             with node.client() as http:
                 made = published(http, "orders", {"value": "a"}, **{"Idempotency-Key": "o-1"})

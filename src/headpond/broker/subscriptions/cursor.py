@@ -156,7 +156,7 @@ class ShardCursor:
         return entry
 
     def _pass_settled(self) -> None:
-        """What is settled is not read."""
+        """Settled entries are not read."""
         if self.settled.end > self.offered:
             self.offered = self.settled.run_end(self.offered)
 

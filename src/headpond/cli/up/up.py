@@ -68,7 +68,7 @@ def up(
     if spark:
         from headpond.spark.start.packages import need_spark
 
-        need_spark()  # fail now, not in a process of its own
+        need_spark()  # fail now, not in a child process
     if cluster and listen != LISTEN:
         raise wrong_use("--listen", "the nodes of --cluster listen on free ports")
     drop_settings()

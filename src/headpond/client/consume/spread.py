@@ -71,7 +71,7 @@ class Source:
 
     @property
     def fault(self) -> HeadpondError | None:
-        """Why it takes no settlement any more. Only a reader is told, and perhaps nobody reads."""
+        """Why it takes no more settlements. Only a reader gets the error, and perhaps nobody reads."""
         intake = self.intake
         ended = intake.error if intake is not None and not intake.ended_elsewhere else None
         return self.error or ended or self.link.refusal

@@ -237,14 +237,14 @@ class Callers:
                 "(http_limits.caller_share)"
             )
         consumers = [each for caller in self._callers.values() for each in caller.consumers.values()]
-        handed = sum(each.bytes for each in consumers)
+        held_bytes = sum(each.bytes for each in consumers)
         ahead = sum(each.consumer.ahead_bytes for each in consumers)
-        if handed >= self.limits.held_bytes or (
-            handed + ahead >= self.limits.held_bytes and (by is None or by.bytes)
+        if held_bytes >= self.limits.held_bytes or (
+            held_bytes + ahead >= self.limits.held_bytes and (by is None or by.bytes)
         ):
             raise LimitReached(
-                f"{handed:,} bytes of messages are handed out over HTTP and not settled, {ahead:,} more are "
-                "sent ahead (http_limits.held_bytes)"
+                f"{held_bytes:,} bytes of messages are handed out over HTTP and not settled, {ahead:,} more "
+                "are sent ahead (http_limits.held_bytes)"
             )
 
     async def get(self, token: str | None) -> Caller:

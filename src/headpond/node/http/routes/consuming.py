@@ -46,17 +46,17 @@ Mode = Annotated[str | None, QueryParameter(description="Of a new subscription: 
 Positions = Annotated[list[Word], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
-class Handed(Row, gc=False, kw_only=True):
+class DeliveredMessage(Row, gc=False, kw_only=True):
     """A message with the position that settles it."""
 
     position: str
 
 
-class HandedMessages(msgspec.Struct):
+class DeliveredMessages(msgspec.Struct):
     topic: str
     subscription: str
     consumer: str
-    messages: list[Handed]
+    messages: list[DeliveredMessage]
 
 
 class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,9 +91,9 @@ class Released(TypedDict):
     released: str
 
 
-def handed(message: Message) -> Handed:
+def delivered_message(message: Message) -> DeliveredMessage:
     row = message_row(message)
-    return Handed(**msgspec.structs.asdict(row), position=position_of(message))
+    return DeliveredMessage(**msgspec.structs.asdict(row), position=position_of(message))
 
 
 @post(SUBSCRIPTION + "/fetch", status_code=200, tags=["consuming"])
@@ -108,7 +108,7 @@ async def fetch(
     kind: Kind = None,
     mode: Mode = None,
     start: FromQuery[str] = "earliest",
-) -> HandedMessages:
+) -> DeliveredMessages:
     """The next messages; waits up to `wait` seconds for the first. An empty list: there is nothing now."""
     wait_s = wait_of(request, wait)
     name = topic_name(topic)
@@ -126,7 +126,7 @@ async def fetch(
             f"this consumer holds {held.bytes:,} bytes of unsettled messages",
             hint="Settle messages that were fetched before, or release all of them (DELETE …/consumer).",
         )
-    return HandedMessages(name, subscription, consumer, [handed(each) for each in found])
+    return DeliveredMessages(name, subscription, consumer, [delivered_message(each) for each in found])
 
 
 async def _held(

@@ -36,7 +36,7 @@ from headpond.node.http.request import (
     state_of,
     topic_name,
 )
-from headpond.node.http.routes.consuming import ConsumerName, Kind, Mode, handed
+from headpond.node.http.routes.consuming import ConsumerName, Kind, Mode, delivered_message
 from headpond.node.http.routes.subscriptions import SUBSCRIPTION
 from headpond.node.http.status import body_of
 from headpond.shapes.message import Row, batch_rows
@@ -237,7 +237,7 @@ async def _hand_on(caller: Caller, held: HeldConsumer, callers: Callers, *, sent
         unsent = list(messages)
         try:
             while unsent:
-                row = handed(unsent[0])
+                row = delivered_message(unsent[0])
                 yield event("message", msgspec.json.encode(row, enc_hook=str), row.position)
                 message = unsent.pop(0)
                 if sent:

@@ -339,7 +339,7 @@ async def show_token(caller: FromCaller, token: FromPath[str]) -> shapes.TokenSh
 
 @delete("/tokens/{token:str}", status_code=200, tags=["tokens"])
 async def revoke_token(caller: FromCaller, token: FromPath[str]) -> shapes.RevokedShape:
-    """Revoke a token: the node refuses it from now on, and ends what was opened with it."""
+    """Revoke a token: the node refuses it from now on, and ends everything that the token opened."""
     await caller.ask(access.RevokeToken(without_secret(token)))
     return {"token": without_secret(token), "revoked": True}
 
