@@ -125,7 +125,9 @@ def surface() -> str:
 
 
 def _members(kind: type) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in sorted(inspect.getmembers(kind)) if not name.startswith("_")]
+    hidden = getattr(kind, "internal", frozenset())
+    members = sorted(inspect.getmembers(kind))
+    return [(name, value) for name, value in members if not name.startswith("_") and name not in hidden]
 
 
 def _signature(thing: Any) -> str:
