@@ -97,7 +97,7 @@ function Login({ refusal }) {
   return html`<main class="login"><form class="panel" onSubmit=${submit}>
     <h1>Headpond</h1>
     <p>This node asks for a token. The console keeps it for this tab alone, and may do what the token may do.</p>
-    <${Field} label="Token"><input name="token" type="password" autocomplete="off" required placeholder="hpd_…" /></${Field}>
+    <${Field} label="Token" name="token" type="password" required placeholder="hpd_…" />
     <${Fault} error=${error} always />
     <button type="submit" class="primary">Sign in</button>
     <p class="muted">An admin makes one: <code>headpond token create console --admin</code></p>

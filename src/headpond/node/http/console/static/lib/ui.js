@@ -5,7 +5,7 @@ import { useEffect, useId, useRef, useState } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
 import uPlot from "../vendor/uplot.js";
 import { query, state } from "./api.js";
-import { hop, inPath, share, short, shortShare } from "./format.js";
+import { count, hop, inPath, share, short, shortShare } from "./format.js";
 import { useApiState, usePoll } from "./live.js";
 
 export const html = htm.bind(h);
@@ -75,7 +75,9 @@ export function Copy({ text, label = "Copy" }) {
 // What an ellipsis hides is shown by pointing at the cell.
 const showWhole = (event) => { event.currentTarget.title = event.currentTarget.textContent; };
 
-// columns: [title, cell(row), class]; class "num" aligns right; on a phone "wide" leaves the column out, "narrow" breaks its lines.
+// columns: [title, cell(row), class], or of a number that a row has: number(title, name, class); class "num" aligns right; on a phone "wide" leaves the column out, "narrow" breaks its lines.
+export const number = (title, name, kind = "") => [title, (row) => count(row[name]), `num ${kind}`];
+
 export const Table = ({ label, columns, rows, keyOf }) => html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
   <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind || ""}>${title}</th>`)}</tr></thead>
   <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind || ""} onMouseEnter=${/clip/.test(kind) ? showWhole : null}>${cell(row)}</td>`)}</tr>`)}</tbody>
@@ -94,9 +96,12 @@ export const Tabs = ({ items, current }) => html`<nav class="tabs" aria-label="V
 export const Hop = ({ r, ur }) => html`<span class="hop"><abbr title="R: the share that arrived">R</abbr> <b class=${r?.value === 1 || r === 1 ? "ok" : ""}>${hop(r)}</b>
   <abbr title="UR: the share of arrivals that was no repeat">UR</abbr> <b>${hop(ur)}</b></span>`;
 
-export function Field({ label, hint, children }) {
-  return html`<label class="field"><span>${label}</span>${children}${hint && html`<small class="muted">${hint}</small>`}</label>`;
-}
+// A labelled input with these attributes, a choice between `options`, or the children.
+export const Field = ({ label, hint, options, children, ...input }) => html`<label class="field"><span>${label}</span>
+  ${options ? html`<${Choice} options=${options} ...${input} />` : children || html`<input autocomplete="off" ...${input} />`}${hint && html`<small class="muted">${hint}</small>`}</label>`;
+
+export const Choice = ({ name, label, options }) => html`<select name=${name} aria-label=${label}>${options.map(
+  (each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`;
 
 // Says what a person typed once they pause.
 export function Search({ label, onText }) {
@@ -131,8 +136,8 @@ export const List = ({ list: { found, rows, match, starts, setStarts, search }, 
   </div>`}`;
 };
 
-// A dialog that says what will happen. `act` does it; an error stays in the dialog.
-export function Dialog({ title, verb, tone, type, act, close, children }) {
+// A dialog that says what will happen. `act` does it, and `done` comes after it; an error stays in the dialog.
+export function Dialog({ title, verb, tone, type, act, done, close, children }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -145,7 +150,10 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
     setBusy(true);
     setError(null);
     try {
-      if ((await act(new FormData(event.target))) !== false) leave();
+      if ((await act(new FormData(event.target))) !== false) {
+        done?.();
+        leave();
+      }
     } catch (fault) {
       setError(fault);
     }
@@ -155,7 +163,7 @@ export function Dialog({ title, verb, tone, type, act, close, children }) {
     <form onSubmit=${submit}>
       <h2 id=${id}>${title}</h2>
       ${children}
-      ${type && html`<${Field} label=${`Type ${type} to confirm`}><input value=${typed} autocomplete="off" onInput=${(event) => setTyped(event.target.value)} /></${Field}>`}
+      ${type && html`<${Field} label=${`Type ${type} to confirm`} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}
       <${Fault} error=${error} always />
       <div class="buttons">
         <button type="button" onClick=${leave}>Cancel</button>
@@ -214,6 +222,3 @@ export function Plot({ title, at, series, format = share, shares, least = 1 }) {
 }
 
 export const PlotsBegin = ({ step_s }) => html`<p class="muted">The node reads itself every ${step_s} s; plots begin after the second reading.</p>`;
-
-export const Choice = ({ name, label, options }) => html`<select name=${name} aria-label=${label}>${options.map(
-  (each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`;

@@ -4,7 +4,7 @@ import { useState } from "../vendor/hooks.js";
 import { post } from "../lib/api.js";
 import { ago, count, fromPath, plural, preview, short } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
-import { Action, Empty, EntryLink, html, List, Page, Panel, Rows, TopicLink, useList } from "../lib/ui.js";
+import { Action, Empty, EntryLink, html, List, number, Page, Panel, Rows, TopicLink, useList } from "../lib/ui.js";
 import { deadHref, fullName, pathOf } from "./subscriptions.js";
 
 const SHOWN_MAX = 200;
@@ -16,7 +16,7 @@ export function Dead() {
       <${List} list=${list} of="subscriptions and topics" label="Subscriptions with dead messages" keyOf=${fullName}
         empty=${html`<${Empty} command="headpond sub create TOPIC NAME --max-attempts 5">Nothing is dead. A message dies after its last attempt, in a subscription with a maximum:</${Empty}>`} columns=${[
           ["Subscription", (each) => html`<a href=${deadHref(each)}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`, "name"],
-          ["Dead", (each) => html`<span class="bad">${count(each.dead)}</span>`, "num"], ["Redriven", (each) => count(each.redriven), "num"],
+          ["Dead", (each) => html`<span class="bad">${count(each.dead)}</span>`, "num"], number("Redriven", "redriven"),
           ["Dead-letter topic", (each) => short(each.policy.dead_letter) || "–", "name wide"],
         ]} />
     </${Panel}>
@@ -24,10 +24,9 @@ export function Dead() {
 }
 
 // Delivers dead messages again: those at the positions, or all.
-export const Redrive = ({ path, many, positions, label, kind, done }) => html`<${Action} label=${label} kind=${kind} title=${`Redrive ${many}`} verb="Redrive" act=${async () => {
-  await post(`${path}/redrive`, positions ? { positions } : {});
-  done();
-}}><p>The node delivers ${many} again, to this subscription alone, with attempts counted from 1. A message whose fault remains dies again.</p></${Action}>`;
+export const Redrive = ({ path, many, positions, label, kind, done }) => html`<${Action} label=${label} kind=${kind} title=${`Redrive ${many}`} verb="Redrive"
+  act=${() => post(`${path}/redrive`, positions ? { positions } : {})} done=${done}>
+  <p>The node delivers ${many} again, to this subscription alone, with attempts counted from 1. A message whose fault remains dies again.</p></${Action}>`;
 
 const position = (each) => `${each.shard}/${each.entry}`;
 
@@ -53,7 +52,7 @@ export function DeadOf({ names: [inAddress, name] }) {
       <${Rows} found=${found} rows=${rows} label="Dead messages" keyOf=${position} empty=${html`<${Empty}>Nothing is dead here.</${Empty}>`} columns=${[
         ["", (each) => html`<input type="checkbox" aria-label=${`Choose ${position(each)}`} checked=${chosen.has(position(each))} onChange=${() => toggle(each)} />`],
         ["Entry", (each) => html`<${EntryLink} topic=${topic} shard=${each.shard} entry=${each.entry}>${each.shard}/${count(each.entry)}</${EntryLink}>`],
-        ["Reason", (each) => each.reason || "–", "wrap"], ["Attempts", (each) => count(each.attempts), "num wide"],
+        ["Reason", (each) => each.reason || "–", "wrap"], number("Attempts", "attempts", "wide"),
         ["Key", (each) => each.key !== null && html`<code>${preview(each.key)}</code>`, "clip wide"], ["Value", (each) => html`<span class="mono">${preview(each.value)}</span>`, "clip grow"],
         ["Died", (each) => ago(each.died_at), "wide"],
       ]} />

@@ -108,8 +108,8 @@ function Publish({ path, typed, from, close }) {
   return html`<${Dialog} title="Publish a message" verb="Publish" close=${close} act=${act}>
     <p>The node stores it for every subscription of the topic; it cannot be taken back.</p>
     <${Field} label="Value" hint=${typed ? "a JSON object of the topic’s columns" : json ? "JSON: null deletes the key of a state topic, base64 is bytes" : null}><textarea name="value" rows="5" defaultValue=${json && from ? JSON.stringify(from.value) : from?.value}></textarea></${Field}>
-    ${sameKey ? html`<p>Its key is bytes, and stays the same: <code>${preview(from.key)}</code></p>` : html`<${Field} label="Key"><input name="key" autocomplete="off" defaultValue=${from?.key} /></${Field}>`}
-    <${Field} label="Id" hint="the program’s own name for the message"><input name="id" autocomplete="off" /></${Field}>
+    ${sameKey ? html`<p>Its key is bytes, and stays the same: <code>${preview(from.key)}</code></p>` : html`<${Field} label="Key" name="key" defaultValue=${from?.key} />`}
+    <${Field} label="Id" hint="the program’s own name for the message" name="id" />
     <${Field} label="Headers" hint="one per line, name: text"><textarea name="headers" rows="2" defaultValue=${Object.entries(from?.headers || {}).map((pair) => pair.join(": ")).join("\n")}></textarea></${Field}>
     ${receipt && html`<p class="ok" role="status">${receipt.outcome} as entry ${receipt.shard}/${count(receipt.entry)} (${receipt.durability})</p>`}
   </${Dialog}>`;

@@ -2,7 +2,7 @@
 
 import { byteRate, bytes, count, percent, plural, rate, seconds } from "../lib/format.js";
 import { usePoll, useRecent, useTop } from "../lib/live.js";
-import { Badge, Empty, Fault, Hop, html, Loading, Page, Panel, Plot, PlotsBegin, Rows, Stats, Table, TopicLink } from "../lib/ui.js";
+import { Badge, Empty, Fault, Hop, html, Loading, number, Page, Panel, Plot, PlotsBegin, Rows, Stats, Table, TopicLink } from "../lib/ui.js";
 import { LinkState } from "./links.js";
 import { DeadCount, fullName, SubscriptionName, useSources } from "./subscriptions.js";
 
@@ -65,9 +65,9 @@ export function Overview() {
           ["Topic", (each) => html`<${TopicLink} topic=${each.topic} />`, "name"],
           ["In", (each) => rate(bySink(each) ? recent("topics", each).speed : each.messages_s), "num"],
           ["Bytes in", (each) => byteRate(bySink(each) ? recent("topics", each).bytes_s : each.bytes_s), "num wide"],
-          ["Stored", (each) => count(each.stored), "num"],
+          number("Stored", "stored"),
           ["Size", (each) => bytes(each.bytes), "num wide"],
-          ["Lag", (each) => count(each.lag), "num"],
+          number("Lag", "lag"),
           ["Producers’ hop", (each) => html`<${Hop} r=${each.r} ur=${each.ur} />`, "wide"],
         ]} />
     </${Panel}>
@@ -75,10 +75,10 @@ export function Overview() {
       <${Rows} found=${{ data: top }} rows=${byLag(top.subscriptions, fullName)} label="Subscriptions" keyOf=${fullName}
         empty=${html`<${Empty} command="headpond consume greetings --subscription hello">Nobody subscribes yet. A consumer makes a subscription:</${Empty}>`} columns=${[
           ["Subscription", (each) => html`<${SubscriptionName} each=${each} />`, "name"],
-          ["Lag", (each) => count(each.lag), "num"],
+          number("Lag", "lag"),
           ["Delivered", (each) => speed(each, each.delivered_s), "num"],
           ["Settled", (each) => speed(each, each.settled_s), "num wide"],
-          ["In flight", (each) => count(each.in_flight), "num wide"],
+          number("In flight", "in_flight", "wide"),
           ["Dead", DeadCount, "num"],
           ["Consumers", (each) => (bySpark(each) ? "a query" : count(each.consumers)), "num wide"],
           ["Hop", (each) => html`<${Hop} r=${each.r} ur=${each.ur} />`, "wide"],
@@ -86,7 +86,7 @@ export function Overview() {
     </${Panel}>
     ${top.links.length > 0 && html`<${Panel} title="Links" actions=${html`<a href="#/links">All</a>`}>
       <${Table} label="Links" rows=${top.links} keyOf=${(each) => each.link} columns=${[
-        ["Link", (each) => each.link, "name"], ["State", (each) => html`<${LinkState} state=${each.state} />`], ["Lag", (each) => count(each.lag), "num"],
+        ["Link", (each) => each.link, "name"], ["State", (each) => html`<${LinkState} state=${each.state} />`], number("Lag", "lag"),
         ["Hop", (each) => html`<${Hop} r=${each.r} ur=${each.ur} />`],
       ]} /></${Panel}>`}
     <p class="muted">Node ${node.node}, read every two seconds; the plots show its last hour.</p>

@@ -3,7 +3,7 @@
 import { post, remove } from "../lib/api.js";
 import { ago, clock, count, fromPath, plural, quoted, rate, setting, short } from "../lib/format.js";
 import { usePoll, useSpeed } from "../lib/live.js";
-import { Action, Badge, Command, Empty, EntryLink, Fault, Field, html, Loading, Page, Panel, Rows, Stats, Table, TopicLink } from "../lib/ui.js";
+import { Action, Badge, Command, Empty, EntryLink, Fault, Field, html, Loading, number, Page, Panel, Rows, Stats, Table, TopicLink } from "../lib/ui.js";
 import { Redrive } from "./dead.js";
 import { deadHref, pathOf, useDelivered } from "./subscriptions.js";
 
@@ -11,27 +11,25 @@ const UNACKED_SHOWN = 100;
 
 function Actions({ path, info, reload }) {
   const { subscription } = info;
-  const act = (word) => async () => { await post(`${path}/${word}`); reload(); };
+  const act = (word) => () => post(`${path}/${word}`);
   const consumers = plural(info.consumers.length, "consumer");
   return html`
     ${info.paused
-      ? html`<${Action} label="Resume" kind="primary" title=${`Resume ${subscription}`} verb="Resume" act=${act("resume")}>
+      ? html`<${Action} label="Resume" kind="primary" title=${`Resume ${subscription}`} verb="Resume" act=${act("resume")} done=${reload}>
           <p>The node delivers again. Unsettled: ${plural(info.unsettled, "message")}. Connected: ${consumers}.</p></${Action}>`
-      : html`<${Action} label="Pause" title=${`Pause ${subscription}`} verb="Pause" act=${act("pause")}>
+      : html`<${Action} label="Pause" title=${`Pause ${subscription}`} verb="Pause" act=${act("pause")} done=${reload}>
           <p>The node delivers nothing to its ${consumers} until somebody resumes it. Messages are kept; what consumers hold they can still settle.</p></${Action}>`}
-    <${Action} label="Seek" title=${`Seek ${subscription}`} verb="Seek" act=${async (form) => {
-      await post(`${path}/seek`, { to: form.get("to"), ...(form.get("shard") ? { shard: Number(form.get("shard")) } : {}) });
-      reload();
-    }}>
+    <${Action} label="Seek" title=${`Seek ${subscription}`} verb="Seek" done=${reload}
+      act=${(form) => post(`${path}/seek`, { to: form.get("to"), ...(form.get("shard") && { shard: Number(form.get("shard")) }) })}>
       <p>Messages before the position count as settled and are not delivered; the messages from it on are delivered, <b>again</b> if they were before. Now unsettled: ${plural(info.unsettled, "message")}, of which ${count(info.in_flight + info.unacked)} with consumers or awaiting redelivery.</p>
-      <${Field} label="Position" hint="earliest, latest, an entry, or a time such as 2026-01-31T12:00:00Z"><input name="to" required autocomplete="off" /></${Field}>
-      <${Field} label="Shard" hint="empty: all shards"><input name="shard" type="number" min="0" max=${info.positions.length - 1} /></${Field}>
+      <${Field} label="Position" hint="earliest, latest, an entry, or a time such as 2026-01-31T12:00:00Z" name="to" required />
+      <${Field} label="Shard" hint="empty: all shards" name="shard" type="number" min="0" max=${info.positions.length - 1} />
     </${Action}>
     ${info.dead > 0 && html`<${Redrive} label="Redrive" path=${path} many=${plural(info.dead, "dead message")} done=${reload} />`}
-    ${info.passive && html`<${Action} label="Promote" title=${`Promote ${subscription}`} verb="Promote" tone="danger" act=${act("promote")}>
+    ${info.passive && html`<${Action} label="Promote" title=${`Promote ${subscription}`} verb="Promote" tone="danger" act=${act("promote")} done=${reload}>
       <p>The copy becomes active here. If the other node still delivers, consumers of both get the same messages.</p></${Action}>`}
     <${Action} label="Delete" kind="danger" title=${`Delete ${subscription}`} verb="Delete the subscription" tone="danger" type=${subscription}
-      act=${async () => { await remove(path); location.hash = "#/subscriptions"; }}>
+      act=${() => remove(path)} done=${() => { location.hash = "#/subscriptions"; }}>
       <p>The node forgets its position and counts, and no longer keeps ${plural(info.unsettled, "unsettled message")} for it. The topic keeps its messages. A consumer under this name begins a new subscription.</p>
       ${info.consumers.length > 0 && html`<p class="bad">The node refuses while a consumer is connected; now ${consumers}.</p>`}
     </${Action}>`;
@@ -72,7 +70,7 @@ export function Subscription({ names: [inAddress, name] }) {
     ${info.unacked > 0 && html`<${Panel} title="Awaiting redelivery" note=${info.unacked > UNACKED_SHOWN ? `the first ${UNACKED_SHOWN} of ${count(info.unacked)}` : null}>
       <${Rows} found=${unacked} label="Awaiting redelivery" keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
         ["Entry", (each) => html`<${EntryLink} topic=${topic} shard=${each.shard} entry=${each.entry}>${each.shard}/${count(each.entry)}</${EntryLink}>`],
-        ["Attempts", (each) => count(each.attempts), "num"], ["Waits for", (each) => each.waits_for], ["Due", (each) => clock(each.due_at), "wide"],
+        number("Attempts", "attempts"), ["Waits for", (each) => each.waits_for], ["Due", (each) => clock(each.due_at), "wide"],
       ]} /></${Panel}>`}
     <${Panel} title="Positions"><${Table} label="Positions" rows=${info.positions.slice(0, 64).map((entry, shard) => ({ shard, entry }))} keyOf=${(each) => each.shard} columns=${[
       ["Shard", (each) => each.shard], ["First unsettled entry", (each) => html`<${EntryLink} topic=${topic} shard=${each.shard} entry=${each.entry}>${count(each.entry)}</${EntryLink}>`, "num"],

@@ -3,7 +3,7 @@
 import { query } from "../lib/api.js";
 import { count, inPath, rate, short } from "../lib/format.js";
 import { RECENT_S, usePoll, useSpeeds } from "../lib/live.js";
-import { Badge, Empty, html, List, Page, Panel, useList } from "../lib/ui.js";
+import { Badge, Empty, html, List, number, Page, Panel, useList } from "../lib/ui.js";
 
 export const fullName = (each) => `${each.topic}/${each.subscription}`;
 const inAddress = (each) => `${inPath(each.topic)}/${encodeURIComponent(each.subscription)}`;
@@ -35,10 +35,10 @@ export function useSubscriptionColumns(data, withTopic = true) {
   return [
     ["Subscription", (each) => html`<${SubscriptionName} each=${each} withTopic=${withTopic} />`, "name"],
     ["Kind", (each) => each.kind, "wide"],
-    ["Backlog", (each) => count(each.unsettled), "num"],
+    number("Backlog", "unsettled"),
     ["Delivered", (each) => rate(delivered(each)), "num"],
-    ["In flight", (each) => count(each.in_flight), "num wide"],
-    ["Unacked", (each) => count(each.unacked), "num wide"],
+    number("In flight", "in_flight", "wide"),
+    number("Unacked", "unacked", "wide"),
     ["Dead", DeadCount, "num"],
     ["Consumers", (each) => (each.advanced_at ? "a query" : count(each.consumers.length)), "num wide"],
   ];

@@ -4,7 +4,7 @@ import { useState } from "../vendor/hooks.js";
 import { post, remove, useToken } from "../lib/api.js";
 import { ago, clock, count, plural, short, words } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
-import { Action, Badge, Command, Dialog, Empty, Field, html, Opens, Page, Panel, Rows } from "../lib/ui.js";
+import { Action, Badge, Command, Dialog, Empty, Field, html, number, Opens, Page, Panel, Rows } from "../lib/ui.js";
 
 const SHOWN_MAX = 500;
 
@@ -24,10 +24,10 @@ function CreateToken({ close, done, isFirst: wasFirst }) {
     <p>Copy it now: the node does not show it again.${isFirst && " This tab is signed in with it."}</p><${Command} text=${made.secret} /></${Dialog}>`;
   return html`<${Dialog} title="Create a token" verb="Create" close=${close} act=${act}>
     ${isFirst && html`<p class="bad">This is the first token, for an admin of everything. From then on the node refuses every client without a token. This tab signs in with the new one.</p>`}
-    <${Field} label="Name"><input name="name" required autocomplete="off" /></${Field}>
+    <${Field} label="Name" name="name" required />
     ${!isFirst && html`<fieldset><legend>Rights</legend>${["produce", "consume", "admin"].map((right) => html`<label class="check" key=${right}><input type="checkbox" name="right" value=${right} /> ${right}</label>`)}</fieldset>
-    <${Field} label="Scopes" hint="places with spaces between: acme/shop; * is everything"><input name="scopes" required defaultValue="*" autocomplete="off" /></${Field}>
-    <${Field} label="Days until it expires" hint="empty: until it is revoked"><input name="lasts" type="number" min="1" /></${Field}>`}
+    <${Field} label="Scopes" hint="places with spaces between: acme/shop; * is everything" name="scopes" required defaultValue="*" />
+    <${Field} label="Days until it expires" hint="empty: until it is revoked" name="lasts" type="number" min="1" />`}
   </${Dialog}>`;
 }
 
@@ -51,9 +51,9 @@ export function Tokens() {
         empty=${html`<${Empty} command="headpond token create admin --admin --scope '*'">There is no token. The first one closes the node to all who have none:</${Empty}>`} columns=${[
           ["Name", (each) => html`<bdi>${each.name}</bdi> <code class="muted">${each.token}</code>`, "name"], ["State", (each) => html`<${State} token=${each} />`],
           ["Rights", (each) => each.rights.join(", ")], ["Scopes", (each) => each.scopes.join(" "), "wide clip"],
-          ["Connections", (each) => count(each.connections), "num wide"], ["Used", (each) => ago(each.used_at), "wide"], ["Expires", (each) => clock(each.expires_at).slice(0, 10), "wide"],
+          number("Connections", "connections", "wide"), ["Used", (each) => ago(each.used_at), "wide"], ["Expires", (each) => clock(each.expires_at).slice(0, 10), "wide"],
           ["", (each) => !each.revoked_at && html`<${Action} label="Revoke" kind="small danger" title=${`Revoke ${each.name}`} verb="Revoke" tone="danger"
-            act=${async () => { await remove(`/tokens/${encodeURIComponent(each.token)}`); found.reload(); }}>
+            act=${() => remove(`/tokens/${encodeURIComponent(each.token)}`)} done=${found.reload}>
             <p>The node refuses it from now on and ends its ${plural(each.connections, "connection")}. It cannot be made good again.</p>
             ${each.token === own && html`<p class="bad">This console uses it, and then asks for another one.</p>`}</${Action}>`],
         ]} />

@@ -2,7 +2,7 @@
 
 import { count, fromPath, inPath, plural, quoted, rate, short } from "../lib/format.js";
 import { RECENT_S, usePoll, useSpeeds } from "../lib/live.js";
-import { Badge, Command, Empty, Fault, html, Loading, Page, Panel, Plot, PlotsBegin, Rows } from "../lib/ui.js";
+import { Badge, Command, Empty, Fault, html, Loading, number, Page, Panel, Plot, PlotsBegin, Rows } from "../lib/ui.js";
 import { Box, Edge } from "./delivery.js";
 import { DeadCount, fullName, subscriptionHref, useSources } from "./subscriptions.js";
 import { topicCrumbs, topicTabs } from "./topic.js";
@@ -67,18 +67,18 @@ export function TopicDelivery({ names: [inAddress] }) {
     <${Panel} title="Ledger: segments of producers" note="announced = stored + refused + pending + holes">
       <${Rows} found=${{ data: ledger }} rows=${ledger.producers.slice(0, ROWS)} label="Accounts of producers" keyOf=${(each) => each.producer}
         empty=${html`<${Empty} command=${`echo hello | headpond produce ${topicWord}`}>Nobody has sent to it. To send a line:</${Empty}>`} columns=${[
-          ["Producer", title, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], ["Announced", (each) => count(each.announced), "num wide"], ["Stored", (each) => count(each.stored), "num"],
-          ["Refused", (each) => html`<span title=${reasons(each.refused)}>${count(sum(each.refused))}</span>`, "num wide"], ["Pending", (each) => count(each.pending), "num"],
-          ["Holes", (each) => count(each.holes), "num wide"], ["Repeats", (each) => count(each.duplicates), "num wide"], ["Messages", (each) => count(each.messages), "num wide"],
+          ["Producer", title, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], number("Announced", "announced", "wide"), number("Stored", "stored"),
+          ["Refused", (each) => html`<span title=${reasons(each.refused)}>${count(sum(each.refused))}</span>`, "num wide"], number("Pending", "pending"),
+          number("Holes", "holes", "wide"), number("Repeats", "duplicates", "wide"), number("Messages", "messages", "wide"),
         ]} />
     </${Panel}>
     <${Panel} title="Ledger: entries of subscriptions" note="stored = settled in some way + in flight + available + unacked + dying">
       <${Rows} found=${{ data: ledger }} rows=${readers.slice(0, ROWS)} label="Accounts of subscriptions" keyOf=${(each) => each.subscription}
         empty=${html`<${Empty} command=${`headpond sub create ${topicWord} NAME`}>It has no subscription.</${Empty}>`} columns=${[
-          ["Subscription", (each) => each.subscription, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], ["Stored", (each) => count(each.stored), "num wide"], ["Acked", (each) => count(each.acknowledged), "num"],
-          ["Skipped", (each) => count(each.skipped), "num wide"], ["Dead", DeadCount, "num wide"],
+          ["Subscription", (each) => each.subscription, "clip"], ["Balance", (each) => html`<${Balance} account=${each} />`], number("Stored", "stored", "wide"), number("Acked", "acknowledged"),
+          number("Skipped", "skipped", "wide"), ["Dead", DeadCount, "num wide"],
           ["Lost", (each) => count(each.retention + each.damaged + each.expired), "num wide"], ["Passed", (each) => count(each.passed + each.compacted + each.unknown), "num wide"],
-          ["In flight", (each) => count(each.in_flight), "num wide"], ["Available", (each) => count(each.available), "num"], ["Unacked", (each) => count(each.unacked + each.dying), "num wide"],
+          number("In flight", "in_flight", "wide"), number("Available", "available"), ["Unacked", (each) => count(each.unacked + each.dying), "num wide"],
         ]} />
     </${Panel}>
     <p>The log: ${count(ledger.log.entries)} entries, ${count(ledger.log.messages)} messages of producers, ${count(ledger.log.lost)} lost. <${Balance} account=${ledger.log} /></p>
