@@ -438,7 +438,8 @@ def test_the_first_token_is_shown_and_signs_the_tab_in(browser: Browser, tmp_pat
         expect(dialog).to_contain_text("the node refuses every client without a token")
         dialog.get_by_role("button", name="Create").click()
         secret = dialog.locator("code").inner_text()
-        expect(page.get_by_text("You are me: admin on *.")).to_be_visible()  # the page asks again behind the dialog
+        # Behind the dialog the page asks again.
+        expect(page.get_by_text("You are me: admin on *.")).to_be_visible()
         assert dialog.locator("code").inner_text() == secret
         assert httpx.get(f"{node.http}/v1/topics").status_code == 401
         press(page, "Done")
