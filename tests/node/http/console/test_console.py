@@ -474,8 +474,8 @@ def test_the_overview_counts_what_is_dead_in_subscriptions_that_it_does_not_show
             http.post("/v1/topics/orders/subscriptions", json=body).raise_for_status()
         fails = "/v1/topics/quiet/subscriptions/fails"
         http.post("/v1/topics", json={"topic": "quiet"}).raise_for_status()
-        body = {"subscription": "fails", "kind": "shared", "policy": {"max_attempts": 1}}
-        http.post("/v1/topics/quiet/subscriptions", json=body).raise_for_status()
+        strict = {"subscription": "fails", "kind": "shared", "policy": {"max_attempts": 1}}
+        http.post("/v1/topics/quiet/subscriptions", json=strict).raise_for_status()
         http.post("/v1/topics/quiet/messages", json={"value": "no"}).raise_for_status()
         (held,) = http.post(f"{fails}/fetch?count=1&wait=5").json()["messages"]
         http.post(f"{fails}/nack", json={"positions": [held["position"]]}).raise_for_status()
