@@ -195,7 +195,7 @@ def test_messages_are_found_by_entry_and_by_key_and_shown_in_every_form(watched:
     press(page, "hex")
     expect(page.locator("pre.value")).to_contain_text("7b 22 6f")
     press(page, "Copy as headpond command")
-    said = "headpond consume orders --subscription look-42 --start 42 --count 1 --json"
+    said = "headpond peek orders --shard 0 --start 42 --count 1 --json"
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == said)
     press(page, "Close")
     expect(page.get_by_role("button", name="42", exact=True)).to_be_focused()
@@ -340,10 +340,11 @@ def test_a_topic_is_created_changed_and_deleted(watched: Watched) -> None:
     dialog.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="short-lived")).to_be_visible()
     row = page.locator("tr", has_text="hard_ttl")
-    row.get_by_role("button", name="Set").click()
-    dialog.get_by_label("Value").fill("7d")
-    dialog.get_by_role("button", name="Set").click()
-    expect(row).to_contain_text("7 d")
+    for typed, shown in (("150s", "150 s"), ("7d", "7 d")):
+        row.get_by_role("button", name="Set").click()
+        dialog.get_by_label("Value").fill(typed)
+        dialog.get_by_role("button", name="Set").click()
+        expect(row).to_contain_text(shown)
     row.get_by_role("button", name="Inherit").click()
     dialog.get_by_role("button", name="Inherit").click()
     expect(row.get_by_role("button", name="Inherit")).to_have_count(0)
@@ -426,6 +427,68 @@ def test_a_node_with_tokens_asks_for_one_and_the_console_has_its_rights(
         watched.close()
 
 
+def test_the_first_token_is_shown_and_signs_the_tab_in(browser: Browser, tmp_path: Path) -> None:
+    with HttpNode(tmp_path / "node") as node:
+        assert isinstance(node, HttpNode)
+        watched = Watched(browser, node.http)
+        page = watched.open("tokens")
+        press(page, "Create token")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name").fill("me")
+        expect(dialog).to_contain_text("the node refuses every client without a token")
+        dialog.get_by_role("button", name="Create").click()
+        secret = dialog.locator("code").inner_text()
+        # Behind the dialog the page asks again.
+        expect(page.get_by_text("You are me: admin on *.")).to_be_visible()
+        assert dialog.locator("code").inner_text() == secret
+        assert httpx.get(f"{node.http}/v1/topics").status_code == 401
+        press(page, "Done")
+        press(page, "Sign out")
+        page.get_by_label("Token").fill(secret)
+        press(page, "Sign in")
+        row = page.get_by_role("region", name="Tokens").locator("tbody tr")
+        row.get_by_role("button", name="Revoke").click()
+        expect(dialog).to_contain_text("This console uses it")
+        assert [fault for fault in watched.faults if "401" not in fault] == []  # signing out
+        watched.close()
+
+
+def test_what_is_typed_stays_while_the_page_asks_again(watched: Watched) -> None:
+    page = watched.open("topics/orders")
+    page.locator("tr", has_text="hard_ttl").get_by_role("button", name="Set").click()
+    value = page.get_by_label("Value")
+    value.fill("12h")
+    for _ in range(2):
+        with page.expect_response(re.compile("/v1/topics/orders$")):
+            pass
+    expect(value).to_have_value("12h")
+    assert watched.faults == []
+
+
+def test_the_overview_counts_what_is_dead_in_subscriptions_that_it_does_not_show(
+    watched: Watched, node: HttpNode
+) -> None:
+    with node.client() as http:
+        for number in range(12):
+            body = {"subscription": f"behind-{number:02}", "kind": "shared"}
+            http.post("/v1/topics/orders/subscriptions", json=body).raise_for_status()
+        fails = "/v1/topics/quiet/subscriptions/fails"
+        http.post("/v1/topics", json={"topic": "quiet"}).raise_for_status()
+        strict = {"subscription": "fails", "kind": "shared", "policy": {"max_attempts": 1}}
+        http.post("/v1/topics/quiet/subscriptions", json=strict).raise_for_status()
+        http.post("/v1/topics/quiet/messages", json={"value": "no"}).raise_for_status()
+        (held,) = http.post(f"{fails}/fetch?count=1&wait=5").json()["messages"]
+        http.post(f"{fails}/nack", json={"positions": [held["position"]]}).raise_for_status()
+        http.delete(f"{fails}/consumer").raise_for_status()
+        wait_until(lambda: http.get(fails).json()["dead"] == 1)
+        dead = sum(each["dead"] for each in http.get("/v1/subscriptions?dead=true").json())
+    page = watched.open()
+    region = page.get_by_role("region", name="Subscriptions")
+    expect(region.locator("tbody tr")).to_have_count(10)
+    expect(region).not_to_contain_text("fails")
+    expect(page.get_by_role("link", name=f"{dead} dead")).to_be_visible()
+
+
 def test_a_node_that_restarts_is_followed_again_on_every_kind_of_page(browser: Browser, node: HttpNode) -> None:
     paths = ("", "topics/empty/messages", "topics/busy/delivery", "subscriptions/orders/billing")
     each_watched = [Watched(browser, node.http) for _ in paths]
@@ -443,6 +506,8 @@ def test_a_node_that_restarts_is_followed_again_on_every_kind_of_page(browser: B
     node.kill()
     for page in pages:
         expect(page.get_by_text("The node does not answer").first).to_be_visible()
+        expect(page.locator(".fault")).to_have_count(1)  # said once
+        expect(page.get_by_text(re.compile("^(takes messages|live)$"))).to_have_count(0)
     for page in (pages[0], pages[2], pages[3]):
         expect(page.locator(".stats, .map").first).to_be_visible()  # what was known stays
     node.start()

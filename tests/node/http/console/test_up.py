@@ -134,5 +134,9 @@ def test_an_ordinary_node_shows_no_link_and_a_source_of_spark_as_a_hop(
         page.get_by_role("button", name="Delete", exact=True).click()
         page.get_by_role("button", name="Delete the writer").click()
         expect(page.get_by_text("No query has written through this node")).to_be_visible()
+        page = watched.open("subscriptions")
+        expect(page.locator("tbody tr")).to_contain_text("a query")
+        page.get_by_role("link", name="dishes").click()
+        expect(page.get_by_text("A query of Spark moves the position: spark host/7.")).to_be_visible()
         watched.close()
         assert watched.faults == []

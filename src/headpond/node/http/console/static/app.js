@@ -2,9 +2,9 @@
 
 import { render } from "./vendor/preact.js";
 import { useEffect, useErrorBoundary, useState } from "./vendor/hooks.js";
-import { get, hasToken, state, useToken } from "./lib/api.js";
+import { get, state, useToken } from "./lib/api.js";
 import { useApiState, usePoll } from "./lib/live.js";
-import { Fault, Field, html } from "./lib/ui.js";
+import { Banner, Fault, Field, html } from "./lib/ui.js";
 import { Dead, DeadOf } from "./pages/dead.js";
 import { Delivery } from "./pages/delivery.js";
 import { Links } from "./pages/links.js";
@@ -84,7 +84,7 @@ function Theme() {
 }
 
 function Login({ refusal }) {
-  const [error, setError] = useState(hasToken() ? refusal : null);
+  const [error, setError] = useState(state.signedIn ? refusal : null);
   const submit = async (event) => {
     event.preventDefault();
     useToken(new FormData(event.target).get("token"));
@@ -97,8 +97,8 @@ function Login({ refusal }) {
   return html`<main class="login"><form class="panel" onSubmit=${submit}>
     <h1>Headpond</h1>
     <p>This node asks for a token. The console keeps it for this tab alone, and may do what the token may do.</p>
-    <${Field} label="Token"><input name="token" type="password" autocomplete="off" required placeholder="hpd_…" /></${Field}>
-    <${Fault} error=${error} />
+    <${Field} label="Token" name="token" type="password" required placeholder="hpd_…" />
+    <${Fault} error=${error} always />
     <button type="submit" class="primary">Sign in</button>
     <p class="muted">An admin makes one: <code>headpond token create console --admin</code></p>
   </form></main>`;
@@ -118,15 +118,15 @@ function App() {
   const current = path.split(/[/?]/)[0];
   useEffect(() => { document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); }, [current, state.refused, state.standby]);
   if (state.refused) return html`<${Login} refusal=${state.refused} />`;
-  if (state.standby) return html`<main id="main" class="alone"><${Standby} path=${path} /></main>`;
+  if (state.standby) return html`<main id="main" class="alone"><${Banner} /><${Standby} path=${path} /></main>`;
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
     <aside class="side">
       <a class="brand" href="#/"><img src="/console/icon.svg" alt="" width="22" height="22" />Headpond</a>
       <nav aria-label="Pages">${NAVIGATION.map(([name, href]) => html`<a key=${href} href=${`#/${href}`} aria-current=${href === current ? "page" : null}>${name}</a>`)}</nav>
-      <div class="who"><${Who} /><${Theme} /></div>
+      <div class="who"><${Who} key=${state.signedIn} /><${Theme} /></div>
     </aside>
     <main id="main" tabindex="-1">
-      ${!state.reachable && html`<p class="fault banner" role="status">The node does not answer. The console keeps trying; what you see is old.</p>`}
+      <${Banner} />
       <${Body} key=${path} path=${path} />
     </main>`;
 }

@@ -4,10 +4,9 @@ const KEY = "headpond.token";
 let token = sessionStorage.getItem(KEY) || "";
 const listeners = new Set();
 // standby: the node is a member of a cluster, and another member is active.
-export const state = { refused: null, reachable: true, standby: false };
+export const state = { refused: null, reachable: true, standby: false, signedIn: token !== "" };
 
 export const onChange = (listener) => (listeners.add(listener), () => listeners.delete(listener));
-export const hasToken = () => token !== "";
 
 function change(values) {
   if (Object.entries(values).every(([name, value]) => state[name] === value)) return;
@@ -19,7 +18,7 @@ export function useToken(text) {
   token = text.trim();
   if (token) sessionStorage.setItem(KEY, token);
   else sessionStorage.removeItem(KEY);
-  change({ refused: null });
+  change({ refused: null, signedIn: token !== "" });
 }
 
 export class ApiError extends Error {
@@ -63,7 +62,7 @@ export const remove = async (path) => (await send("DELETE", path)).json();
 
 // The role of a member that is not active; null once it is.
 export async function getRole(signal) {
-  const answer = await fetch("/readyz", { signal, cache: "no-store" });
+  const answer = await fetch("/readyz", { signal, cache: "no-store" }).catch((error) => { throw lost(error); });
   const role = answer.ok ? {} : await answer.json();
   change({ reachable: true, standby: role.code === "not-active" });
   return role;
@@ -78,9 +77,10 @@ export function query(values) {
 const SILENT_MS = 40000;
 
 // Server-sent events, read by fetch: EventSource sends no Authorization header.
-// `last` is the id of the last event that is known.
+// `last` is the id of the last event that is known. The first event, `open`, is the page's own: the node has answered.
 export async function stream(path, signal, onEvent, last) {
   const answer = await send("GET", path, undefined, signal, { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) });
+  onEvent("open");
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {

@@ -48,8 +48,7 @@ export function useStream(path, onEvent) {
     (async () => {
       while (!ending.signal.aborted) {
         try {
-          setError(null);
-          await stream(path, ending.signal, (name, data, id) => { last = id || last; onEvent(name, data); }, last);
+          await stream(path, ending.signal, (name, data, id) => { setError(null); last = id || last; onEvent(name, data); }, last);
         } catch (fault) {
           if (ending.signal.aborted) return;
           setError(fault);
@@ -77,9 +76,9 @@ export const grown = (before, now, part, whole) => {
   return more > 0 ? Math.min(1, Math.max(0, (part(now) - part(before)) / more)) : null;
 };
 
-// By kind: the name of a hop, and its parts and wholes of R and UR, and the messages that arrived.
+// By kind: the name of a hop, and its parts and wholes of R and UR, the messages that arrived, and of topics their bytes.
 const HOPS = {
-  topics: [(each) => each.topic, (each) => [each.segments, each.announced, each.segments, each.segments + each.duplicates, each.messages_in]],
+  topics: [(each) => each.topic, (each) => [each.segments, each.announced, each.segments, each.segments + each.duplicates, each.messages_in, each.bytes_in]],
   subscriptions: [(each) => `${each.topic}/${each.subscription}`, (each) => [each.reached, each.entries, each.first_copies, each.copies, each.reached]],
   links: [(each) => each.link, (each) => [each.messages, each.messages + each.lag, each.records, each.records + each.duplicates, each.messages]],
 };
@@ -117,14 +116,15 @@ export const useSpeed = (data, totalOf) => {
   return data ? speed(data) : null;
 };
 
-// R, UR and speed (of what arrived) in the last half minute: `recent(kind, row)` of a row of the newest event of /v1/top/events.
+// R, UR, speed (of what arrived) and bytes per second in the last half minute: `recent(kind, row)` of a row of the newest event of /v1/top/events.
 export function useRecent(top) {
   const found = useReadings(top, (answer) => new Map(Object.entries(HOPS).flatMap(([kind, [nameOf, hop]]) => answer[kind].map((row) => [`${kind} ${nameOf(row)}`, hop(row)]))), RECENT_S);
   return (kind, row) => {
     const reading = found(`${kind} ${HOPS[kind][0](row)}`);
-    if (!reading) return { r: null, ur: null, speed: null };
+    if (!reading) return { r: null, ur: null, speed: null, bytes_s: null };
     const share = (part, whole) => grown(reading.before, reading.now, (each) => each[part], (each) => each[whole]);
-    return { r: share(0, 1), ur: share(2, 3), speed: Math.max(0, (reading.now[4] - reading.before[4]) / reading.seconds) };
+    const speed = (part) => Math.max(0, (reading.now[part] - reading.before[part]) / reading.seconds);
+    return { r: share(0, 1), ur: share(2, 3), speed: speed(4), bytes_s: speed(5) };
   };
 }
 

@@ -1,26 +1,25 @@
 // Links to other nodes, and the cluster that the node is a member of.
 
 import { post, remove } from "../lib/api.js";
-import { ago, bytes, count, plural, seconds, short } from "../lib/format.js";
+import { ago, bytes, plural, seconds, short, words } from "../lib/format.js";
 import { usePoll } from "../lib/live.js";
-import { Badge, Command, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, Panel, Stats, Table } from "../lib/ui.js";
+import { Action, Badge, Command, Empty, Fault, Field, html, number, Page, Panel, Rows, Stats, Table } from "../lib/ui.js";
 
 export const linkTone = (state) => ({ connected: "ok", "catching up": "ok", refused: "bad" })[state] || "warn";
+export const LinkState = ({ state }) => html`<${Badge} tone=${linkTone(state)}>${state}</${Badge}>`;
 
-const AddLink = ({ close, done }) => html`<${Dialog} title="Link to another node" verb="Link" close=${close} act=${async (form) => {
-  await post("/peers", { url: form.get("url"), topics: form.get("topics").split(/\s+/).filter(Boolean), direction: form.get("direction"), token: form.get("token") || null });
-  done();
-}}>
+const AddLink = ({ done }) => html`<${Action} label="Link" kind="primary" title="Link to another node" verb="Link" done=${done}
+  act=${(form) => post("/peers", { url: form.get("url"), topics: words(form.get("topics")), direction: form.get("direction"), token: form.get("token") || null })}>
   <p>The node copies these topics from the other node (pull), to it (push), or both, from now on. Messages keep their identity, so none is stored twice.</p>
-  <${Field} label="Address"><input name="url" required placeholder="headpond://HOST:PORT" autocomplete="off" /></${Field}>
-  <${Field} label="Topics" hint="names or patterns, with spaces between: acme/*"><input name="topics" required autocomplete="off" /></${Field}>
-  <${Field} label="Direction"><select name="direction"><option>pull</option><option>push</option><option>both</option></select></${Field}>
-  <${Field} label="Token of the other node"><input name="token" type="password" autocomplete="off" /></${Field}>
-</${Dialog}>`;
+  <${Field} label="Address" name="url" required placeholder="headpond://HOST:PORT" />
+  <${Field} label="Topics" hint="names or patterns, with spaces between: acme/*" name="topics" required />
+  <${Field} label="Direction" name="direction" options=${["pull", "push", "both"]} />
+  <${Field} label="Token of the other node" name="token" type="password" />
+</${Action}>`;
 
 export const Members = ({ group }) => html`<${Table} label="Members" rows=${group.members} keyOf=${(each) => each.member} columns=${[
   ["Member", (each) => each.member, "name"], ["Role", (each) => html`<${Badge} tone=${each.role === "active" ? "ok" : ""}>${each.role}</${Badge}>`],
-  ["Lag", (each) => plural(each.lag, "record"), "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], ["Epoch", (each) => count(each.epoch), "num wide"], ["Address", (each) => each.url, "name wide"],
+  ["Lag", (each) => plural(each.lag, "record"), "num"], ["Behind for", (each) => seconds(each.lag_s), "num wide"], number("Epoch", "epoch", "wide"), ["Address", (each) => each.url, "name wide"],
 ]} />`;
 
 function Cluster() {
@@ -40,20 +39,17 @@ function Cluster() {
 
 export function Links() {
   const found = usePoll("/peers");
-  const rows = found.data || [];
-  return html`<${Page} title="Links and cluster" actions=${html`<${Opens} label="Link" kind="primary" make=${(close) => html`<${AddLink} close=${close} done=${found.reload} />`} />`}>
+  return html`<${Page} title="Links and cluster" actions=${html`<${AddLink} done=${found.reload} />`}>
     <${Panel} title="Links">
-      <${Fault} error=${found.error} />
-      ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
-        ? html`<${Empty} command="headpond peer add headpond://HOST:PORT --topics 'acme/*'">The node has no link. A link copies topics between nodes:</${Empty}>`
-        : html`<${Table} label="Links" rows=${rows} keyOf=${(each) => each.peer} columns=${[
-          ["Link", (each) => each.peer, "name"], ["State", (each) => html`<${Badge} tone=${linkTone(each.state)}>${each.state}</${Badge}> ${each.error && html`<span class="muted">${each.error}</span>`}`, "name"],
-          ["Topics", (each) => each.topics.map(short).join(", "), "wide clip"], ["Direction", (each) => each.direction, "wide"], ["Lag", (each) => count(each.lag), "num"], ["Follows", (each) => count(each.following), "num wide"],
+      <${Rows} found=${found} label="Links" keyOf=${(each) => each.peer}
+        empty=${html`<${Empty} command="headpond peer add headpond://HOST:PORT --topics 'acme/*'">The node has no link. A link copies topics between nodes:</${Empty}>`} columns=${[
+          ["Link", (each) => each.peer, "name"], ["State", (each) => html`<${LinkState} state=${each.state} /> ${each.error && html`<span class="muted">${each.error}</span>`}`, "name"],
+          ["Topics", (each) => each.topics.map(short).join(", "), "wide clip"], ["Direction", (each) => each.direction, "wide"], number("Lag", "lag"), number("Follows", "following", "wide"),
           ["Since", (each) => ago(each.since), "wide"],
-          ["", (each) => html`<${Opens} label="Remove" kind="small danger" make=${(close) => html`<${Dialog} title=${`Remove ${each.peer}`} verb="Remove the link" tone="danger" close=${close}
-            act=${async () => { await remove(`/peers/${encodeURIComponent(each.peer)}`); found.reload(); }}>
-            <p>The node copies nothing more over it.${each.lag > 0 && ` One side lacks ${plural(each.lag, "message")} that it will not get.`} What was copied stays.</p></${Dialog}>`} />`],
-        ]} />`}
+          ["", (each) => html`<${Action} label="Remove" kind="small danger" title=${`Remove ${each.peer}`} verb="Remove the link" tone="danger"
+            act=${() => remove(`/peers/${encodeURIComponent(each.peer)}`)} done=${found.reload}>
+            <p>The node copies nothing more over it.${each.lag > 0 && ` One side lacks ${plural(each.lag, "message")} that it will not get.`} What was copied stays.</p></${Action}>`],
+        ]} />
     </${Panel}>
     <${Cluster} />
     <${Command} text="headpond peer list" />

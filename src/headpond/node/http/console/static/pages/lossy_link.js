@@ -82,12 +82,12 @@ export function LossyLink() {
     ${last.length > 0 && html`<${Table} label="Hops over the lossy link" rows=${last} keyOf=${(hop) => hop.kind} columns=${[
       [`Last ${WINDOW_S} s`, (hop) => HOPS[hop.kind]],
       ["Sent", (hop) => `${count(hop.given)} ${hop.kind}`, "num wide"],
-      ["The link passed", (hop) => (hop.passed == null ? "–" : percent(hop.passed)), "num"],
+      ["Link passed", (hop) => (hop.passed == null ? "–" : percent(hop.passed)), "num"],
       ["R", (hop) => html`<b class=${hop.r === 1 ? "ok" : ""}>${share(hop.r)}</b>`, "num"], ["UR", (hop) => html`<b>${share(hop.ur)}</b>`, "num"],
       ["R in all", (hop) => share(hop.total.r.value), "num wide"], ["UR in all", (hop) => share(hop.total.ur.value), "num wide"],
     ]} />`}
     <p class="muted">What the link loses is sent again, so R returns to 1; segments that come again lower UR, and the log holds each message once all the same. A consumer that connects again keeps what it has in hand.</p>
-    ${at.length > 1 && html`<div class="plots">${Object.entries(HOPS).map(([kind, name]) => html`<${Plot} key=${kind} title=${name} at=${at} format=${share} shares
+    ${at.length > 1 && html`<div class="plots">${Object.entries(HOPS).map(([kind, name]) => html`<${Plot} key=${kind} title=${name} at=${at} shares
       series=${[["link passed", curves[kind][0]], ["R", curves[kind][1]], ["UR", curves[kind][2]]]} />`)}</div>`}
   </${Panel}>`;
 }

@@ -2,8 +2,8 @@
 // A message is hostile input: all of it becomes text nodes.
 
 import { useEffect, useRef, useState } from "../vendor/hooks.js";
-import { get, post, query } from "../lib/api.js";
-import { clock, count, inPath, quoted, short } from "../lib/format.js";
+import { get, post, query, state } from "../lib/api.js";
+import { clock, count, fromPath, inPath, isBytes, preview, quoted, short } from "../lib/format.js";
 import { usePoll, useStream } from "../lib/live.js";
 import { Choice, Copy, Dialog, Empty, Fault, Field, html, Live, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
 import { topicCrumbs, topicTabs } from "./topic.js";
@@ -14,11 +14,6 @@ const SEARCH_BYTES = 8 * 1024 * 1024;
 const SHOWN_MAX = 20000;
 const VIEWS = ["text", "JSON", "hex", "columns"];
 
-const isBytes = (value) => value !== null && typeof value === "object" && Object.keys(value).join() === "base64";
-const preview = (value) => {
-  const text = value === null ? "null" : typeof value === "string" ? value : isBytes(value) ? `${value.base64.slice(0, 60)} (base64)` : JSON.stringify(value);
-  return text.length > 160 ? `${text.slice(0, 160)}…` : text;
-};
 const bytesOf = (value) => {
   if (isBytes(value)) return Uint8Array.from(atob(value.base64), (each) => each.charCodeAt(0));
   return new TextEncoder().encode(typeof value === "string" ? value : value === null ? "" : JSON.stringify(value));
@@ -91,8 +86,8 @@ function Message({ message, topic, close, again }) {
       : html`<pre class="value" tabindex="0" aria-label="Value">${shown(message.value, view)}</pre>`}
     <div class="actions">
       <${Copy} label="Copy value" text=${typeof message.value === "string" ? message.value : JSON.stringify(message.value)} />
-      <${Copy} label="Copy as headpond command" text=${`headpond consume ${quoted(name)} --subscription ${quoted(`look-${message.entry}`)} --start ${message.entry} --count 1 --json`} />
-      <${Copy} label="Copy as curl" text=${`curl -s '${location.origin}/v1/topics/${topic}/messages?shard=${message.shard}&entry=${message.entry}&count=1'`} />
+      <${Copy} label="Copy as headpond command" text=${`headpond peek ${quoted(name)} --shard ${message.shard} --start ${message.entry} --count 1 --json`} />
+      <${Copy} label="Copy as curl" text=${`curl -s ${state.signedIn ? '-H "Authorization: Bearer $HEADPOND_TOKEN" ' : ""}'${location.origin}/v1/topics/${topic}/messages?shard=${message.shard}&entry=${message.entry}&count=1'`} />
     </div>
   </${Panel}>`;
 }
@@ -113,8 +108,8 @@ function Publish({ path, typed, from, close }) {
   return html`<${Dialog} title="Publish a message" verb="Publish" close=${close} act=${act}>
     <p>The node stores it for every subscription of the topic; it cannot be taken back.</p>
     <${Field} label="Value" hint=${typed ? "a JSON object of the topic’s columns" : json ? "JSON: null deletes the key of a state topic, base64 is bytes" : null}><textarea name="value" rows="5" defaultValue=${json && from ? JSON.stringify(from.value) : from?.value}></textarea></${Field}>
-    ${sameKey ? html`<p>Its key is bytes, and stays the same: <code>${preview(from.key)}</code></p>` : html`<${Field} label="Key"><input name="key" autocomplete="off" defaultValue=${from?.key} /></${Field}>`}
-    <${Field} label="Id" hint="the program’s own name for the message"><input name="id" autocomplete="off" /></${Field}>
+    ${sameKey ? html`<p>Its key is bytes, and stays the same: <code>${preview(from.key)}</code></p>` : html`<${Field} label="Key" name="key" defaultValue=${from?.key} />`}
+    <${Field} label="Id" hint="the program’s own name for the message" name="id" />
     <${Field} label="Headers" hint="one per line, name: text"><textarea name="headers" rows="2" defaultValue=${Object.entries(from?.headers || {}).map((pair) => pair.join(": ")).join("\n")}></textarea></${Field}>
     ${receipt && html`<p class="ok" role="status">${receipt.outcome} as entry ${receipt.shard}/${count(receipt.entry)} (${receipt.durability})</p>`}
   </${Dialog}>`;
@@ -188,12 +183,12 @@ export function Messages({ names: [name], asked }) {
   const first = found?.rows.length && !found.live ? found.rows[0].entry : null;
   const actions = html`<${Opens} label="Publish" kind="primary" make=${(close) => html`<${Publish} path=${path} typed=${Boolean(about.data?.schema)} close=${close} />`} />
     ${again && html`<${Publish} path=${path} typed=${Boolean(about.data?.schema)} from=${again} close=${() => setAgain(null)} />`}`;
-  return html`<${Page} title=${name.replaceAll(":", "/")} crumbs=${topicCrumbs} actions=${actions}>
-    ${topicTabs(name.replaceAll(":", "/"), "Messages")}
+  return html`<${Page} title=${fromPath(name)} crumbs=${topicCrumbs} actions=${actions}>
+    ${topicTabs(fromPath(name), "Messages")}
     ${selected && html`<${Message} key=${selected.identity} message=${selected} topic=${topic} close=${() => { opener.current.focus(); setSelected(null); }} again=${() => setAgain(selected)} />`}
     <${Panel}>
       <form class="bar" onSubmit=${submit}>
-        ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" required min="0" max=${about.data.shards - 1} value=${shard} onChange=${(event) => { if (event.target.reportValidity()) { setShard(Number(event.target.value)); readLast(Number(event.target.value)); } }} /></label>`}
+        ${(about.data?.shards || 1) > 1 && html`<label>Shard <input type="number" name="shard" required min="0" max=${about.data.shards - 1} defaultValue=${shard} onChange=${(event) => { if (event.target.reportValidity()) { setShard(Number(event.target.value)); readLast(Number(event.target.value)); } }} /></label>`}
         <${Choice} name="by" label="Find by" options=${["entry", "time", "key", "filter"]} />
         <input type="search" name="text" class="search" required aria-label="Entry, time, key or filter" placeholder="17 · 2026-01-31T12:00:00Z · table-4 · key = 'a'" />
         <button type="submit">Find</button>
@@ -204,7 +199,7 @@ export function Messages({ names: [name], asked }) {
       ${searching && html`<p role="status">Searched up to entry ${count(searching.at)} of ${count(searching.end)}. <button type="button" class="small" onClick=${() => { work.current.abort(); setSearching(null); }}>Stop</button></p>`}
       ${found?.lost?.length > 0 && html`<p class="warn">Not readable: ${found.lost.slice(0, 5).map((each) => `${count(each.first)} to ${count(each.end - 1)} (${each.reason})`).join(", ")}</p>`}
       ${!found ? !error && html`<${Loading} />` : found.rows.length === 0
-        ? !searching && html`<${Empty} command=${found.filter || found.end ? null : `echo hello | headpond produce ${short(name.replaceAll(":", "/"))}`}>${found.filter ? `No message${about.data?.shards > 1 ? ` of shard ${shard}` : ""} fits.` : found.end ? `There is no message from here on: the log ends before entry ${count(found.end)}.` : "There is no message here. To send one:"}</${Empty}>`
+        ? !searching && html`<${Empty} command=${found.filter || found.end ? null : `echo hello | headpond produce ${quoted(fromPath(name))}`}>${found.filter ? `No message${about.data?.shards > 1 ? ` of shard ${shard}` : ""} fits.` : found.end ? `There is no message from here on: the log ends before entry ${count(found.end)}.` : "There is no message here. To send one:"}</${Empty}>`
         : html`<${Table} label="Messages" rows=${found.rows} keyOf=${(each) => `${each.shard}/${each.entry}`} columns=${[
           ["Entry", (each) => html`<button type="button" class="link" onClick=${(event) => { opener.current = event.currentTarget; setSelected(each); window.scrollTo(0, 0); }}>${found.live && about.data?.shards > 1 ? `${each.shard}/` : ""}${count(each.entry)}</button>`, "num"],
           ["Key", (each) => (each.key === null ? "" : html`<code>${preview(each.key)}</code>`), "clip"],

@@ -2,10 +2,10 @@
 
 import { useRef } from "../vendor/hooks.js";
 import { query, remove } from "../lib/api.js";
-import { ago, bytes, count, inPath, plural, queryOf, rate, seconds, short } from "../lib/format.js";
+import { ago, bytes, count, plural, queryOf, rate, seconds, short } from "../lib/format.js";
 import { RECENT_S, usePoll, useSpeeds } from "../lib/live.js";
-import { Badge, Dialog, Empty, Fault, html, Loading, Opens, Page, Panel, Table } from "../lib/ui.js";
-import { fullName, subscriptionHref } from "./subscriptions.js";
+import { Action, Badge, Empty, html, number, Page, Panel, Rows, TopicLink } from "../lib/ui.js";
+import { fullName, SubscriptionName, useDelivered } from "./subscriptions.js";
 
 const SHOWN_MAX = 200;
 
@@ -23,17 +23,13 @@ function useBatchTimes(rows) {
 
 function Sources() {
   const found = usePoll(`/subscriptions${query({ advanced: true, limit: SHOWN_MAX })}`);
-  const rows = found.data || [];
-  const read = (each) => each.positions.reduce((sum, entry) => sum + entry, 0);
-  const speed = useSpeeds(found.data, (all) => all, fullName, read, RECENT_S);
+  const speed = useDelivered(found.data);
   return html`<${Panel} title="Sources" note="subscriptions that queries move by position">
-    <${Fault} error=${found.error} />
-    ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0 ? html`<${Empty}>No query has moved a subscription since the node started.</${Empty}>`
-      : html`<${Table} label="Sources" rows=${rows} keyOf=${fullName} columns=${[
-        ["Subscription", (each) => html`<a href=${subscriptionHref(each)}>${each.subscription}</a> <span class="muted">of ${short(each.topic)}</span>`, "name"],
-        ["Lag", (each) => count(each.unsettled), "num"], ["Read", (each) => rate(speed(each)), "num"],
-        ["Last batch", (each) => ago(each.advanced_at), "num"], ["Read by", (each) => each.advanced_by, "wide clip"],
-      ]} />`}
+    <${Rows} found=${found} label="Sources" keyOf=${fullName} empty=${html`<${Empty}>No query has moved a subscription since the node started.</${Empty}>`} columns=${[
+      ["Subscription", (each) => html`<${SubscriptionName} each=${each} />`, "name"],
+      number("Lag", "unsettled"), ["Read", (each) => rate(speed(each)), "num"],
+      ["Last batch", (each) => ago(each.advanced_at), "num"], ["Read by", (each) => each.advanced_by, "wide clip"],
+    ]} />
     <p class="muted">A source with the option <code>subscription</code> moves that subscription after each batch: its backlog is the lag of the query. A source without one is known to Spark alone: <code>headpond.spark.lag(query)</code>.</p>
   </${Panel}>`;
 }
@@ -45,19 +41,17 @@ export function Spark() {
   const every = useBatchTimes(rows);
   return html`<${Page} title="Spark">
     <${Panel} title="Sinks" note="writers of staged batches">
-      <${Fault} error=${found.error} />
-      ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
-        ? html`<${Empty} command="headpond spark --help">No query has written through this node. To start with Spark:</${Empty}>`
-        : html`<${Table} label="Writers" rows=${rows} keyOf=${(each) => each.writer} columns=${[
+      <${Rows} found=${found} rows=${rows} label="Writers" keyOf=${(each) => each.writer}
+        empty=${html`<${Empty} command="headpond spark --help">No query has written through this node. To start with Spark:</${Empty}>`} columns=${[
           ["Writer", (each) => html`${queryOf(each.writer)}${each.publishing && html` <${Badge} tone="ok">publishing</${Badge}>`}`, "name"],
-          ["Topics", (each) => each.topics.map((topic) => html`<a href=${`#/topics/${inPath(topic)}/delivery`}>${short(topic)}</a> `), "name wide"],
-          ["Batch", (each) => count(each.batch), "num wide"], ["Committed", (each) => ago(each.committed_at), "num"], ["A batch every", (each) => seconds(every(each.writer)), "num wide"],
+          ["Topics", (each) => each.topics.map((topic) => html`<${TopicLink} topic=${topic} view="/delivery" /> `), "name wide"],
+          number("Batch", "batch", "wide"), ["Committed", (each) => ago(each.committed_at), "num"], ["A batch every", (each) => seconds(every(each.writer)), "num wide"],
           ["Rows", (each) => rate(speed(each)), "num"], ["Rows per batch", (each) => (each.batches ? count(each.rows / each.batches) : "–"), "num wide"],
-          ["Rows in all", (each) => count(each.rows), "num wide"], ["Staged", (each) => `${bytes(each.staged_bytes)} in ${plural(each.stages, "stage")}`, "num wide"],
-          ["", (each) => html`<${Opens} label="Delete" kind="small danger" make=${(close) => html`<${Dialog} title=${`Delete ${short(each.writer)}`} verb="Delete the writer" tone="danger" close=${close}
-            act=${async () => { await remove(`/writers/${each.writer.split("/").map(encodeURIComponent).join("/")}`); found.reload(); }}>
-            <p>The node forgets its batches (${count(each.batches)}) and drops ${plural(each.stages, "stage")}. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Dialog}>`} />`],
-        ]} />`}
+          number("Rows in all", "rows", "wide"), ["Staged", (each) => `${bytes(each.staged_bytes)} in ${plural(each.stages, "stage")}`, "num wide"],
+          ["", (each) => html`<${Action} label="Delete" kind="small danger" title=${`Delete ${short(each.writer)}`} verb="Delete the writer" tone="danger"
+            act=${() => remove(`/writers/${each.writer.split("/").map(encodeURIComponent).join("/")}`)} done=${found.reload}>
+            <p>The node forgets its batches (${count(each.batches)}) and drops ${plural(each.stages, "stage")}. Its messages stay. <b>A batch that the query sends again is stored again.</b></p></${Action}>`],
+        ]} />
     </${Panel}>
     <${Sources} />
   </${Page}>`;

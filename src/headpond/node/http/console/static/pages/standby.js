@@ -20,7 +20,7 @@ export function Standby({ path }) {
     </${Panel}>
     ${me && html`<${Stats} items=${[
       ["Behind by", plural(me.lag, "record"), me.lag_s == null ? null : `for ${seconds(me.lag_s)}`],
-      ["Record", count(me.seq), `${count(me.durable_seq)} synced`], ["Epoch", count(me.epoch), "active members so far"], ["Address", me.url, me.version],
+      ["Record", count(me.seq), `${count(me.durable_seq)} synced`], ["Epoch", count(me.epoch), "active members so far"], ["Software", `headpond ${me.version}`, me.url],
     ]} />`}
     <${Panel} title="Members" note=${group.data ? `group ${group.data.group}` : null}>
       <${Fault} error=${group.error} />

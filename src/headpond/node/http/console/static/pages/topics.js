@@ -1,45 +1,36 @@
 // Topics: which are there, how large, how busy? Paged and searched by the node.
 
-import { post, query } from "../lib/api.js";
-import { bytes, count, inPath, rate, short } from "../lib/format.js";
-import { usePoll, useSpeeds } from "../lib/live.js";
-import { Badge, Dialog, Empty, Fault, Field, html, Loading, Opens, Page, PAGE_ROWS, Pager, Panel, Search, Table, useListing } from "../lib/ui.js";
+import { post } from "../lib/api.js";
+import { bytes, inPath, rate } from "../lib/format.js";
+import { useSpeeds } from "../lib/live.js";
+import { Action, Badge, Empty, Field, html, List, number, Page, Panel, TopicLink, useList } from "../lib/ui.js";
 
 export const entriesIn = (topic) => (topic.shard_list || []).reduce((sum, shard) => sum + shard.entry_next, 0);
 
-const CreateTopic = ({ close, done }) => html`<${Dialog} title="Create a topic" verb="Create" close=${close} act=${async (form) => {
-  const [name, shards, state] = [form.get("topic"), Number(form.get("shards")), form.get("state") === "on"];
-  await post("/topics", { topic: name, shards, state });
-  done(name);
+const createTopic = html`<${Action} label="Create topic" kind="primary" title="Create a topic" verb="Create" act=${async (form) => {
+  await post("/topics", { topic: form.get("topic"), shards: Number(form.get("shards")), state: form.get("state") === "on" });
+  location.hash = `#/topics/${inPath(form.get("topic"))}`;
 }}>
-  <${Field} label="Name" hint="NAME, or tenant/product/component/NAME"><input name="topic" required autocomplete="off" /></${Field}>
-  <${Field} label="Shards" hint="A power of 2. It cannot be changed later."><input name="shards" type="number" min="1" value="1" required /></${Field}>
+  <${Field} label="Name" hint="NAME, or tenant/product/component/NAME" name="topic" required />
+  <${Field} label="Shards" hint="A power of 2. It cannot be changed later." name="shards" type="number" min="1" defaultValue="1" required />
   <label class="check"><input type="checkbox" name="state" /> Keep only the latest message of each key</label>
-</${Dialog}>`;
+</${Action}>`;
 
 export function Topics() {
-  const listing = useListing();
-  const { match, after, limit } = listing;
-  const found = usePoll(`/topics${query({ match, after, limit })}`);
-  const rows = (found.data || []).slice(0, PAGE_ROWS);
-  const speed = useSpeeds(found.data, (topics) => topics, (topic) => topic.topic, entriesIn);
-  const create = html`<${Opens} label="Create topic" kind="primary" make=${(close) => html`<${CreateTopic} close=${close} done=${(name) => { location.hash = `#/topics/${inPath(name)}`; }} />`} />`;
-  return html`<${Page} title="Topics" actions=${create}>
+  const list = useList("/topics");
+  const speed = useSpeeds(list.found.data, (topics) => topics, (topic) => topic.topic, entriesIn);
+  return html`<${Page} title="Topics" actions=${createTopic}>
     <${Panel}>
-      <div class="bar"><${Search} listing=${listing} label="Search topics" /></div>
-      <${Fault} error=${found.error} />
-      ${!found.data ? !found.error && html`<${Loading} />` : rows.length === 0
-        ? html`<${Empty} command=${match ? null : "headpond topic create orders"}>${match ? "No topic has that in its name." : "There is no topic yet. Create one here, or:"}</${Empty}>`
-        : html`<${Table} label="Topics" rows=${rows} keyOf=${(topic) => topic.topic} columns=${[
-          ["Topic", (topic) => html`<a href=${`#/topics/${inPath(topic.topic)}`}>${short(topic.topic)}</a>${topic.state && html` <${Badge}>state</${Badge}>`}${topic.schema && html` <${Badge}>typed</${Badge}>`}`, "name"],
+      <${List} list=${list} of="topics" label="Topics" keyOf=${(topic) => topic.topic}
+        empty=${html`<${Empty} command="headpond topic create orders">There is no topic yet. Create one here, or:</${Empty}>`} columns=${[
+          ["Topic", ({ topic, state, schema }) => html`<${TopicLink} topic=${topic} />${state && html` <${Badge}>state</${Badge}>`}${schema && html` <${Badge}>typed</${Badge}>`}`, "name"],
           ["In", (topic) => rate(speed(topic)), "num"],
-          ["Stored", (topic) => count(topic.entries), "num"],
+          number("Stored", "entries"),
           ["Size", (topic) => bytes(topic.bytes), "num"],
-          ["Shards", (topic) => count(topic.shards), "num wide"],
+          number("Shards", "shards", "wide"),
           ["Durability", (topic) => topic.durability, "wide"],
-          ["", (topic) => html`<a href=${`#/topics/${inPath(topic.topic)}/messages`}>Messages</a>`, "wide"],
-        ]} />`}
-      <${Pager} listing=${listing} rows=${found.data || []} nameOf=${(topic) => topic.topic} />
+          ["", ({ topic }) => html`<${TopicLink} topic=${topic} view="/messages">Messages</${TopicLink}>`, "wide"],
+        ]} />
     </${Panel}>
   </${Page}>`;
 }
