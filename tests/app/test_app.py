@@ -287,3 +287,7 @@ def test_wrong_declarations_are_refused_where_they_are_made() -> None:
         app.subscriber("t", subscription="s", kind="odd")  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="concurrency"):
         app.subscriber("t", subscription="s", concurrency=0)(print)
+    with pytest.raises(TypeError, match=r"App\.subscriber\(\) got .* 'knd'\. Did you mean 'kind'\?"):
+        app.subscriber("t", "s", knd="shared")  # type: ignore[call-arg]
+    with pytest.raises(BadRequest, match="no handlers"):
+        asyncio.run(app.run())

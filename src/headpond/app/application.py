@@ -19,7 +19,7 @@ from headpond.client.connect import Client, Tokens, connect
 from headpond.client.options import ConsumerKeywords
 from headpond.client.produce.producer import Producer
 from headpond.client.scope import PublicNames
-from headpond.model.errors import Closed
+from headpond.model.errors import BadRequest, Closed
 from headpond.model.message import Message
 from headpond.model.names import TopicName
 from headpond.model.receipt import Receipt
@@ -72,8 +72,8 @@ class App(PublicNames):
     def subscriber(
         self,
         topic: str,
-        *,
         subscription: str,
+        *,
         concurrency: int = 1,
         value: Any = None,
         **options: Unpack[ConsumerKeywords],
@@ -163,8 +163,12 @@ class App(PublicNames):
     async def run(self) -> None:
         """Runs until SIGTERM, SIGINT or ``stop()``, then drains; a second signal does not wait for handlers.
 
-        Raises what ended a subscriber.
+        Raises what ended a subscriber, or ``BadRequest`` if there is none.
         """
+        if not self._subscribers:
+            raise BadRequest(
+                "the application has no handlers", hint="Declare one with @app.subscriber(TOPIC, SUBSCRIPTION)."
+            )
         loop = asyncio.get_running_loop()
         with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
             for number in SIGNALS:
