@@ -65,6 +65,8 @@ class App(PublicNames):
         self._takers: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._impatient = asyncio.Event()
+        self._opening: asyncio.Timeout | None = None
+        """While ``run`` opens, which takes as long as the node is away: what ends that."""
 
     # --- what a program declares --------------------------------------------------------------------
 
@@ -174,19 +176,36 @@ class App(PublicNames):
             for number in SIGNALS:
                 loop.add_signal_handler(number, self.stop)
         try:
-            async with self:
-                log.info("runs %s", ", ".join(each.shown for each in self._subscribers))
-                await self._stopping.wait()
+            async with AsyncExitStack() as opened:
+                if await self._opens(opened):
+                    log.info("runs %s", ", ".join(each.shown for each in self._subscribers))
+                    await self._stopping.wait()
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
         if self.error is not None:
             raise self.error
 
+    async def _opens(self, opened: AsyncExitStack) -> bool:
+        """Opens the application; False if ``stop`` is called first."""
+        opening = self._opening = asyncio.timeout(None)
+        try:
+            async with opening:
+                await opened.enter_async_context(self)
+        except TimeoutError:
+            if not opening.expired():
+                raise
+            return False
+        finally:
+            self._opening = None
+        return True
+
     def stop(self) -> None:
-        """Ends ``run``; a second call does not wait for the handlers that run."""
+        """Ends ``run``, also while it waits for its node; a second call does not wait for running handlers."""
         if self._stopping.is_set():
             self._impatient.set()
+        elif self._opening is not None:
+            self._opening.reschedule(0)
         self._stopping.set()
 
     def _wrapped(self, call: Handle) -> Handle:
