@@ -1,7 +1,8 @@
 """A CSV file into a typed topic, and an aggregate over it in Spark: ``python examples/csv_to_spark.py [FILE]``.
 
 The topic gets the columns of the file, with the types that Arrow finds. Without FILE the program first writes a
-million rows to ``trips.csv``. A node must be running, and ``pip install '.[spark]'`` must have been run.
+million rows to ``trips.csv``. Each run adds the rows of its file to the topic. A node must be running, and
+``pip install '.[spark]'`` must have been run.
 """
 
 from __future__ import annotations
@@ -23,13 +24,10 @@ def write_trips(path: str, rows: int = 1_000_000) -> None:
 
 def load(path: str, topic: str) -> int:
     """Sends the file block by block, so that it may be larger than the memory."""
-    rows = 0
     with headpond.sync.connect() as client, pyarrow.csv.open_csv(path) as blocks:
         client.admin.create_topic(topic, schema=blocks.schema, exist_ok=True)
         with client.producer(topic) as producer:
-            for block in blocks:
-                rows += producer.send_batch(block).stored
-    return rows
+            return sum(producer.send_batch(block).stored for block in blocks)
 
 
 def main(path: str) -> None:

@@ -1,4 +1,4 @@
-"""A device that measures whether its node is reachable or not: ``python examples/device.py NAME``.
+"""A device that measures whether its node is reachable or not: ``python examples/device.py [NAME]``.
 
     python examples/device.py boiler-1   # no node runs yet: the readings are written to this disk
     headpond agent &                     # delivers them once the node answers, also if the device has ended
@@ -35,4 +35,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1] if len(sys.argv) > 1 else "boiler-1")

@@ -17,6 +17,7 @@ from headpond.errors import BadRequest
 from headpond.wire.control.consuming import SubscriptionInfo
 from tests.client.peer import until
 from tests.client.reading import receive
+from tests.fire.real_node import RealNode
 
 WAIT_S = 20
 
@@ -256,6 +257,45 @@ async def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_its_messa
     assert attempts == [1, 2]
 
 
+def test_an_application_that_does_not_need_its_node_at_the_start_waits_for_it(
+    node: RealNode, topic: str
+) -> None:
+    app = headpond.App(node.url, wait=False)
+    got: list[bytes] = []
+
+    @app.subscriber(topic, "s")
+    async def take(value: bytes) -> None:
+        got.append(value)
+        app.stop()
+
+    async def scenario() -> None:
+        await fill(node.url, topic, b"1")
+        node.stop()
+        running = asyncio.create_task(app.run())
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(node.start)
+        async with asyncio.timeout(WAIT_S):
+            await running
+
+    asyncio.run(scenario())
+    assert got == [b"1"]
+
+
+def test_a_signal_ends_an_application_that_waits_for_its_node() -> None:
+    app = headpond.App("headpond://127.0.0.1:1", wait=False)
+    app.subscriber("t", "s")(print)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(app.run())
+        await asyncio.sleep(0.1)
+        signal.raise_signal(signal.SIGTERM)
+        app.stop()
+        async with asyncio.timeout(WAIT_S):
+            await running
+
+    asyncio.run(scenario())
+
+
 def test_run_raises_what_ended_a_subscriber(shared_url: str, topic: str) -> None:
     app = headpond.App(shared_url)
 
@@ -287,3 +327,7 @@ def test_wrong_declarations_are_refused_where_they_are_made() -> None:
         app.subscriber("t", subscription="s", kind="odd")  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="concurrency"):
         app.subscriber("t", subscription="s", concurrency=0)(print)
+    with pytest.raises(TypeError, match=r"App\.subscriber\(\) got .* 'knd'\. Did you mean 'kind'\?"):
+        app.subscriber("t", "s", knd="shared")  # type: ignore[call-arg]
+    with pytest.raises(BadRequest, match="no handlers"):
+        asyncio.run(app.run())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from headpond.cli.app import SECTIONS, app
+from headpond.cli.app import COMMON_OPTIONS, SECTIONS, app
 from headpond.model.errors import CATALOGUE
 from tests.cli.conftest import HEADPOND, Cli, Node, clean_environment
 from tests.fire import forked
@@ -63,7 +63,7 @@ def test_the_version_is_the_projects(cli: Cli) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_takes_url_token_and_json(command: tuple[str, ...]) -> None:
     options = {option for parameter in COMMANDS[command].params for option in parameter.opts}
-    assert {"--url", "--token", "--json"} <= options
+    assert set(COMMON_OPTIONS) <= options
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,18 @@ def test_wrong_usage_exits_with_2(cli: Cli, arguments: tuple[str, ...]) -> None:
     done = cli(*arguments)
     assert (done.code, done.out) == (2, b"")
     assert "Usage:" in done.err
+
+
+@pytest.mark.parametrize("option", ["--url", "--url=headpond://a:1", "--token", "--json"])
+def test_an_option_of_commands_before_the_command_is_answered_with_its_place(cli: Cli, option: str) -> None:
+    done = cli(option, "topic", "list")
+    assert done.code == 2
+    assert f"Error: {option.partition('=')[0]} comes after the command." in done.err
+
+
+def test_a_wrong_word_is_answered_with_the_allowed_ones_alone(cli: Cli) -> None:
+    done = cli("consume", "t", "-s", "s", "--kind", "share")
+    assert "Invalid value for '--kind': 'share' is not one of 'unique', 'shared'," in done.err
 
 
 @pytest.mark.parametrize("start", ["", "soon", "-1", "1.5"])

@@ -125,7 +125,7 @@ def surface() -> str:
 
 
 def _members(kind: type) -> list[tuple[str, Any]]:
-    hidden = getattr(kind, "internal", frozenset())
+    hidden: frozenset[str] = getattr(kind, "internal", frozenset())
     members = sorted(inspect.getmembers(kind))
     return [(name, value) for name, value in members if not name.startswith("_") and name not in hidden]
 

@@ -19,7 +19,7 @@ from headpond.client.connect import Client, Tokens, connect
 from headpond.client.options import ConsumerKeywords
 from headpond.client.produce.producer import Producer
 from headpond.client.scope import PublicNames
-from headpond.model.errors import Closed
+from headpond.model.errors import BadRequest, Closed
 from headpond.model.message import Message
 from headpond.model.names import TopicName
 from headpond.model.receipt import Receipt
@@ -65,6 +65,8 @@ class App(PublicNames):
         self._takers: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._impatient = asyncio.Event()
+        self._opening: asyncio.Timeout | None = None
+        """While ``run`` opens, which takes as long as the node is away: what ends that."""
 
     # --- what a program declares --------------------------------------------------------------------
 
@@ -72,8 +74,8 @@ class App(PublicNames):
     def subscriber(
         self,
         topic: str,
-        *,
         subscription: str,
+        *,
         concurrency: int = 1,
         value: Any = None,
         **options: Unpack[ConsumerKeywords],
@@ -163,26 +165,47 @@ class App(PublicNames):
     async def run(self) -> None:
         """Runs until SIGTERM, SIGINT or ``stop()``, then drains; a second signal does not wait for handlers.
 
-        Raises what ended a subscriber.
+        Raises what ended a subscriber, or ``BadRequest`` if there is none.
         """
+        if not self._subscribers:
+            raise BadRequest(
+                "the application has no handlers", hint="Declare one with @app.subscriber(TOPIC, SUBSCRIPTION)."
+            )
         loop = asyncio.get_running_loop()
         with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
             for number in SIGNALS:
                 loop.add_signal_handler(number, self.stop)
         try:
-            async with self:
-                log.info("runs %s", ", ".join(each.shown for each in self._subscribers))
-                await self._stopping.wait()
+            async with AsyncExitStack() as opened:
+                if await self._opens(opened):
+                    log.info("runs %s", ", ".join(each.shown for each in self._subscribers))
+                    await self._stopping.wait()
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
         if self.error is not None:
             raise self.error
 
+    async def _opens(self, opened: AsyncExitStack) -> bool:
+        """Opens the application; False if ``stop`` is called first."""
+        opening = self._opening = asyncio.timeout(None)
+        try:
+            async with opening:
+                await opened.enter_async_context(self)
+        except TimeoutError:
+            if not opening.expired():
+                raise
+            return False
+        finally:
+            self._opening = None
+        return True
+
     def stop(self) -> None:
-        """Ends ``run``; a second call does not wait for the handlers that run."""
+        """Ends ``run``, also while it waits for its node; a second call does not wait for running handlers."""
         if self._stopping.is_set():
             self._impatient.set()
+        elif self._opening is not None:
+            self._opening.reschedule(0)
         self._stopping.set()
 
     def _wrapped(self, call: Handle) -> Handle:

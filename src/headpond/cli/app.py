@@ -8,9 +8,13 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer._click.exceptions import BadParameter, NoSuchOption, UsageError
 from typer.core import TyperGroup
 
 from headpond.cli.output import pipe_may_close
+
+COMMON_OPTIONS = ("--url", "--token", "--json")
+"""Those that every command has."""
 
 
 class Entry(NamedTuple):
@@ -111,9 +115,21 @@ class Sections(TyperGroup):
         with pipe_may_close():  # help and the version are printed here
             return super().make_context(*args, **options)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except NoSuchOption as error:
+            if error.option_name in COMMON_OPTIONS:
+                raise UsageError(f"{error.option_name} comes after the command.", ctx) from None
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         with pipe_may_close():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except BadParameter as error:
+                error.message = error.message.removeprefix("Value error, ")  # pydantic adds it
+                raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(map(len, self.commands))

@@ -12,6 +12,7 @@ import math
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cache, wraps
 from typing import (
     Annotated,
@@ -106,6 +107,9 @@ def _check_call(function: Callable[..., object], args: tuple[Any, ...], kwargs: 
     for value in args[len(names) :]:
         check_argument("an argument", value, more)
     for name, value in kwargs.items():
+        if name not in hints and get_origin(named) is Unpack:  # else the error would name a class of ours
+            near = "".join(f". Did you mean {each!r}?" for each in get_close_matches(name, hints, n=1))
+            raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{near}")
         check_argument(name, value, hints.get(name, named))
 
 

@@ -44,7 +44,7 @@ def test_what_a_device_measures_while_its_node_is_away_arrives_in_order(
 ) -> None:
     def measure() -> str:
         environment = os.environ | {"HEADPOND_URL": node.url}
-        ran = subprocess.run([*DEVICE, "boiler-1"], env=environment, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(DEVICE, env=environment, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import headpond.sync
-from tests.cli.conftest import Cli, Node
+from tests.cli.conftest import HEADPOND, Cli, Node, clean_environment
 from tests.cli.contract import check
 from tests.fire.real_node import wait_until
 
@@ -127,6 +131,22 @@ def test_a_killed_node_forgets_its_backup(busy: Node) -> None:
         busy.kill()
     busy.restart()
     assert not (busy.data / "backup").exists()
+
+
+def test_a_terminal_shows_how_much_is_copied(busy: Node, tmp_path: Path) -> None:
+    restored = ("restore", str(tmp_path / "b"), "--data", str(tmp_path / "new"))
+    for words in (("backup", str(tmp_path / "b"), "--url", busy.url), restored):
+        ours, theirs = pty.openpty()
+        environment = clean_environment() | {"TERM": "xterm"}
+        done = subprocess.run(
+            [*HEADPOND, *words], stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
+        )
+        os.close(theirs)
+        shown = os.read(ours, 65536).decode()
+        os.close(ours)
+        total = re.search(r"files, ([^;\n]+)", done.stdout)
+        assert total is not None, done.stdout
+        assert f"0 B of {total[1]}" in shown and f"{total[1]} of {total[1]}" in shown
 
 
 def test_restore_refuses_a_folder_in_use_and_a_backup_with_a_missing_file(

@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 import headpond.sync
 from headpond.cli.operate.run import find_files
 from tests.cli.conftest import HEADPOND, Cli, clean_environment
@@ -63,6 +65,35 @@ def test_what_is_no_application_is_refused(cli: Cli) -> None:
         done = cli("run", place)
         assert done.code == 2
         assert place in done.err
+
+
+@pytest.mark.parametrize("place", ["work.py", "work.py:app", "./work", "below/work.py"])
+def test_a_file_in_place_of_its_module_is_refused(cli: Cli, place: str) -> None:
+    done = cli("run", place)
+    assert done.code == 2
+    assert "give its module, as in work:app" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("@app.subscriber('orders')", "work cannot be imported: TypeError: App.subscriber() missing"),
+        ("@app.subscriber", "topic is of type function"),
+        ("import no_such_module", "work cannot be imported: ModuleNotFoundError: No module named"),
+        ("def", "work cannot be imported: SyntaxError: "),
+    ],
+)
+def test_a_program_that_cannot_be_imported_is_shown_without_the_frames_of_the_command(
+    tmp_path: Path, line: str, error: str
+) -> None:
+    (tmp_path / "work.py").write_text(f"import headpond\napp = headpond.App()\n{line}\ndef f(a): ...\n")
+    names = clean_environment()
+    done = subprocess.run([*HEADPOND, "run", "work"], cwd=tmp_path, env=names, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'work.py", line 3' in done.stderr
+    assert "typer" not in done.stderr and "importlib" not in done.stderr and "run.py" not in done.stderr
+    said, hint = done.stderr.splitlines()[-2:]
+    assert said.startswith(f"error: {error}") and hint.startswith("hint: ")
 
 
 def test_the_watched_files_are_those_of_the_program(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def peek(
     async def read(admin: Admin) -> None:
         info = await admin.show_topic(topic)
         if shard is not None and shard >= info.shards:
-            raise wrong_use("--shard", f"{topic} has {info.shards} shards, from 0")
+            raise wrong_use("--shard", f"the last shard of {topic} is {info.shards - 1}")
         writer = OutputWriter(sys.stdout.fileno())
         for each in info.shard_list if shard is None else [info.shard_list[shard]]:
             first = place if place >= 0 else max(each.entry_first, each.entry_next + place)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from headpond.cli.command import Node, command
 from headpond.cli.operate.node import DATA_HELP, default_data_folder
 from headpond.cli.options import argument, option
-from headpond.cli.output import Output, size
+from headpond.cli.output import Output, progress_line, size
 from headpond.cli.stdio import beside
 from headpond.model.errors import BadData, BadRequest
 from headpond.storage.os_disk import OsDisk
@@ -92,8 +92,10 @@ def restore(
         if not (found / each.path).is_file() or (found / each.path).stat().st_size != each.bytes:
             raise BadData(f"{found / each.path} is missing or has another length", hint="Use another backup.")
     # A folder without NODE is no node's: the file comes last.
-    for each in sorted(files, key=lambda file: file.path == NODE_FILE):
-        _copy(found / each.path, target / each.path, each.bytes)
+    with _progress(files) as count:
+        for each in sorted(files, key=lambda file: file.path == NODE_FILE):
+            _copy(found / each.path, target / each.path, each.bytes)
+            count(each)
     _sync_folders(target, files)
     total = sum(each.bytes for each in files)
     result = {"backup": str(found), "data": str(target), "files": len(files), "bytes": total}
@@ -111,10 +113,12 @@ def _copy_cut(cut: Path, folder: Path) -> Copied:
     partial = folder / f"{name}{PARTIAL_SUFFIX}"
     files = read_cut(cut)
     bytes_copied = 0
-    for number, each in enumerate(files):
-        if last is None or known.get(each.path) != each or not _link(last / each.path, partial / each.path):
-            _copy(cut / str(number), partial / each.path, each.bytes)
-            bytes_copied += each.bytes
+    with _progress(files) as count:
+        for number, each in enumerate(files):
+            if last is None or known.get(each.path) != each or not _link(last / each.path, partial / each.path):
+                _copy(cut / str(number), partial / each.path, each.bytes)
+                bytes_copied += each.bytes
+            count(each)
     _copy(cut / FILES_NAME, partial / FILES_NAME, (cut / FILES_NAME).stat().st_size)
     _sync_folders(partial, files)
     done = folder / name
@@ -123,6 +127,21 @@ def _copy_cut(cut: Path, folder: Path) -> Copied:
     for left in folder.glob(f"*{PARTIAL_SUFFIX}"):  # of a command that did not end
         shutil.rmtree(left)
     return Copied(done, len(files), sum(each.bytes for each in files), bytes_copied)
+
+
+@contextmanager
+def _progress(files: Sequence[CutFile]) -> Iterator[Callable[[CutFile], None]]:
+    """A function that counts a file, and shows on a terminal how much there is."""
+    total, done = sum(each.bytes for each in files), 0
+    with progress_line(f"0 B of {size(total)}") as show:
+
+        def count(file: CutFile) -> None:
+            nonlocal done
+            done += file.bytes
+            if show is not None:
+                show(f"{size(done)} of {size(total)}")
+
+        yield count
 
 
 def _newest(folder: Path) -> Path | None:

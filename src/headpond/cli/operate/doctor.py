@@ -13,7 +13,7 @@ import typer
 from headpond.cli.command import Node, command
 from headpond.cli.operate.cluster import GROUP, Group
 from headpond.cli.options import argument, option, said
-from headpond.cli.output import print_fields, print_objects, print_parts, run
+from headpond.cli.output import print_fields, print_objects, print_parts, run, size
 from headpond.client.checkup import check_up
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _access(checkup: Checkup) -> list[tuple[str, object]]:
             fields.append(("expires", f"in {checkup.expires_in_s:,.0f} s"))
     if access.free_bytes is not None:
         full = "; full: sends are refused" if access.disk_full else ""
-        fields.append(("disk free", f"{access.free_bytes:,} bytes{full}"))
+        fields.append(("disk free", f"{size(access.free_bytes)}{full}"))
     if access.last_stop:
         fields.append(("last stop", access.last_stop.replace("_", " ")))
     return [*fields, *(("recovery", line) for line in access.recovered)]

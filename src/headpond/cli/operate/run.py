@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 from headpond.cli.command import Node, command
 from headpond.cli.logs import LogFormatOption, LogLevelOption, start_log
 from headpond.cli.options import argument, flag, wrong_use
 from headpond.cli.output import note, run
+from headpond.model.errors import HeadpondError
 
 if TYPE_CHECKING:
     from headpond.app.application import App
@@ -57,16 +61,37 @@ def _load(place: str) -> App:
     from headpond.app.application import App
 
     module, _, name = place.partition(":")
+    if module.endswith(".py") or "/" in module:
+        raise wrong_use("MODULE:NAME", f"{place} names a file; give its module, as in work:app for work.py")
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(import_module(module), name or "app")
+        found = getattr(_import(module), name or "app")
     except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and not module.startswith(error.name or ""):
-            raise  # an import of the program itself
         raise wrong_use("MODULE:NAME", f"there is no {place} here: {error}") from None
     if not isinstance(found, App):
         raise wrong_use("MODULE:NAME", f"{place} is no headpond.App")
     return found
+
+
+def _import(module: str) -> ModuleType:
+    """The user's module. If it fails, the traceback shows the user's lines, without those of the command."""
+    try:
+        return import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and module.startswith(error.name):
+            raise  # the module itself is not there
+        trace = error.__traceback__
+        while trace is not None and _is_importing(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        note("".join(traceback.format_exception(error.with_traceback(trace))).rstrip())
+        if isinstance(error, HeadpondError):
+            raise
+        message = f"{module} cannot be imported: {type(error).__name__}: {error}"
+        raise HeadpondError(message, hint="Correct the program where the traceback shows it.") from None
+
+
+def _is_importing(path: str) -> bool:
+    return path in (__file__, importlib.__file__) or path.startswith("<frozen importlib")
 
 
 def _run_and_watch(arguments: list[str]) -> int:
