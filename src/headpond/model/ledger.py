@@ -151,7 +151,7 @@ class SubscriptionAccount(msgspec.Struct):
     unseen: int = 0
     """Those of them that a consumer prefetched and gave back unopened; they do not count as copies."""
     elsewhere: int = 0
-    """Entries settled since then by a consumer that had not got them since then."""
+    """Entries settled or held since then by a consumer that had not got them since then."""
     late: int = 0
     """Entries settled since then that were already settled."""
     delivered_before: int = 0

@@ -265,6 +265,26 @@ def test_an_acknowledgement_from_before_a_crash_counts_as_no_copy() -> None:
     assert (account.acknowledged, account.elsewhere, account.reached_since, account.delivered) == (6, 6, 0, 0)
 
 
+def test_what_a_program_holds_since_before_a_crash_counts_as_no_copy() -> None:
+    """Else more entries than copies would have reached it: a UR above 1."""
+    world = LedgerWorld(1)
+    sending(world, 3)
+    world.read("audit")
+    world.crash()
+    client = world.shell.connect()
+    client.send(Subscribe(1, "t", "audit", "unique", "non_resilient", "earliest", 0, seen=[(0, 0, 6)]))
+    world.shell.work_all()
+    for acknowledged in (0, 6):
+        account = subscription(world, "audit")
+        assert (account.in_flight, account.acknowledged) == (6 - acknowledged, acknowledged)
+        assert (account.reached_since, account.delivered, account.elsewhere) == (0, 0, 6)
+        client.send(Settle(1, 1, 0, [(0, 6)]))
+        world.shell.work_all()
+    world.crash()
+    account = subscription(world, "audit")
+    assert (account.reached_since, account.delivered) == (0, 0)
+
+
 def test_a_seek_restarts_the_account() -> None:
     world = LedgerWorld(1)
     sending(world, 4)

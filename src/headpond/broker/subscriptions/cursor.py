@@ -369,6 +369,7 @@ class ShardCursor:
         """A consumer holds what its program has in hand; returns the entries that no other consumer has.
 
         An entry that is in the unacked log but not ``refused`` was delivered again before the node restarted.
+        One of which the node knows no delivery got to the consumer in a run before.
         """
         again = entries.common(self.unacked_log.entries)
         if refused is not None:
@@ -377,6 +378,7 @@ class ShardCursor:
         free = self._not_settled(entries)
         for others in (self.held, self.unacked_log.entries, self.dying):
             free.exclude(others)
+        self.tally.elsewhere += len(free) - len(free.common(self._touched(0, 2**63)))
         self.ready.exclude(free)
         self.parked.exclude(free)
         self.held.include(free)

@@ -76,7 +76,7 @@ class ShardTally(msgspec.Struct, array_like=True):
     unseen: int = 0
     """Copies that a consumer returned without having handed them to its program."""
     elsewhere: int = 0
-    """Entries settled by a consumer that they were not delivered to."""
+    """Entries settled or held by a consumer that they were not delivered to."""
     late: int = 0
     """Entries settled once more."""
     copies_run: int = 0
