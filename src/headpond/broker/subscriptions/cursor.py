@@ -369,7 +369,7 @@ class ShardCursor:
         """A consumer holds what its program has in hand; returns the entries that no other consumer has.
 
         An entry that is in the unacked log but not ``refused`` was delivered again before the node restarted.
-        One of which the node knows no delivery got to the consumer in a run before.
+        An entry without a known delivery reached the consumer in an earlier run of the node.
         """
         again = entries.common(self.unacked_log.entries)
         if refused is not None:
