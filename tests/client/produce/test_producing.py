@@ -67,6 +67,15 @@ async def test_concurrent_sends_share_segments(shared_url: str, topic: str) -> N
         assert sorted(receipt.entry or 0 for receipt in receipts) == list(range(200))
 
 
+async def test_posts_are_sent_after_a_lone_send_was_refused(shared_url: str, topic: str) -> None:
+    async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
+        await producer.send(b"one")
+        with pytest.raises(BadRequest):
+            await producer.send("two")  # type: ignore[arg-type]
+        async with asyncio.timeout(20):
+            assert (await producer.post(b"three")).entry == 1
+
+
 async def test_keys_stay_on_their_shard_in_order(shared_url: str, topic: str) -> None:
     async with headpond.connect(shared_url) as client:
         await client.admin.create_topic(topic, shards=8)
