@@ -18,8 +18,8 @@ from xxhash import xxh3_64_intdigest
 
 from headpond.model.errors import SchemaMismatch
 from headpond.model.identity import SHARD_POWER_MAX
-from headpond.wire.frame import FrameType, encode
-from headpond.wire.plain.segment import encode_plain
+from headpond.wire.frame import FrameType, encode, frame_parts
+from headpond.wire.plain.segment import plain_parts
 from headpond.wire.typed.codec import RowEncoder
 from headpond.wire.typed.rows import row_schema, to_rows
 
@@ -147,9 +147,10 @@ class PlainEncoder:
         self._shard = shard
 
     def encode(self, rows: pa.RecordBatch | bytes) -> tuple[bytes, None]:
-        body = rows if isinstance(rows, bytes) else encode_plain(rows)
+        lead, body = (b"", rows) if isinstance(rows, bytes) else plain_parts(rows)
         self.last_segment += 1
-        return encode(FrameType.SEGMENT, body, shard=self._shard, segment=self.last_segment), None
+        parts = frame_parts(FrameType.SEGMENT, lead, body, shard=self._shard, segment=self.last_segment)
+        return b"".join(parts), None
 
     def snapshot(self, redundants: Sequence[Any]) -> bytes:
         raise AssertionError("a plain topic's segments need no snapshot")

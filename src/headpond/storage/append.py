@@ -31,6 +31,9 @@ STATUS_BODY = struct.Struct("<QQ")
 """Body of a STATUS frame in a file: synced length u64 | one past the last entry before it u64."""
 STATUS_BYTES = OVERHEAD_BYTES + STATUS_BODY.size
 PLACE_MASK = 0xFFFFFFFF
+AHEAD_BYTES_MAX = 64 * 1024
+SHORT_BYTES_MAX = 4 * 1024
+"""A longer write has no zeros behind it."""
 NEW_SUFFIX = ".new"
 
 
@@ -82,6 +85,8 @@ class Batch:
     sync = True
     """False leaves the sync to the operating system (durability ``os``)."""
     reserve_to = 0
+    ahead_to = 0
+    """Up to where ``append`` writes zeros behind its frames; 0 for none."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -108,10 +113,15 @@ class Batch:
             self._remove(disk)
 
     def append(self, disk: Disk) -> None:
-        """Writes and syncs the frames alone, into a file that exists; ``prove`` follows."""
+        """Writes and syncs the frames alone, into a file that exists; ``prove`` follows.
+
+        Zeros behind them spare later writes a wait: for the first write to a reserved block, a file system
+        records that the block is in use, and a sync waits until that is on the disk too.
+        """
         file = self._open(disk)
         try:
-            self._write(file, [self.before, *self.parts])
+            zeros = [bytes(self.ahead_to - self.end)] if self.ahead_to else []
+            self._write(file, [self.before, *self.parts, *zeros])
         except OSError as error:
             if is_disk_full(error):  # give the room back
                 with suppress(OSError):
@@ -237,6 +247,8 @@ class Appender(Generic[AnyBatch]):
         self._reserve_to = reserve_to
         self._on_new_file = on_new_file
         self._reserved_bytes = 0
+        self._ahead_bytes = 0
+        """Up to where the file has frames, or zeros that were written ahead of them."""
         self._status = b""
         """The STATUS behind the last write, which the next one repeats."""
         self._durable_entry = 0
@@ -276,7 +288,10 @@ class Appender(Generic[AnyBatch]):
         batch.status = encode_status(batch.end, batch.end_entry, self._shard, synced=batch.sync)
         self.path, self.end = batch.path, batch.end + STATUS_BYTES
         if self.end > reserved_bytes:
-            batch.reserve_to = self._reserve_to(batch, self.end)
+            reserved_bytes = batch.reserve_to = self._reserve_to(batch, self.end)
+        if self.end > self._ahead_bytes and batch.bytes <= SHORT_BYTES_MAX and not batch.creates:
+            step = min(AHEAD_BYTES_MAX, 1 << self.end.bit_length())
+            batch.ahead_to = min(reserved_bytes, -(-self.end // step) * step)
         self.under_way, self.staged = batch, self._new_batch()
         return batch
 
@@ -287,11 +302,13 @@ class Appender(Generic[AnyBatch]):
         if batch.creates:
             self.release()
             self._reserved_bytes, self.sound = 0, True
+            self._ahead_bytes = 0
         self.file = batch.file
         if batch.reserve_to:
             self._reserved_bytes = batch.reserve_to
         self._status = batch.status
         self._durable_entry = batch.end_entry
+        self._ahead_bytes = max(self._ahead_bytes, batch.ahead_to)
         self._note_proof(batch)
 
     def prove(self, batch: AnyBatch) -> None:

@@ -125,7 +125,11 @@ def _whole_at(data: bytes, at: int, end: int, type: int, shard: int, segment: in
     """The frame from ``at`` to ``end``, whose bytes are all there."""
     body = data[at + HEADER_BYTES : end - TRAILER.size]
     (crc,) = TRAILER.unpack_from(data, end - TRAILER.size)
-    if extend(value(data[at : at + HEADER_BYTES]), body) != crc:
+    return _checked(data[at : at + HEADER_BYTES], body, crc, type, shard, segment)
+
+
+def _checked(header: bytes, body: bytes, crc: int, type: int, shard: int, segment: int) -> Frame:
+    if extend(value(header), body) != crc:
         raise BadChecksum(f"a frame of type {type} and {len(body):,} bytes failed its checksum")
     return _new_frame(Frame, (type, shard, segment, body, crc))
 
@@ -140,8 +144,10 @@ class FrameReader:
 
     def __init__(self, limits: Mapping[int, int]) -> None:
         self._limits = limits
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | memoryview] = []
         self._need = HEADER_BYTES
+        self._next = (0, 0, 0)
+        """Type, shard and segment of an incomplete frame whose header is there."""
         self.partial_bytes = 0
         """The bytes in memory of an incomplete frame."""
         self.fault: BadFrame | None = None
@@ -155,24 +161,29 @@ class FrameReader:
         """The frames that ``data`` completes, in order."""
         if self.fault is not None:
             return []
-        buffer, have = data, self.partial_bytes + len(data)
-        if self._chunks or have < self._need:
-            self._chunks.append(data)
-            self.partial_bytes = have
-            if have < self._need:
-                return []
-            buffer = b"".join(self._chunks)
         frames: list[Frame] = []
-        at, self._need = 0, HEADER_BYTES
+        buffer = data
+        at, have = 0, self.partial_bytes + len(data)
         header_at, limit_of = HEADER.unpack_from, self._limits.get
         try:
+            if self._chunks or have < self._need:
+                self._chunks.append(data)
+                self.partial_bytes = have
+                if have < self._need:
+                    return []
+                if self._need == HEADER_BYTES:
+                    buffer = b"".join(self._chunks)
+                else:
+                    at, have = len(data) - (have - self._need), len(data)
+                    frames.append(self._frame_to(at))
+            self._need = HEADER_BYTES
             while have - at >= HEADER_BYTES:
                 type_, shard, segment, size = header_at(buffer, at)
                 if size > limit_of(type_, -1):
                     raise self._refuse(type_, size, buffer, at)
                 end = at + OVERHEAD_BYTES + size
                 if end > have:
-                    self._need = end - at
+                    self._need, self._next = end - at, (type_, shard, segment)
                     break
                 frames.append(_whole_at(buffer, at, end, type_, shard, segment))
                 at = end
@@ -181,8 +192,21 @@ class FrameReader:
             self.clear()
             return frames
         self.partial_bytes = have - at
-        self._chunks = [buffer[at:]] if have > at else []
+        if self.partial_bytes > have // 2:  # what lives on with it is less than what a copy would take
+            self._chunks = [memoryview(buffer)[at:]]
+        else:
+            self._chunks = [buffer[at:]] if have > at else []
         return frames
+
+    def _frame_to(self, end: int) -> Frame:
+        """The frame of all chunks, which ends at ``end`` in the last one. Its body is copied once."""
+        first, *middle, last = self._chunks
+        type_, shard, segment = self._next
+        if len(first) < HEADER_BYTES or end < TRAILER.size:
+            return _whole_at(b"".join((first, *middle, last[:end])), 0, self._need, type_, shard, segment)
+        body = b"".join((memoryview(first)[HEADER_BYTES:], *middle, memoryview(last)[: end - TRAILER.size]))
+        (crc,) = TRAILER.unpack_from(last, end - TRAILER.size)
+        return _checked(bytes(first[:HEADER_BYTES]), body, crc, type_, shard, segment)
 
     def _refuse(self, type: int, size: int, buffer: bytes, at: int) -> BadFrame:
         limit = self._limits.get(type)

@@ -120,7 +120,7 @@ def test_one_message_costs_at_most_64_bytes_over_its_payload(columns: int) -> No
     ids = ["id-01"] if columns & 2 else None
     headers = [{"h": "text"}] if columns & 4 else None
     payload = 100 + 5 * columns.bit_count()
-    batch = rows_to_batch([b"v" * 100], keys, ids, headers, [NOW])  # type: ignore[arg-type]
+    batch = rows_to_batch([b"v" * 100], keys, ids, headers, [NOW])
     overhead = len(encode_plain(batch)) - payload
     assert overhead == 24 + 8 * (columns & 1) + 4 * (columns & 2) + 6 * (columns & 4)
 

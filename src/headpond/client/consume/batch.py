@@ -18,8 +18,8 @@ from headpond.model.message import Message, Origin
 from headpond.model.ranges import RangeSet, overlap, runs
 from headpond.wire.control.consuming import Deliver
 from headpond.wire.frame import Frame
-from headpond.wire.plain.columns import PLAIN_SCHEMA
-from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE
+from headpond.wire.plain.columns import PLAIN_SCHEMA, rows_to_batch
+from headpond.wire.plain.few_rows import BARE_BYTES_MAX, FORM_BARE, FewRows, read_few
 from headpond.wire.plain.many import TOGETHER_MIN, decode_records, parents
 from headpond.wire.plain.packed import facts_of, is_packed
 from headpond.wire.record import RECORD_HEADER_BYTES, decode_record_header
@@ -45,20 +45,21 @@ class NodeEntries(NamedTuple):
 class Batch:
     """Rows of one or more stored segments of a shard, in order.
 
-    It makes columns and messages when a program asks for them.
+    It makes columns and messages when a program asks for them, and Arrow's arrays of a few rows too.
     """
 
-    __slots__ = ("_rows", "_schema", "attempt", "origins", "spans")
+    __slots__ = ("_arrow", "_few", "_schema", "attempt", "origins", "spans")
 
     def __init__(
         self,
-        rows: pa.RecordBatch,
+        rows: pa.RecordBatch | FewRows,
         origins: Sequence[Origin],
         spans: list[Span],
         attempt: int,
         schema: pa.Schema = PLAIN_SCHEMA,
     ) -> None:
-        self._rows = rows
+        self._few = rows if isinstance(rows, FewRows) else None
+        self._arrow: pa.RecordBatch | None = None if isinstance(rows, FewRows) else rows
         self._schema = schema
         self.origins = origins
         """Where the segments came from, and their positions, in order; ``counts`` has the rows of each."""
@@ -67,7 +68,15 @@ class Batch:
         self.attempt = attempt
 
     def __len__(self) -> int:
-        return int(self._rows.num_rows)
+        return int(self._rows.num_rows) if self._few is None else len(self._few.sent_at_us)
+
+    @property
+    def _rows(self) -> pa.RecordBatch:
+        if self._arrow is None:
+            assert self._few is not None
+            values, keys, ids, sent_at_us = self._few
+            self._arrow = rows_to_batch(values, keys, ids, None, sent_at_us)
+        return self._arrow
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} rows, shard {self.shard}, entries {self.spans}>"
@@ -138,14 +147,20 @@ class Batch:
 
     def messages(self) -> list[Message]:
         """The rows as messages."""
-        rows = self._rows
-        count = rows.num_rows
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        nothing: list[Any] = [None] * count
-        values = python_values(columns["value"]) if "value" in columns else nothing
-        keys, ids, headers = (
-            columns[name].to_pylist() if name in columns else nothing for name in ("key", "id", "headers")
-        )
+        nothing: list[Any] = [None] * len(self)
+        values = keys = ids = headers = nothing
+        times: Sequence[int]
+        if self._few is not None:
+            values, keys, ids = (nothing if column is None else column for column in self._few[:3])
+            times = self._few.sent_at_us
+        else:
+            columns = dict(zip(self._rows.schema.names, self._rows.columns, strict=True))
+            if "value" in columns:
+                values = python_values(columns["value"])
+            keys, ids, headers = (
+                columns[name].to_pylist() if name in columns else nothing for name in ("key", "id", "headers")
+            )
+            times = _micros(columns["sent_at"])
         attempt, counts = self.attempt, self.counts
         origins: Iterable[Origin] = self.origins
         if counts.count(1) < len(counts):
@@ -158,7 +173,7 @@ class Batch:
                 ids,
                 self._entry_list(),
                 origins,
-                _micros(columns["sent_at"]),
+                times,
                 headers,
                 strict=True,
             )
@@ -222,16 +237,20 @@ class RecordReader(NamedTuple):
         spans = overlap(deliver.spans, header.first_entry, header.end_entry)
         if not spans:
             return None
+        fields = (header.first_entry, header.block, frame.segment, header.stored_at_us)
+        origin = Origin(self.topic, deliver.shard, *fields, self.node, header.count, self.life)
+        whole = [(header.first_entry, header.end_entry)]
+        if spans == whole and self.schemas is None and len(frame.body) <= BARE_BYTES_MAX:
+            few = read_few(frame.body[RECORD_HEADER_BYTES:], header.stored_at_us)
+            if few is not None and len(few.sent_at_us) == header.count:
+                return Batch(few, [origin], spans, deliver.attempt)
         segment = memoryview(frame.body)[RECORD_HEADER_BYTES:]  # a copy would cost more than decoding it
         rows = stored_rows(segment, self.schemas, header.stored_at_us)
         if rows.num_rows != header.count:
             raise BadSegment(f"a record of {header.count} rows holds {rows.num_rows}")
-        fields = (header.first_entry, header.block, frame.segment, header.stored_at_us)
-        origin = Origin(self.topic, deliver.shard, *fields, self.node, header.count, self.life)
         if self.schemas is None and is_packed(segment):
-            origins = PackedOrigins(facts_of(segment), origin)
-            whole = Batch(rows, origins, [(header.first_entry, header.end_entry)], deliver.attempt)
-            return whole if spans == whole.spans else only(whole, spans)
+            batch = Batch(rows, PackedOrigins(facts_of(segment), origin), whole, deliver.attempt)
+            return batch if spans == whole else only(batch, spans)
         rows = _rows_of(rows, [(start - header.first_entry, end - header.first_entry) for start, end in spans])
         if self.schemas is None:
             return Batch(rows, [origin], spans, deliver.attempt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -53,11 +53,11 @@ _CHUNK_BYTES_MAX = 2**30
 
 
 def rows_to_batch(
-    values: list[bytes | None],
-    keys: list[bytes | None] | None,
-    ids: list[str | None] | None,
-    headers: list[Mapping[str, str] | None] | None,
-    sent_at_us: list[int],
+    values: Sequence[bytes | None] | None,
+    keys: Sequence[bytes | None] | None,
+    ids: Sequence[str | None] | None,
+    headers: Sequence[Mapping[str, str] | None] | None,
+    sent_at_us: Sequence[int],
 ) -> pa.RecordBatch:
     """Rows as a batch; None for a list leaves its column out. A value that Arrow refuses: ``BadRequest``."""
     pairs = None if headers is None else [None if h is None else list(h.items()) for h in headers]

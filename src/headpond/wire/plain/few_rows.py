@@ -1,9 +1,9 @@
-"""A few rows in the bare form (segment.py), encoded and checked without Arrow.
+"""A few rows in the bare form (segment.py), encoded and read without Arrow.
 
 A message that is sent by itself is a segment of one row. Arrow makes an array for each of its columns, which
-takes longer than everything else that the client or the node does with it. Here, rows without nulls and headers
-are packed and checked by hand. Anything else, and anything that may be at fault, is left to ``segment.py``,
-which has the errors.
+takes longer than everything else that a client or the node does with it. Here, rows without nulls and headers
+are packed, checked and read by hand. Anything else, and anything that may be at fault, is left to
+``segment.py``, which has the errors.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from operator import sub
-from typing import Final
+from operator import gt
+from typing import Any, Final, NamedTuple
 
-from headpond.wire.plain.columns import NAMES, SENT_AT_US_MAX, SENT_AT_US_MIN
+from headpond.wire.plain.columns import NAMES, SENT_AT_US_MAX, SENT_AT_US_MIN, SENT_AT_US_UNKNOWN
 
 FORM_BARE: Final = 2
 BARE_BYTES_MAX = 8 * 1024
@@ -62,39 +62,62 @@ def encode_few(
     return segment if len(segment) <= BARE_BYTES_MAX else None
 
 
-def count_few(data: bytes, *, state: bool, value_bytes_max: int | None) -> int:
-    """The rows of a segment that certainly has no fault; 0 if only ``segment.py`` can tell.
+class FewRows(NamedTuple):
+    """Columns as Python values; None for a column that the segment does not have."""
 
-    Rows of a state topic have a key, those of others a value; no value is longer than ``value_bytes_max``.
+    values: list[bytes] | None
+    keys: list[bytes] | None
+    ids: list[str] | None
+    sent_at_us: Sequence[int]
+
+
+def read_few(data: bytes, stored_at_us: int | None = None) -> FewRows | None:
+    """The rows of a segment that certainly has no fault; None if only ``segment.py`` can tell.
+
+    With ``stored_at_us`` their times are as readers see them; without, as the sender gave them.
     """
     if not HEADER_BYTES <= len(data) <= BARE_BYTES_MAX:
-        return 0
+        return None
     form, mask, nulls, zero, rows = HEADER.unpack_from(data)
     columns = _COLUMNS.get(mask)
     if form != FORM_BARE or nulls or zero or columns is None or not 0 < rows <= ROWS_MAX:
-        return 0
-    if not mask >> (_KEY if state else _VALUE) & 1:
-        return 0
+        return None
     at = HEADER_BYTES + 8 * rows
     data_at = at + 4 * (rows + 1) * len(columns)
     if data_at > len(data):
-        return 0
-    times = _TIMES[rows].unpack_from(data, HEADER_BYTES)
+        return None
+    times: Sequence[int] = _TIMES[rows].unpack_from(data, HEADER_BYTES)
     if min(times) < SENT_AT_US_MIN or max(times) > SENT_AT_US_MAX:
-        return 0
+        return None
+    found: dict[int, Any] = {}
     for index in columns:
         offsets = _OFFSETS[rows].unpack_from(data, at)
         at += 4 * (rows + 1)
-        sizes = list(map(sub, offsets[1:], offsets))
-        if offsets[0] or min(sizes) < 0 or data_at + offsets[-1] > len(data):
-            return 0
-        if index == _VALUE and value_bytes_max is not None and max(sizes) > value_bytes_max:
-            return 0
+        if offsets[0] or any(map(gt, offsets, offsets[1:])) or data_at + offsets[-1] > len(data):
+            return None
+        column: list[Any] = [data[data_at + start : data_at + end] for start, end in pairwise(offsets)]
         if index == _ID:
             try:
-                for start, end in pairwise(offsets):
-                    data[data_at + start : data_at + end].decode()
+                column = [text.decode() for text in column]
             except UnicodeDecodeError:
-                return 0
+                return None
+        found[index] = column
         data_at += offsets[-1]
-    return rows if data_at == len(data) else 0
+    if data_at != len(data):
+        return None
+    if stored_at_us is not None and SENT_AT_US_UNKNOWN in times:
+        times = [stored_at_us if each == SENT_AT_US_UNKNOWN else each for each in times]
+    return FewRows(found.get(_VALUE), found.get(_KEY), found.get(_ID), times)
+
+
+def count_few(data: bytes, *, state: bool, value_bytes_max: int | None) -> int:
+    """The rows of a segment that ``read_few`` reads and that follow the rules of the topic; otherwise 0.
+
+    Rows of a state topic have a key, those of others a value; no value is longer than ``value_bytes_max``.
+    """
+    rows = read_few(data)
+    if rows is None or (rows.keys if state else rows.values) is None:
+        return 0
+    if value_bytes_max is not None and rows.values and max(map(len, rows.values)) > value_bytes_max:
+        return 0
+    return len(rows.sent_at_us)
