@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 
 import pytest
 
-from headpond.storage.append import STATUS_BYTES, Appender, Batch
+from headpond.storage.append import AHEAD_BYTES_MAX, STATUS_BYTES, Appender, Batch
 from headpond.storage.disk import open_salvaged
 from headpond.storage.frame_file import Found
 from headpond.storage.memory_disk import MemoryDisk, Operation
@@ -14,7 +15,7 @@ from headpond.storage.recovery import Recovery
 from headpond.wire.frame import FrameType, encode
 
 SHARD = 3
-ROOM = 4096
+ROOM = BLOCK = 4096
 FIRST, SECOND = "folder/1", "folder/2"
 
 
@@ -51,6 +52,11 @@ def bodies(disk: MemoryDisk, path: str) -> list[bytes]:
     return [frame.body for frame in frames if frame.type == FrameType.RECORD]
 
 
+def write_ends(disk: MemoryDisk) -> list[int]:
+    """The offset behind each write."""
+    return [int(entry[2]) + int(entry[3]) for entry in disk.operations if entry[0] == "write"]
+
+
 def test_each_write_ends_with_a_status_and_a_finish_frees_the_reserved_room() -> None:
     disk, log = MemoryDisk(), appender()
     write(log, disk, b"one", FIRST)
@@ -60,6 +66,37 @@ def test_each_write_ends_with_a_status_and_a_finish_frees_the_reserved_room() ->
     log.finish(disk)
     assert bodies(disk, FIRST) == [b"one", b"two"] and len(disk.contents(FIRST)) == end
     assert log.file is None and log.end is None
+
+
+def test_few_of_many_short_writes_are_the_first_to_reach_a_block() -> None:
+    disk, log = MemoryDisk(), appender(1 << 20)
+    write(log, disk, b"head", FIRST)
+    for _ in range(2000):
+        write(log, disk, bytes(100))
+    highest, firsts = -1, 0
+    for end in write_ends(disk):
+        firsts += end // BLOCK > highest
+        highest = max(highest, end // BLOCK)
+    assert firsts < 20, "short writes reach new blocks together"
+    write(log, disk, bytes(AHEAD_BYTES_MAX))
+    assert write_ends(disk)[-2] == log.durable_end - STATUS_BYTES, "a long write has its STATUS behind it"
+    assert bodies(disk, FIRST)[1:] == [bytes(100)] * 2000 + [bytes(AHEAD_BYTES_MAX)]
+
+
+@pytest.mark.parametrize("bytes_left", range(0, 200, 40))
+def test_zeros_need_no_room_that_the_disk_does_not_have(bytes_left: int) -> None:
+    disk, log = MemoryDisk(), appender(1 << 20)
+    write(log, disk, b"head", FIRST)
+    log.finish(disk)
+    file = disk.open(FIRST, writable=True)
+    log.resume(FIRST, file, file.size())
+    disk.capacity_bytes = file.size() + 3 * len(encode(FrameType.RECORD, bytes(9))) + bytes_left
+    written = 0
+    with suppress(OSError):
+        while True:
+            write(log, disk, bytes(9))
+            written += 1
+    assert written >= 1
 
 
 def test_a_batch_that_fills_during_a_write_goes_behind_the_status_of_that_write() -> None:

@@ -86,7 +86,11 @@ class Batch:
     """False leaves the sync to the operating system (durability ``os``)."""
     reserve_to = 0
     ahead_to = 0
-    """Up to where ``append`` writes zeros behind its frames; 0 for none."""
+    """Up to where ``append`` writes zeros behind its frames; 0 for none.
+
+    For the first write to a reserved block, a file system records that the block is in use, and a sync waits
+    until that is on the disk too. Zeros let the next short writes go without.
+    """
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -113,15 +117,10 @@ class Batch:
             self._remove(disk)
 
     def append(self, disk: Disk) -> None:
-        """Writes and syncs the frames alone, into a file that exists; ``prove`` follows.
-
-        Zeros behind them spare later writes a wait: for the first write to a reserved block, a file system
-        records that the block is in use, and a sync waits until that is on the disk too.
-        """
+        """Writes and syncs the frames alone, into a file that exists; ``prove`` follows."""
         file = self._open(disk)
         try:
-            zeros = [bytes(self.ahead_to - self.end)] if self.ahead_to else []
-            self._write(file, [self.before, *self.parts, *zeros])
+            self._write(file, [self.before, *self.parts])
         except OSError as error:
             if is_disk_full(error):  # give the room back
                 with suppress(OSError):
@@ -167,10 +166,15 @@ class Batch:
         """For a subclass: the new file is durable under its name. Must not fail."""
 
     def _write(self, file: DiskFile, parts: Sequence[bytes]) -> None:
-        if self.reserve_to:
-            # Without reserved room a write is slower, not wrong; a full disk fails the write itself.
-            with suppress(OSError):
+        try:
+            if self.reserve_to:
                 file.preallocate(self.reserve_to)
+        except (
+            OSError
+        ):  # without reserved room a write is slower, not wrong; a full disk fails the write itself
+            self.reserve_to = self.ahead_to = 0
+        if self.ahead_to:
+            parts = [*parts, bytes(self.ahead_to - self.end)]
         file.write_at(self.start, parts)
         if self.sync:
             file.sync()
