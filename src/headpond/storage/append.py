@@ -169,9 +169,8 @@ class Batch:
         try:
             if self.reserve_to:
                 file.preallocate(self.reserve_to)
-        except (
-            OSError
-        ):  # without reserved room a write is slower, not wrong; a full disk fails the write itself
+        except OSError:
+            # Without reserved room a write is slower, not wrong; a full disk fails the write itself.
             self.reserve_to = self.ahead_to = 0
         if self.ahead_to:
             parts = [*parts, bytes(self.ahead_to - self.end)]
