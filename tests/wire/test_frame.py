@@ -65,6 +65,25 @@ def test_every_single_flipped_bit_is_noticed(frame: bytes) -> None:
             continue
 
 
+@pytest.mark.parametrize("altered", [False, True])
+def test_a_frame_may_come_in_three_pieces_and_the_next_one_behind_it(altered: bool) -> None:
+    frame = encode(FrameType.SEGMENT, bytes(range(40)), shard=1, segment=2)
+    sent = bytearray(FRAMES[1] + frame + FRAMES[2])
+    if altered:
+        sent[len(FRAMES[1]) + 20] ^= 1
+    for first in range(len(sent)):
+        for second in range(first, len(sent)):
+            reader = FrameReader(LIMITS)
+            found = [
+                each
+                for piece in (sent[:first], sent[first:second], sent[second:])
+                for each in reader.feed(bytes(piece))
+            ]
+            assert bodies(found) == [b"", *([] if altered else [bytes(range(40)), bytes(range(256))])]
+            assert (reader.fault is not None) is altered
+            assert reader.partial_bytes == 0
+
+
 def test_a_claim_of_four_gigabytes_is_refused_from_the_header_alone() -> None:
     header = HEADER.pack(FrameType.SEGMENT, 0, 0, 2**32 - 1)
     reader = FrameReader(LIMITS)

@@ -199,10 +199,13 @@ class FrameReader:
         return frames
 
     def _frame_to(self, end: int) -> Frame:
-        """The frame of all chunks, which ends at ``end`` in the last one. Its body is copied once."""
+        """The frame of all chunks, which ends at ``end`` of the last one; the first has the header.
+
+        The body is copied once, and twice if the checksum is cut.
+        """
         first, *middle, last = self._chunks
         type_, shard, segment = self._next
-        if len(first) < HEADER_BYTES or end < TRAILER.size:
+        if end < TRAILER.size:
             return _whole_at(b"".join((first, *middle, last[:end])), 0, self._need, type_, shard, segment)
         body = b"".join((memoryview(first)[HEADER_BYTES:], *middle, memoryview(last)[: end - TRAILER.size]))
         (crc,) = TRAILER.unpack_from(last, end - TRAILER.size)

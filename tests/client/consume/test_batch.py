@@ -11,6 +11,23 @@ from headpond.model.bounds import ENTRY_MAX
 from headpond.model.errors import BadRequest
 from headpond.model.message import Origin
 from headpond.wire.plain.columns import rows_to_batch
+from headpond.wire.plain.few_rows import read_few
+from headpond.wire.plain.segment import decode_plain, encode_plain
+
+
+@pytest.mark.parametrize("keys", [None, [b"k1", b"k2"]])
+@pytest.mark.parametrize("ids", [None, ["i1", "i2"]])
+def test_a_batch_of_a_few_rows_is_like_one_of_arrow(keys: list[bytes] | None, ids: list[str] | None) -> None:
+    segment = encode_plain(rows_to_batch([b"v1", b"value 2"], keys, ids, None, [5, 6]))
+    rows = read_few(segment)
+    assert rows is not None
+    origin = Origin("t", 0, 100, b"b" * 16, 0, 9, "n", 2)
+    few, usual = (Batch(each, [origin], [(100, 102)], 3) for each in (rows, decode_plain(segment)))
+    assert few.messages() == usual.messages()
+    assert (len(few), few.counts) == (2, [2])
+    assert few.arrow.equals(usual.arrow) and few.column("key") == usual.column("key")
+    rest, usual_rest = without(few, [(100, 101)]), without(usual, [(100, 101)])
+    assert rest is not None and usual_rest is not None and rest.messages() == usual_rest.messages()
 
 
 def batch_of(count: int) -> Batch:

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headpond.model.errors import HeadpondError
-from headpond.wire.plain.columns import SENT_AT_US_MAX, SENT_AT_US_MIN, rows_to_batch
-from headpond.wire.plain.few_rows import BARE_BYTES_MAX, ROWS_MAX, count_few, encode_few
+from headpond.wire.plain.columns import (
+    SENT_AT_US_MAX,
+    SENT_AT_US_MIN,
+    SENT_AT_US_UNKNOWN,
+    fill_times,
+    rows_to_batch,
+)
+from headpond.wire.plain.few_rows import BARE_BYTES_MAX, ROWS_MAX, count_few, encode_few, read_few
 from headpond.wire.plain.segment import decode_plain, encode_plain
 
 Columns = tuple[list[Any], list[Any] | None, list[Any] | None, list[int]]
@@ -39,6 +45,17 @@ def test_the_bytes_are_those_of_arrow(rows: Columns) -> None:
     segment = encode_few(*rows)
     assert segment == with_arrow(*rows)
     assert count_few(segment, state=False, value_bytes_max=None) == len(rows[0])
+
+
+@given(columns(), st.booleans())
+def test_rows_are_read_as_arrow_reads_them(rows: Columns, unknown: bool) -> None:
+    times = [SENT_AT_US_UNKNOWN, *rows[3][1:]] if unknown else rows[3]
+    segment = with_arrow(*rows[:3], times)
+    few = read_few(segment, stored_at_us=7)
+    whole = fill_times(decode_plain(segment), 7)
+    assert few is not None
+    again = rows_to_batch(few.values, few.keys, few.ids, None, few.sent_at_us)
+    assert again.equals(whole) and again.schema.equals(whole.schema)
 
 
 @pytest.mark.parametrize(
