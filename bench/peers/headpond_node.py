@@ -30,7 +30,7 @@ from headpond.client.produce.promise import Promise
 IN_FLIGHT = 40_000
 POSTS_BETWEEN_LOOKS = 2000
 """A program that posts lets its event loop run now and then; so does this one."""
-TABLES = 2
+TABLES = 4
 
 
 class HeadpondProducer(PeerProducer):

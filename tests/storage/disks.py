@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from headpond.storage.disk import Disk
+from headpond.storage.os_disk import CALL_BYTES_MAX
 
 
 class DiskContract:
@@ -22,11 +25,13 @@ class DiskContract:
         assert file.read_at(0, 3) == b"oNe"
         file.close()
 
-    def test_more_parts_than_one_system_call_takes_are_written_in_order(self, disk: Disk) -> None:
+    @pytest.mark.parametrize("large", [0, CALL_BYTES_MAX - 1, CALL_BYTES_MAX, 2 * CALL_BYTES_MAX + 1])
+    def test_more_than_one_system_call_takes_is_written_in_order(self, disk: Disk, large: int) -> None:
         parts = [bytes((number % 251,)) * (number % 7) for number in range(5_000)]
+        parts.insert(700, random.randbytes(large))
         file = disk.create("many")
         assert file.write_at(3, parts) == sum(map(len, parts))
-        assert file.read_at(3, 1 << 20) == b"".join(parts)
+        assert file.read_at(3, 1 << 22) == b"".join(parts)
 
     def test_an_open_file_sees_what_another_handle_writes(self, disk: Disk) -> None:
         writer = disk.create("file")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from headpond.model.errors import DataLocked
-from headpond.storage.os_disk import OsDisk
+from headpond.storage.os_disk import CALL_BYTES_MAX, OsDisk
 from tests.storage.disks import DiskContract
 
 HOLDER = """
 import pathlib, sys
-from headpond.storage.os_disk import OsDisk
+from headpond.storage.os_disk import CALL_BYTES_MAX, OsDisk
 OsDisk(pathlib.Path(sys.argv[1])).lock()
 print("locked", flush=True)
 sys.stdin.read()
@@ -97,6 +97,21 @@ def test_a_short_write_continues(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) 
     file = disk.create("file")
     assert file.write_at(2, [b"abc", b"defg", b"hi"]) == 9
     assert file.read_at(0, 20) == b"\0\0abcdefghi"
+
+
+def test_no_call_writes_more_than_linux_takes_at_once_without_a_search(
+    disk: OsDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    whole_write = os.pwritev
+
+    def write(handle: int, parts: list[bytes], offset: int) -> int:
+        sizes.append(sum(map(len, parts)))
+        return whole_write(handle, parts, offset)
+
+    monkeypatch.setattr(os, "pwritev", write)
+    disk.create("file").write_at(0, [b"head", bytes(5 * CALL_BYTES_MAX // 2), b"end"])
+    assert sizes == [CALL_BYTES_MAX, CALL_BYTES_MAX, CALL_BYTES_MAX // 2 + 7]
 
 
 @pytest.mark.parametrize(("error", "raised"), [(errno.EOPNOTSUPP, False), (errno.ENOSPC, True)])

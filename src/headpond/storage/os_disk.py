@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headpond.model.errors import DataLocked
@@ -19,6 +19,8 @@ from headpond.storage.folder_lock import FolderLock
 Names = list[str]
 LOCK_NAME = "LOCK"
 _PARTS_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
+CALL_BYTES_MAX = 1 << 20
+"""For a longer call Linux looks for 2 MiB of memory in one piece, ten times as long as it copies the bytes."""
 _CANNOT_PREALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 
 
@@ -136,8 +138,7 @@ class OsDiskFile:
     def write_at(self, offset: int, parts: Sequence[bytes]) -> int:
         total = 0
         try:
-            for start in range(0, len(parts), _PARTS_MAX):
-                group = parts[start : start + _PARTS_MAX]
+            for group in _in_calls(parts):
                 size = sum(map(len, group))
                 done = os.pwritev(self._handle, group, offset + total)
                 if done < size:
@@ -185,6 +186,23 @@ class OsDiskFile:
 
     def _named(self, error: OSError) -> OSError:
         return OSError(error.errno, error.strerror, self.path)
+
+
+def _in_calls(parts: Sequence[bytes]) -> Iterable[Sequence[bytes | memoryview]]:
+    """The parts of a write, as a system call each takes them."""
+    if len(parts) <= _PARTS_MAX and sum(map(len, parts)) <= CALL_BYTES_MAX:
+        return [parts]
+    calls: list[list[bytes | memoryview]] = [[]]
+    room = CALL_BYTES_MAX
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            if not room or len(calls[-1]) == _PARTS_MAX:
+                calls.append([])
+                room = CALL_BYTES_MAX
+            calls[-1].append(rest[:room])
+            room, rest = room - len(rest[:room]), rest[room:]
+    return calls
 
 
 def _sync_entries(folder: Path) -> None:

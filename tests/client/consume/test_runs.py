@@ -53,6 +53,14 @@ def alone(frames: list[Frame], spans: list[Span]) -> list[Message]:
     return [message for batch in found if batch is not None for message in batch.messages()]
 
 
+def test_a_small_record_that_claims_other_rows_cannot_be_read() -> None:
+    segment = encode_plain(rows_to_batch([b"one"], None, None, None, [1]))
+    header = RecordHeader(0, 2, bytes(16), 1000, 7)
+    frame = frame_of(FrameType.SEGMENT, header.encode() + segment, segment=0)
+    with pytest.raises(BadSegment, match="2 rows holds 1"):
+        READER.read([frame], deliver(ALL))
+
+
 @pytest.mark.parametrize("rows_each", [1, 3])
 @pytest.mark.parametrize("gap_before", [None, 17])
 @pytest.mark.parametrize("spans", [ALL, [(4, 31)], [(0, 1), (3, 9), (10, 11), (30, 99)], [(20, 20), (38, 39)]])
