@@ -17,7 +17,7 @@ from tests.storage.disks import DiskContract
 
 HOLDER = """
 import pathlib, sys
-from headpond.storage.os_disk import CALL_BYTES_MAX, OsDisk
+from headpond.storage.os_disk import OsDisk
 OsDisk(pathlib.Path(sys.argv[1])).lock()
 print("locked", flush=True)
 sys.stdin.read()
