@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from headpond.client.link.spin import LOOK_S, Spin
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Eight cores, of which four are ours. Returns the file of the container's limit, which is not there."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(spin, "CPU_MAX", tmp_path / "cpu.max")
     monkeypatch.setattr(spin, "LOAD", tmp_path / "loadavg")
-    return tmp_path / "cpu.max"
+    spin._load_file.cache_clear()
+    yield tmp_path / "cpu.max"
+    spin._load_file.cache_clear()
 
 
 @pytest.mark.parametrize(
