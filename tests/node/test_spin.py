@@ -12,7 +12,7 @@ import headpond
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.client.link import spin
-from headpond.client.link.spin import Spin
+from headpond.client.link.spin import LoopSpin
 from headpond.node import server as shell
 from headpond.node.data_folder import lock_folder
 
@@ -24,14 +24,14 @@ async def test_the_loop_spins_after_messages_that_follow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spin_s: float
 ) -> None:
     turns = 0
-    go_on = shell.Server._go_on_spinning
+    turn = LoopSpin._turn
 
-    def note(server: shell.Server, spin: Spin) -> None:
+    def note(it: LoopSpin) -> None:
         nonlocal turns
-        turns += 1
-        go_on(server, spin)
+        turns += it is server._awake
+        turn(it)
 
-    monkeypatch.setattr(shell.Server, "_go_on_spinning", note)
+    monkeypatch.setattr(LoopSpin, "_turn", note)
     monkeypatch.setattr(spin, "cores", lambda: 2.0)
     monkeypatch.setattr(spin, "SPARE", 100.0)
     monkeypatch.setattr(shell, "HERE_S_MAX", 60.0)  # every short write runs on the loop
@@ -40,7 +40,7 @@ async def test_the_loop_spins_after_messages_that_follow_each_other(
     core = NodeCore(
         disk, settings, node="n", software="test", now_us=shell.now_us, new_uuid=lambda: uuid.uuid4().bytes
     )
-    server = shell.Server(disk, core, settings, spin=Spin(spin_s))
+    server = shell.Server(disk, core, settings, spin_s=spin_s)
     async with (
         headpond.connect(await server.start()) as client,
         client.producer("t", refill=None) as producer,

@@ -25,7 +25,7 @@ from headpond.broker.effects import Close, Commit, Effect, Fetch, RemoveTree, Se
 from headpond.broker.operations import LocalRequest
 from headpond.broker.session import Session
 from headpond.broker.settings import Settings
-from headpond.client.link.spin import Spin
+from headpond.client.link.spin import LoopSpin
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
 from headpond.node.links.links import Peers
@@ -171,11 +171,11 @@ class Server:
         tls: ssl.SSLContext | None = None,
         threads: Callable[..., Executor] = ThreadPoolExecutor,
         certain: Callable[[], bool] = lambda: True,
-        spin: Spin | None = None,
+        spin_s: float = 0.0,
     ) -> None:
         """``certain``: whether no other node serves this data; while it is not, clients get nothing.
 
-        ``spin``: how long the loop may wait for a program's next message without sleeping; not at all without.
+        ``spin_s``: how long the loop may wait for a program's next message without sleeping.
         """
         self.core = core
         self._certain = certain
@@ -197,11 +197,7 @@ class Server:
         """The write that runs on the loop."""
         self._unproven: tuple[CommitLane, Batch] | None = None
         """The write that ran on the loop and gets its STATUS when its effects are carried out."""
-        self._spin = spin
-        self._spins_until_s = 0.0
-        self._spinning = False
-        self._wrote_here_s = 0.0
-        """When the last write on the loop ended."""
+        self._awake = LoopSpin(spin_s) if spin_s else None
         self._draining = False
         self._partial_bytes = 0
         self._at_rest: asyncio.Event | None = None
@@ -506,24 +502,8 @@ class Server:
         elif error is None:
             write.prove()
         self._wrote(lane, write, began_s, error)
-        if self._spin is not None:
-            self._begin_spin(self._spin, began_s)
-
-    def _begin_spin(self, spin: Spin, began_s: float) -> None:
-        """Spins if a program sends one message after the other: if this write began soon after the last one."""
-        ended_s = time.monotonic()
-        if began_s - self._wrote_here_s < spin.seconds:
-            self._spins_until_s = ended_s + spin.seconds
-            if not self._spinning:
-                self._spinning = True
-                self._loop.call_soon(self._go_on_spinning, spin)
-        self._wrote_here_s = ended_s
-
-    def _go_on_spinning(self, spin: Spin) -> None:
-        now_s = time.monotonic()
-        self._spinning = now_s < self._spins_until_s and spin.may_begin(now_s)
-        if self._spinning:
-            self._loop.call_soon(self._go_on_spinning, spin)
+        if self._awake is not None:
+            self._awake.between(began_s)
 
     def _prove(self, lane: CommitLane, write: Batch) -> None:
         self._unproven = None

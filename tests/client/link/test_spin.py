@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headpond.client.link import spin
-from headpond.client.link.spin import LOOK_S, Spin
+from headpond.client.link.spin import LOOK_S, LoopSpin, Spin
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,62 @@ def test_it_begins_where_the_machine_does_not_say(text: str | None) -> None:
     if text is not None:
         spin.LOAD.write_text(text)
     assert looked(Spin(1.0), 100)
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[LoopSpin]:
+    """Each turn of a loop that spins; the machine has room for it."""
+    monkeypatch.setattr(spin, "cores", lambda: 2.0)
+    monkeypatch.setattr(spin, "SPARE", 100.0)
+    turns: list[LoopSpin] = []
+    turn = LoopSpin._turn
+
+    def note(it: LoopSpin) -> None:
+        turns.append(it)
+        turn(it)
+
+    monkeypatch.setattr(LoopSpin, "_turn", note)
+    return turns
+
+
+async def test_a_loop_spins_until_the_end_of_work_that_followed_soon(turns: list[LoopSpin]) -> None:
+    it = LoopSpin(5.0)
+    it.end(it.begin())
+    await asyncio.sleep(0.01)
+    assert turns == [], "nothing came before the first"
+    began_s = it.begin()
+    await asyncio.sleep(0.01)  # another task has its turn
+    seen = len(turns)
+    assert seen > 1
+    it.end(began_s)
+    await asyncio.sleep(0.01)
+    assert len(turns) <= seen + 1
+    began_s = it.begin()
+    await asyncio.sleep(0)
+    assert len(turns) > seen, "it begins again"
+
+
+async def test_a_loop_that_was_never_answered_sleeps_after_a_moment(turns: list[LoopSpin]) -> None:
+    it = LoopSpin(0.2)
+    it.end(it.begin())
+    it.begin()
+    await asyncio.sleep(0.3)
+    seen = len(turns)
+    await asyncio.sleep(0.02)
+    assert 0 < seen == len(turns)
+
+
+async def test_work_that_took_long_or_came_late_is_worth_no_spin(turns: list[LoopSpin]) -> None:
+    it = LoopSpin(0.02)
+    it.end(it.begin() - 0.03)
+    it.begin()
+    await asyncio.sleep(0.01)
+    assert turns == [], "after a slow answer"
+    it.end(it.begin())
+    await asyncio.sleep(0.03)
+    it.begin()
+    await asyncio.sleep(0.01)
+    assert turns == [], "after a pause"
 
 
 def looked(it: Spin, times: int, from_s: float = 10.0) -> bool:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import headpond
+from headpond.client.link.spin import LoopSpin
 from headpond.model.errors import (
     BadRequest,
     BadTopicName,
@@ -65,6 +66,26 @@ async def test_concurrent_sends_share_segments(shared_url: str, topic: str) -> N
         receipts = await asyncio.gather(*(producer.send(b"x") for _ in range(200)))
         assert {receipt.identity.segment for receipt in receipts} == {0}
         assert sorted(receipt.entry or 0 for receipt in receipts) == list(range(200))
+
+
+async def test_the_loop_spins_for_the_answers_of_sends_that_follow_each_other(
+    shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[LoopSpin] = []
+    begin = LoopSpin.begin
+
+    def note(it: LoopSpin) -> float:
+        begun.append(it)
+        return begin(it)
+
+    monkeypatch.setattr(LoopSpin, "begin", note)
+    async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
+        await producer.send(b"makes the file")
+        for _ in range(3):
+            await producer.send(b"alone")
+        await asyncio.gather(*(producer.send(b"together") for _ in range(3)))
+        assert len(begun) == 4, "those together share a segment, but for the first"
+        assert producer.connection is not None and begun[0] is producer.connection.awake
 
 
 async def test_posts_are_sent_after_a_lone_send_was_refused(shared_url: str, topic: str) -> None:

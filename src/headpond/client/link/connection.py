@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
-from headpond.client.link.spin import Spin
+from headpond.client.link.spin import LoopSpin, Spin
 from headpond.client.link.tls import Certificate, TlsOptions, shown_certificate, tls_failure
 from headpond.model.address import Address
 from headpond.model.errors import ConnectionLost, HeadpondError, TimedOut, Unavailable
@@ -79,6 +79,7 @@ class Connection(asyncio.Protocol):
         """Of the socket, for ``receive``."""
         self._poll = select.poll()
         self._spin = Spin(SPIN_S)
+        self.awake = LoopSpin(SPIN_S) if dial is dial_tcp else None
         self._answers_soon = True
         """Whether the last wait of ``receive`` was as short as ``SPIN_S``."""
 

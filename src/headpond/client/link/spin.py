@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from contextlib import suppress
 from functools import cache
+from math import inf
 from pathlib import Path
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -63,3 +66,46 @@ class Spin:
             self._look_at_s = now_s + LOOK_S
             self._running += LOOK_SHARE * (running() - self._running)
         return self._running <= self._most
+
+
+class LoopSpin:
+    """Keeps an event loop from sleeping while pieces of work follow each other soon; its tasks run as ever."""
+
+    def __init__(self, seconds: float) -> None:
+        """``seconds``: what is soon, and for how long it spins."""
+        self._spin = Spin(seconds)
+        self._loop = asyncio.get_running_loop()
+        self._ended_s = -inf
+        self._until_s = -inf
+        self._turns = False
+
+    def between(self, began_s: float) -> None:
+        """Work that began at a time has ended now: spins until the next begins, for a moment."""
+        now_s = time.monotonic()
+        self._follow(began_s, now_s)
+        self._ended_s = now_s
+
+    def begin(self) -> float:
+        """Work begins whose end another process tells: spins until ``end``, for a moment. Returns the time."""
+        now_s = time.monotonic()
+        self._follow(now_s, now_s)
+        return now_s
+
+    def end(self, began_s: float) -> None:
+        """That work has ended. If it took long, the next will not be worth a spin."""
+        now_s = time.monotonic()
+        self._ended_s = now_s if now_s - began_s < self._spin.seconds else -inf
+        self._until_s = -inf
+
+    def _follow(self, began_s: float, now_s: float) -> None:
+        if began_s - self._ended_s < self._spin.seconds:
+            self._until_s = now_s + self._spin.seconds
+            if not self._turns:
+                self._turns = True
+                self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        self._turns = now_s < self._until_s and self._spin.may_begin(now_s)
+        if self._turns:
+            self._loop.call_soon(self._turn)

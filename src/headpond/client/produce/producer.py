@@ -308,7 +308,14 @@ class Producer(AsyncScope, Generic[SentT]):
             self._scheduled = False
             raise
         self.tick()
-        return await promise
+        connection = self.connection
+        if connection is None or connection.awake is None:
+            return await promise
+        began_s = connection.awake.begin()
+        try:
+            return await promise
+        finally:
+            connection.awake.end(began_s)
 
     @property
     def is_lone(self) -> bool:
