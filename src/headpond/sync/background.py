@@ -24,7 +24,7 @@ Shown = TypeVar("Shown", covariant=True)
 Scope = TypeVar("Scope", bound=AsyncScope, covariant=True)
 
 LEND_S = 0.005
-LEND_DIRECTLY_S = 0.05
+LEND_DIRECTLY_S = 0.2
 HAND_OVER_S = 0.001
 REST_S_MAX = 0.1
 
