@@ -40,3 +40,17 @@ def test_every_file_of_a_checkpoint_that_failed_is_doubtful() -> None:
     full(checkpoint, "a", "b")
     checkpoint.done(checkpoint.take(), OSError(errno.EIO, "no"), 0, set())
     assert suspects == {"a", "b"} and not checkpoint.full[0].synced
+
+
+def test_a_generation_that_could_not_retire_is_past_every_doubt() -> None:
+    """It may have lost its name already, so that nothing could be written again from it."""
+    rounds = CommitRounds(generation_bytes=4096, alone_max=1, clock_us=lambda: 0)
+    checkpoint = rounds.checkpoint
+    generation = full(checkpoint, "a")
+    rounds.checkpoint_done(checkpoint.take(), None)
+    rounds.checkpoint_done(checkpoint.take(), OSError(errno.ENOSPC, "no"))
+    rounds.suspect("a")
+    again = checkpoint.take()
+    assert again.retires and generation.broken
+    rounds.checkpoint_done(again, None)
+    assert not checkpoint.full and not checkpoint.spares

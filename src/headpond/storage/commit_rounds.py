@@ -57,6 +57,8 @@ class Generation:
     doubtful: set[str] = field(default_factory=set)
     synced: bool = False
     waits_for: set[Committer] = field(default_factory=set)
+    retires: bool = False
+    """All that it has is durable in the files that it names: no later failure takes that away."""
     broken: bool = False
     """Whether a write to it failed: its file is not reused."""
     file: DiskFile | None = None
@@ -78,7 +80,7 @@ class CheckpointWrite:
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
-        self.retires = generation.synced
+        self.retires = generation.retires = generation.retires or generation.synced
         self.doubtful = frozenset(generation.doubtful)
         self.written_again: set[str] = set()
 
