@@ -25,6 +25,7 @@ from headpond.client.options import DEFAULT_REFILL
 from headpond.client.produce.producer import Producer
 from headpond.client.produce.promise import Promise
 from headpond.model.errors import BufferFull
+from headpond.storage.os_disk import CALL_BYTES_MAX
 
 POSTS_BETWEEN_LOOKS = 2000
 """A program that posts lets its event loop run now and then; so does this one."""
@@ -102,7 +103,8 @@ def _plain_file(folder: Path, seconds: float) -> float:
     with path.open("wb", buffering=0) as file:
         written, began = 0, time.perf_counter()
         while (spent := time.perf_counter() - began) < seconds:
-            written += file.write(data)
+            for at in range(0, TABLE_BYTES, CALL_BYTES_MAX):
+                written += file.write(data[at : at + CALL_BYTES_MAX])
             os.fdatasync(file.fileno())
     path.unlink()
     return written / spent

@@ -1,7 +1,7 @@
 """The same bytes appended to one file, with fdatasync: what the disk gives without a broker.
 
-A message, or a batch, is one write and one sync. Room is reserved in steps, as the node does, because an append
-to a file that must also grow takes longer.
+A message, or a batch, is one write and one sync. As the node does it, room is reserved in steps, because an
+append to a file that must also grow takes longer, and a long write is several calls (os_disk.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import ClassVar
 from bench.limits import STEP_BYTES
 from bench.peers.peer import Peer, PeerConsumer, PeerProducer
 from bench.peers.server import Server
+from headpond.storage.os_disk import CALL_BYTES_MAX
 
 
 class SyncedFile(PeerProducer):
@@ -27,7 +28,8 @@ class SyncedFile(PeerProducer):
         while self._end + len(data) > self._room:
             os.posix_fallocate(self._handle, self._room, STEP_BYTES)
             self._room += STEP_BYTES
-        self._end += os.pwrite(self._handle, data, self._end)
+        for at in range(0, len(data), CALL_BYTES_MAX):
+            self._end += os.pwrite(self._handle, data[at : at + CALL_BYTES_MAX], self._end)
         os.fdatasync(self._handle)
 
     async def publish(self, values: Iterable[bytes]) -> None:
