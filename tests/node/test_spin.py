@@ -12,7 +12,7 @@ import headpond
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.client.link import spin
-from headpond.client.link.spin import LoopSpin
+from headpond.client.link.spin import LoopSpin, Spin
 from headpond.node import server as shell
 from headpond.node.data_folder import lock_folder
 
@@ -40,7 +40,7 @@ async def test_the_loop_spins_after_messages_that_follow_each_other(
     core = NodeCore(
         disk, settings, node="n", software="test", now_us=shell.now_us, new_uuid=lambda: uuid.uuid4().bytes
     )
-    server = shell.Server(disk, core, settings, spin_s=spin_s)
+    server = shell.Server(disk, core, settings, spin=Spin(spin_s) if spin_s else None)
     async with (
         headpond.connect(await server.start()) as client,
         client.producer("t", refill=None) as producer,

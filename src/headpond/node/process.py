@@ -23,6 +23,7 @@ from headpond.broker.access.groups import Elsewhere
 from headpond.broker.core import NodeCore
 from headpond.broker.settings import Settings
 from headpond.client.heap import keep_freed_memory
+from headpond.client.link.spin import Spin
 from headpond.model.address import Address
 from headpond.model.errors import BadConfig, HeadpondError, Insecure
 from headpond.node.backup import LinkedCut
@@ -178,7 +179,7 @@ class Service:
 
 async def _serve(disk: NodeDisk, core: NodeCore, settings: Settings, on_ready: OnReady) -> None:
     stopped, tls = watch_signals(settings)
-    service = Service(Server(disk, core, settings, tls, spin_s=SPIN_S), settings, tls)
+    service = Service(Server(disk, core, settings, tls, spin=Spin(SPIN_S)), settings, tls)
     await service.start(on_ready)
     await stopped.wait()
     await service.stop()

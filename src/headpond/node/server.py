@@ -25,7 +25,7 @@ from headpond.broker.effects import Close, Commit, Effect, Fetch, RemoveTree, Se
 from headpond.broker.operations import LocalRequest
 from headpond.broker.session import Session
 from headpond.broker.settings import Settings
-from headpond.client.link.spin import LoopSpin
+from headpond.client.link.spin import LoopSpin, Spin
 from headpond.model.address import Address
 from headpond.model.errors import AddressInUse, LimitReached, NodeStopping, TimedOut
 from headpond.node.links.links import Peers
@@ -171,11 +171,11 @@ class Server:
         tls: ssl.SSLContext | None = None,
         threads: Callable[..., Executor] = ThreadPoolExecutor,
         certain: Callable[[], bool] = lambda: True,
-        spin_s: float = 0.0,
+        spin: Spin | None = None,
     ) -> None:
         """``certain``: whether no other node serves this data; while it is not, clients get nothing.
 
-        ``spin_s``: how long the loop may wait for a program's next message without sleeping.
+        ``spin``: how long the loop may wait for a program's next message without sleeping; not at all without.
         """
         self.core = core
         self._certain = certain
@@ -197,7 +197,7 @@ class Server:
         """The write that runs on the loop."""
         self._unproven: tuple[CommitLane, Batch] | None = None
         """The write that ran on the loop and gets its STATUS when its effects are carried out."""
-        self._awake = LoopSpin(spin_s) if spin_s else None
+        self._awake = LoopSpin(spin) if spin else None
         self._draining = False
         self._partial_bytes = 0
         self._at_rest: asyncio.Event | None = None

@@ -192,7 +192,7 @@ class FrameReader:
             self.clear()
             return frames
         self.partial_bytes = have - at
-        if self.partial_bytes > have // 2:  # what lives on with it is less than what a copy would take
+        if self.partial_bytes > have // 2:  # the rest of the buffer, which then lives on, is smaller
             self._chunks = [memoryview(buffer)[at:]]
         else:
             self._chunks = [buffer[at:]] if have > at else []

@@ -82,7 +82,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[LoopSpin]:
 
 
 async def test_a_loop_spins_until_the_end_of_work_that_followed_soon(turns: list[LoopSpin]) -> None:
-    it = LoopSpin(5.0)
+    it = LoopSpin(Spin(5.0))
     it.end(it.begin())
     await asyncio.sleep(0.01)
     assert turns == [], "nothing came before the first"
@@ -99,7 +99,7 @@ async def test_a_loop_spins_until_the_end_of_work_that_followed_soon(turns: list
 
 
 async def test_a_loop_that_was_never_answered_sleeps_after_a_moment(turns: list[LoopSpin]) -> None:
-    it = LoopSpin(0.2)
+    it = LoopSpin(Spin(0.2))
     it.end(it.begin())
     it.begin()
     await asyncio.sleep(0.3)
@@ -109,7 +109,7 @@ async def test_a_loop_that_was_never_answered_sleeps_after_a_moment(turns: list[
 
 
 async def test_work_that_took_long_or_came_late_is_worth_no_spin(turns: list[LoopSpin]) -> None:
-    it = LoopSpin(0.02)
+    it = LoopSpin(Spin(0.02))
     it.end(it.begin() - 0.03)
     it.begin()
     await asyncio.sleep(0.01)

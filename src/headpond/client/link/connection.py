@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
         """Of the socket, for ``receive``."""
         self._poll = select.poll()
         self._spin = Spin(SPIN_S)
-        self.awake = LoopSpin(SPIN_S) if dial is dial_tcp else None
+        self.awake = LoopSpin(self._spin) if dial is dial_tcp else None
         self._answers_soon = True
         """Whether the last wait of ``receive`` was as short as ``SPIN_S``."""
 

@@ -71,9 +71,9 @@ class Spin:
 class LoopSpin:
     """Keeps an event loop from sleeping while pieces of work follow each other soon; its tasks run as ever."""
 
-    def __init__(self, seconds: float) -> None:
-        """``seconds``: what is soon, and for how long it spins."""
-        self._spin = Spin(seconds)
+    def __init__(self, spin: Spin) -> None:
+        """``spin`` has what is soon, which is also for how long it spins."""
+        self._spin = spin
         self._loop = asyncio.get_running_loop()
         self._ended_s = -inf
         self._until_s = -inf
