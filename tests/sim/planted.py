@@ -985,7 +985,7 @@ WIRE = [
     PlantedFault(
         "The checksum of a frame is not checked",
         "wire/frame.py",
-        "    if extend(value(data[at : at + HEADER_BYTES]), body) != crc:",
+        "    if extend(value(header), body) != crc:",
         "    if False:",
         ("altered", "unhandled", "lost", "liveness"),
         ("flip",),
