@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 FREED_BYTES = 31 * 1024 * 1024
+LARGE_BYTES = 128 * 1024
+"""Smaller blocks are kept anyway."""
 
 
+@cache
 def keep_freed_memory() -> None:
     """The process keeps up to 64 MiB of freed memory, where its C library is glibc; elsewhere nothing changes.
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 import headpond
+from headpond.client.heap import LARGE_BYTES
 from headpond.client.link.spin import LoopSpin
+from headpond.client.produce import producer as producer_module
 from headpond.model.errors import (
     BadRequest,
     BadTopicName,
@@ -86,6 +88,18 @@ async def test_the_loop_spins_for_the_answers_of_sends_that_follow_each_other(
         await asyncio.gather(*(producer.send(b"together") for _ in range(3)))
         assert len(begun) == 4, "those together share a segment, but for the first"
         assert producer.connection is not None and begun[0] is producer.connection.awake
+
+
+@pytest.mark.parametrize("bytes_each", [100, 200_000])
+async def test_a_program_that_sends_large_segments_keeps_freed_memory(
+    shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch, bytes_each: int
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(producer_module, "keep_freed_memory", lambda: calls.append(""))
+    async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
+        await producer.send(bytes(bytes_each))
+        await producer.send_batch(pa.table({"value": [bytes(bytes_each)]}))
+    assert len(calls) == (2 if bytes_each > LARGE_BYTES else 0)
 
 
 async def test_posts_are_sent_after_a_lone_send_was_refused(shared_url: str, topic: str) -> None:

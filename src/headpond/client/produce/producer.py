@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Generic, Self
 
+from headpond.client.heap import LARGE_BYTES, keep_freed_memory
 from headpond.client.link.connection import Connection
 from headpond.client.link.link import Link
 from headpond.client.options import ProducerOptions
@@ -443,6 +444,8 @@ class Producer(AsyncScope, Generic[SentT]):
         while sealed:
             parcel = sealed.popleft()
             self._rows_last = parcel.rows
+            if parcel.size > LARGE_BYTES:
+                keep_freed_memory()
             self._outstanding.add(parcel, len(self._links))
             try:
                 run.keeper.send(parcel, parcel.encode(batcher.typed), time.monotonic())
@@ -459,6 +462,8 @@ class Producer(AsyncScope, Generic[SentT]):
         parcel = Parcel(self.topic, shard)
         parcel.rows = rows.num_rows
         parcel.size = rows.nbytes
+        if parcel.size > LARGE_BYTES:
+            keep_freed_memory()
         parcel.claimed = True
         self._table_rows += parcel.rows
         self._outstanding.freed_bytes -= parcel.size
