@@ -32,6 +32,7 @@ STATUS_BODY = struct.Struct("<QQ")
 STATUS_BYTES = OVERHEAD_BYTES + STATUS_BODY.size
 PLACE_MASK = 0xFFFFFFFF
 AHEAD_BYTES_MAX = 64 * 1024
+"""How far zeros go ahead of a short write."""
 SHORT_BYTES_MAX = 4 * 1024
 """A longer write has no zeros behind it."""
 NEW_SUFFIX = ".new"
@@ -203,6 +204,7 @@ class Batch:
     def put(self, whole: Sequence[bytes], disk: Disk) -> None:
         """Writes bytes that the commit journal, or the order of the disk, makes durable, without a sync."""
         assert self.file is not None, "``reserve`` opens the file"
+        self.ahead_to = 0
         self.file.write_at(self.start, whole)
         self.proven = self.sync
         self._remove(disk)

@@ -73,21 +73,27 @@ async def test_concurrent_sends_share_segments(shared_url: str, topic: str) -> N
 async def test_the_loop_spins_for_the_answers_of_sends_that_follow_each_other(
     shared_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[LoopSpin] = []
-    begin = LoopSpin.begin
+    begun: list[float] = []
+    ended: list[float] = []
+    begin, end = LoopSpin.begin, LoopSpin.end
 
-    def note(it: LoopSpin) -> float:
-        begun.append(it)
-        return begin(it)
+    def note_begin(it: LoopSpin) -> float:
+        begun.append(begin(it))
+        return begun[-1]
 
-    monkeypatch.setattr(LoopSpin, "begin", note)
+    def note_end(it: LoopSpin, began_s: float) -> None:
+        ended.append(began_s)
+        end(it, began_s)
+
+    monkeypatch.setattr(LoopSpin, "begin", note_begin)
+    monkeypatch.setattr(LoopSpin, "end", note_end)
     async with headpond.connect(shared_url) as client, client.producer(topic) as producer:
         await producer.send(b"makes the file")
         for _ in range(3):
             await producer.send(b"alone")
         await asyncio.gather(*(producer.send(b"together") for _ in range(3)))
-        assert len(begun) == 4, "those together share a segment, but for the first"
-        assert producer.connection is not None and begun[0] is producer.connection.awake
+    assert len(begun) == 4, "those together share a segment, but for the first"
+    assert ended == begun
 
 
 @pytest.mark.parametrize("bytes_each", [100, 200_000])
